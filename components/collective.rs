@@ -1,6 +1,6 @@
 //! A collective operation as it was called, apart from how it runs.
 
-use crate::{Reduction, Span};
+use crate::Span;
 
 /// Which operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -50,7 +50,7 @@ impl CollectiveKind {
 }
 
 /// A call of a collective operation by one member: what, and where its bytes are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Collective {
     /// Which operation.
     pub kind: CollectiveKind,
@@ -64,8 +64,6 @@ pub struct Collective {
     pub part: usize,
     /// Bytes of an element: they stay together.
     pub element: usize,
-    /// How elements are reduced, if they are.
-    pub reduction: Option<Reduction>,
 }
 
 impl Collective {
@@ -77,7 +75,6 @@ impl Collective {
         output: Span::EMPTY,
         part: 0,
         element: 1,
-        reduction: None,
     };
 
     /// The member of this rank gives bytes to others.

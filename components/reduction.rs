@@ -37,6 +37,12 @@ pub trait Operation<T>: Send + Sync + 'static {
         size_of::<T>()
     }
 
+    /// Whether it may panic. The predefined ones do not, so they need no code that catches a panic.
+    #[inline(always)]
+    fn may_panic(&self) -> bool {
+        true
+    }
+
     /// Combines many elements, one by one.
     #[inline(always)]
     fn combine_all(&self, operands: Operands<'_, T>)
@@ -153,6 +159,11 @@ pub mod op {
                 fn combine(&self, $left: $type, $right: $type) -> $type {
                     $result
                 }
+
+                #[inline(always)]
+                fn may_panic(&self) -> bool {
+                    false
+                }
             }
         )*};
     }
@@ -255,13 +266,21 @@ impl<T: Element, O: Operation<T>> Reducer for Elementwise<T, O> {
 /// How operands of a collective operation are reduced.
 #[derive(Clone)]
 pub enum Reduction {
-    /// By an operation without a state, which takes no memory.
+    /// By an operation that takes no memory and does not panic.
+    Predefined(&'static dyn Reducer),
+    /// By one that takes no memory.
     Stateless(&'static dyn Reducer),
     /// By any other one.
     Shared(Arc<dyn Reducer>),
 }
 
 impl Reduction {
+    /// Whether a function of the application runs in it, which may panic.
+    #[inline(always)]
+    pub fn may_panic(&self) -> bool {
+        !matches!(self, Reduction::Predefined(_))
+    }
+
     /// Combines two runs into `out`. See [`Reducer::combine`].
     ///
     /// # Safety
@@ -272,7 +291,7 @@ impl Reduction {
         // SAFETY: by the same contract.
         unsafe {
             match self {
-                Reduction::Stateless(reducer) => reducer.combine(out, left, right),
+                Reduction::Predefined(reducer) | Reduction::Stateless(reducer) => reducer.combine(out, left, right),
                 Reduction::Shared(reducer) => reducer.combine(out, left, right),
             }
         }
@@ -301,12 +320,18 @@ impl fmt::Debug for Reduction {
 }
 
 /// An operation on runs of bytes that are elements of a type.
+#[inline(always)]
 pub fn reduce<T: Element>(operation: impl Operation<T>) -> Reduction {
     const { assert!(align_of::<T>() <= align_of::<u128>(), "elements are aligned to 16 bytes at most") };
-    stateless(Elementwise(operation, PhantomData))
+    let may_panic = operation.may_panic();
+    match stateless(Elementwise(operation, PhantomData)) {
+        Reduction::Stateless(reducer) if !may_panic => Reduction::Predefined(reducer),
+        reduction => reduction,
+    }
 }
 
 /// What has no bytes is leaked for nothing: it lives for ever without an allocation.
+#[inline(always)]
 fn stateless<R: Reducer + 'static>(reducer: R) -> Reduction {
     match size_of::<R>() {
         0 => Reduction::Stateless(Box::leak(Box::new(reducer))),

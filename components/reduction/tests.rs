@@ -41,3 +41,12 @@ fn of_equal_values_the_lowest_index_is_taken() {
     assert_eq!(apply(op::MinLoc, vec![at(1.0, 3), at(2.0, 0)], vec![at(1.0, 2), at(1.0, 9)]), [at(1.0, 2), at(1.0, 9)]);
     assert_eq!(apply(op::MaxLoc, vec![at(1.0, 3), at(2.0, 0)], vec![at(1.0, 5), at(1.0, 9)]), [at(1.0, 3), at(2.0, 0)]);
 }
+
+#[test]
+fn predefined_operations_do_not_panic_and_functions_may() {
+    assert!(!reduce::<f64>(op::Sum).may_panic());
+    assert!(!reduce::<u8>(op::BitXor).may_panic());
+    assert!(reduce::<u32>(|left: u32, right: u32| left + right).may_panic());
+    let offset = 3;
+    assert!(reduce::<u32>(move |left: u32, right: u32| left + right + offset).may_panic());
+}

@@ -18,13 +18,73 @@ pub(crate) use boards::activate;
 pub use reduction::reduce_local;
 use std::any::TypeId;
 use std::ops::Range;
-use tickwire_components::{Element, Operation, PostError, Rank, Sequence, Span};
+use tickwire_components::{
+    Collective, Comm, Element, Neighbors, Operation, PostError, Rank, Reduction, Sequence, Span, Topology,
+};
 use tickwire_systems::collectives::draft::Draft;
+use tickwire_systems::protocols::board::is_possible;
 
-/// Checks the arguments of an operation with these buffers, and draws this rank's part of its graph.
-pub(crate) trait Draw<B>: FnOnce(&mut Draft, &B) -> Result<(), PostError> {}
+/// Checks the arguments of an operation with these buffers, and plans this rank's part of it.
+pub(crate) trait Draw<B>: FnOnce(Member<'_>, &B) -> Result<Plan, PostError> {}
 
-impl<B, D: FnOnce(&mut Draft, &B) -> Result<(), PostError>> Draw<B> for D {}
+impl<B, D: FnOnce(Member<'_>, &B) -> Result<Plan, PostError>> Draw<B> for D {}
+
+/// How this rank's part of an operation runs.
+pub(crate) enum Plan {
+    /// On boards. Elements are reduced in this way, if they are.
+    Boards(Collective, Option<Reduction>),
+    /// By messages.
+    Drawn(Box<Draft>),
+}
+
+/// The member that calls an operation.
+#[derive(Clone, Copy)]
+pub(crate) struct Member<'a> {
+    /// Its rank.
+    rank: u32,
+    /// How many members there are.
+    size: u32,
+    /// Whether they have boards: then what can run on them is not drawn.
+    has_boards: bool,
+    /// The communicator, and the topologies of all.
+    comm: Comm,
+    topologies: &'a [(Comm, Topology)],
+}
+
+impl Member<'_> {
+    /// Plans an operation that runs on boards where there are some. Else it is drawn.
+    #[inline(always)]
+    fn plan(
+        self,
+        call: Collective,
+        reduction: Option<Reduction>,
+        draw: impl FnOnce(&mut Draft),
+    ) -> Result<Plan, PostError> {
+        if self.has_boards && is_possible(&call, self.size) {
+            return Ok(Plan::Boards(call, reduction));
+        }
+        Ok(Plan::Drawn(drawn((self.rank, self.size), reduction, draw)))
+    }
+
+    /// Draws an operation that runs by messages wherever its members are.
+    fn draw(self, reduction: Option<Reduction>, draw: impl FnOnce(&mut Draft)) -> Result<Plan, PostError> {
+        Ok(Plan::Drawn(drawn((self.rank, self.size), reduction, draw)))
+    }
+
+    /// The neighbours of its rank.
+    fn neighbors(self) -> Result<Neighbors, PostError> {
+        let found = self.topologies.iter().find(|(comm, _)| *comm == self.comm);
+        found.map(|(_, topology)| topology.neighbors(Rank(self.rank))).ok_or(PostError::NoTopology)
+    }
+}
+
+/// What a member of this rank, of so many, does by messages.
+#[inline(never)]
+fn drawn((rank, size): (u32, u32), reduction: Option<Reduction>, draw: impl FnOnce(&mut Draft)) -> Box<Draft> {
+    let mut draft = Box::new(Draft { reduction, ..Draft::new(rank, size) });
+    draw(&mut draft);
+    draft
+}
 
 /// A call of a collective operation, whatever its form.
 pub(crate) struct Call<B, D> {
@@ -73,8 +133,8 @@ fn check_element<S: Sequence, R: Sequence>(operation: usize, send: &S, receive: 
 }
 
 /// Checks that a root is a rank.
-fn check_root(draft: &Draft, root: Rank) -> Result<u32, PostError> {
-    if root.0 < draft.size { Ok(root.0) } else { Err(PostError::Rank { rank: root.0, last: draft.size - 1 }) }
+fn check_root(member: Member<'_>, root: Rank) -> Result<u32, PostError> {
+    if root.0 < member.size { Ok(root.0) } else { Err(PostError::Rank { rank: root.0, last: member.size - 1 }) }
 }
 
 /// Says that somebody gives no buffer who must.

@@ -1,8 +1,7 @@
 //! The draft of one rank's part of a graph.
 
-use crate::protocols::board::is_possible;
 use std::fmt;
-use tickwire_components::{Collective, Computation, Neighbors, Reduction, Side, Span, Temporary};
+use tickwire_components::{Computation, Reduction, Side, Span, Temporary};
 
 /// A node of a draft.
 pub type NodeId = u32;
@@ -53,14 +52,8 @@ pub struct Draft {
     pub temporaries: Vec<Temporary>,
     /// What is added to the steps: the parts of an operation that has several each have steps of their own.
     pub first_step: u32,
-    /// The own neighbours, if the communicator has a topology.
-    pub neighbors: Option<Neighbors>,
     /// How operands are reduced, if they are.
     pub reduction: Option<Reduction>,
-    /// Whether the members have boards: then what can run on them is not drawn.
-    pub has_boards: bool,
-    /// What runs on boards.
-    pub on_boards: Option<Collective>,
     /// Whether it is drawn to be counted, and never run: memory of its own has addresses alone.
     pub only_counted: bool,
 }
@@ -76,15 +69,6 @@ impl Draft {
     /// An empty one.
     pub fn new(rank: u32, size: u32) -> Self {
         Draft { rank, size, ..Draft::default() }
-    }
-
-    /// Whether an operation runs on boards: it is noted then, and is not to be drawn.
-    pub fn runs_on_boards(&mut self, call: Collective) -> bool {
-        if !self.has_boards || !is_possible(&call, self.size) {
-            return false;
-        }
-        self.on_boards = Some(Collective { reduction: self.reduction.take(), ..call });
-        true
     }
 
     /// Sends bytes in a step, when these nodes are done.

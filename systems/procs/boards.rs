@@ -5,7 +5,7 @@ use crate::protocols::board::{Failure, Operation};
 use bevy_ecs::component::Component;
 use std::collections::VecDeque;
 use tickwire_components::limits::BOARD_SLOTS;
-use tickwire_components::{Collective, Row};
+use tickwire_components::{Collective, Reduction, Row};
 use tickwire_transports::boards::{OwnBoard, PeerBoard};
 
 /// The boards of an engine. On its one row.
@@ -33,6 +33,8 @@ pub struct PersistentCall {
     pub request: Row,
     /// What it starts.
     pub call: Collective,
+    /// How elements are reduced, if they are.
+    pub reduction: Option<Reduction>,
     /// Where its buffers are.
     pub buffers: Box<[tickwire_components::Span]>,
 }

@@ -17,37 +17,65 @@
 
 mod combine;
 mod long;
+mod meeting;
 mod moving;
 mod shape;
 
-use crate::procs::boards::{Seat, Seats};
+use crate::procs::boards::Seats;
 use crate::procs::endpoint::Endpoint;
+use meeting::is_free;
+pub use meeting::{Meeting, look};
 use shape::Shape;
 pub use shape::is_possible;
-use tickwire_components::limits::BOARD_SLOTS;
-use tickwire_components::{Collective, CollectiveKind, Row, Span, Vc, VcState, car_flags};
-use tickwire_transports::boards::{Called, Stage};
+use tickwire_components::{Collective, CollectiveKind, Reduction, Row, Span, Vc, VcState, car_flags};
+use tickwire_transports::boards::Called;
 
 /// Bytes of room for operands and for values on the way of a reduction: see `combine`.
 pub const SCRATCH_BYTES: usize = combine::SCRATCH_BYTES + combine::OPERANDS_BYTES;
 
-/// An operation in progress.
-pub struct Operation {
+/// A call that has its number among those of its communicator, and what follows from both.
+#[derive(Clone, Copy, Debug)]
+pub struct NumberedCall {
     /// What was called.
     pub call: Collective,
     /// Its number.
     pub number: u64,
+    shape: Shape,
+    /// Members whose bytes are needed, a bit each.
+    sources: u32,
+}
+
+impl NumberedCall {
+    /// The next operation on these boards.
+    #[inline(always)]
+    pub fn new(call: Collective, seats: &mut Seats) -> Self {
+        let number = seats.next;
+        seats.next += 1;
+        let shape = Shape::of(&call, number, seats.size, seats.terms);
+        NumberedCall { shape, number, sources: call.sources(seats.rank, seats.size), call }
+    }
+
+    /// Whether its operands stand in slots.
+    #[inline(always)]
+    pub fn is_short(&self) -> bool {
+        self.shape.is_short()
+    }
+}
+
+/// An operation in progress.
+pub struct Operation {
+    /// What was called, and its number.
+    pub numbered: NumberedCall,
+    /// How elements are reduced, if they are.
+    reduction: Option<Reduction>,
     /// The row of its request; [`NIL`](tickwire_components::NIL) if it has none.
     pub request: Row,
     /// Whether its caller waits for it by its number.
     pub awaited: bool,
     /// How many collective operations its communicator had before it; `None` of a persistent one.
-    pub called: Option<u32>,
+    pub before: Option<u32>,
     /// Whether it is to be given up as soon as its turn comes.
     cancelled: bool,
-    shape: Shape,
-    /// Whether it has begun: it is on the own board.
-    begun: bool,
     /// Whether others read the operand out of the own memory, and the result.
     shown: [bool; 2],
     /// Whether slices are reduced by their owners first, and collected then.
@@ -56,12 +84,10 @@ pub struct Operation {
     own_taken: bool,
     /// The operand, where the result takes its place while others read it.
     copy: Option<Box<[u128]>>,
-    /// Members whose bytes are needed and that have not begun, a bit each.
-    missing: u32,
+    meeting: Meeting,
     /// Members that were found to be gone by the last look.
     gone: u32,
-    /// Members whose bytes are needed, and those that need the own ones.
-    sources: u32,
+    /// Members that need the own bytes.
     readers: u32,
     /// Chunks that were written, reduced and consumed.
     written: u64,
@@ -115,12 +141,13 @@ impl Operation {
 
     /// Whether others can see it.
     pub fn has_begun(&self) -> bool {
-        self.begun
+        self.meeting.begun
     }
 
     /// Ranks of the members that it waits for: those that have not begun, or else those that have not finished.
     pub fn waits_for(&self, seats: &Seats) -> impl Iterator<Item = u32> {
-        let (missing, needed, number) = (self.missing, self.sources | self.readers, self.number);
+        let (missing, needed, number) =
+            (self.meeting.missing, self.numbered.sources | self.readers, self.numbered.number);
         seats.peers.iter().zip(0u32..).filter_map(move |(seat, rank)| {
             let is_awaited = match missing {
                 0 => needed & 1 << rank != 0 && seat.as_ref()?.board.finished() < number,
@@ -130,34 +157,32 @@ impl Operation {
         })
     }
 
-    /// The next operation on these boards.
+    /// One that has come so far with its meeting.
     #[inline(always)]
-    pub fn new(call: Collective, seats: &mut Seats, request: Row) -> Self {
-        let number = seats.next;
-        seats.next += 1;
-        let (rank, size) = (seats.rank, seats.size);
-        let sources = call.sources(rank, size);
-        let shape = Shape::of(&call, number, size, seats.terms);
+    pub fn new(
+        numbered: NumberedCall,
+        reduction: Option<Reduction>,
+        meeting: Meeting,
+        seats: &Seats,
+        request: Row,
+    ) -> Self {
         Operation {
-            shape,
-            number,
             request,
             awaited: false,
-            called: None,
+            before: None,
             cancelled: false,
-            begun: false,
             shown: [false; 2],
-            two_rounds: shape.two_rounds(&call, size, seats.terms),
+            two_rounds: numbered.shape.two_rounds(&numbered.call, seats.size, seats.terms),
             own_taken: false,
             copy: None,
-            missing: sources,
+            meeting,
             gone: 0,
-            sources,
             readers: 0,
             written: 0,
             reduced: 0,
             consumed: 0,
-            call,
+            numbered,
+            reduction,
         }
     }
 }
@@ -166,7 +191,8 @@ impl Operation {
 /// the others can be told ([`Operation::is_cancelled`]); nobody waits for it then.
 pub fn cancel(operation: &mut Operation) {
     operation.cancelled = true;
-    operation.call = Collective { input: Span::EMPTY, output: Span::EMPTY, ..operation.call.clone() };
+    let call = &mut operation.numbered.call;
+    (call.input, call.output) = (Span::EMPTY, Span::EMPTY);
     (operation.request, operation.awaited) = (tickwire_components::NIL, false);
 }
 
@@ -176,73 +202,77 @@ pub fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut Around
     if operation.cancelled {
         return end_cancelled(operation, seats, around);
     }
-    let begins = !operation.begun;
-    if begins && !begin(operation, seats, around) {
-        return stuck(operation, seats, around);
+    if !operation.numbered.is_short() {
+        return advance_long(operation, seats, around);
     }
-    if !operation.shape.is_short() {
-        if begins {
-            wake(seats, around.endpoints);
-        }
-        return long::advance(operation, seats, around, begins);
-    }
-    let mut moved = begins;
-    if operation.missing != 0 {
-        match meet(operation, seats) {
-            Ok(met) => moved |= met,
-            Err(failure) => return fail(operation, seats, around, failure),
-        }
-    }
-    if operation.missing != 0 {
-        // Who is done at once wakes the others once, at the end.
-        if begins {
-            wake(seats, around.endpoints);
-        }
-        return if moved { Step::Moved } else { stuck(operation, seats, around) };
-    }
-    match moving::finish_short(operation, seats, around) {
-        Ok(()) => finish(operation, seats, around),
+    let before = operation.meeting;
+    let met = look(&operation.numbered, &mut operation.meeting, seats, around);
+    let taken = met.and_then(|met| match met {
+        true => take_short(&operation.numbered, operation.reduction.as_ref(), seats, around).map(|()| true),
+        false => Ok(false),
+    });
+    match taken {
+        Ok(true) => finish(&operation.numbered, seats, around),
+        Ok(false) if operation.meeting != before => Step::Moved,
+        Ok(false) => stuck(operation, seats, around),
         Err(failure) => fail(operation, seats, around, failure),
     }
+}
+
+#[inline(never)]
+fn advance_long(operation: &mut Operation, seats: &mut Seats, around: &mut Around<'_>) -> Step {
+    let begins = !operation.meeting.begun;
+    if begins && !begin_long(operation, seats, around) {
+        return stuck(operation, seats, around);
+    }
+    if begins {
+        wake(seats, around.endpoints);
+    }
+    long::advance(operation, seats, around, begins)
+}
+
+/// Takes the operands of a short operation that has met all of its sources. A function of the application may panic in it.
+///
+/// # Errors
+/// Memory of a member could not be read.
+#[inline(always)]
+pub fn take_short(
+    numbered: &NumberedCall,
+    reduction: Option<&Reduction>,
+    seats: &Seats,
+    around: &mut Around<'_>,
+) -> Result<(), Failure> {
+    moving::finish_short(numbered, reduction, seats, around)
 }
 
 /// Gives an operation up whose turn has come.
 #[cold]
 fn end_cancelled(operation: &Operation, seats: &mut Seats, around: &mut Around<'_>) -> Step {
-    let before = operation.number.saturating_sub(BOARD_SLOTS as u64);
-    if !operation.begun && !has_finished(before, seats, around.vcs) {
+    if !operation.has_begun() && !is_free(operation.numbered.number, seats, around.vcs) {
         return Step::Waits;
     }
-    give_up(operation, seats, around.endpoints);
+    give_up(operation.numbered.number, seats, around.endpoints);
     Step::Failed(Failure { flags: car_flags::CANCELLED, rank: seats.rank, sent: 0, expected: 0 })
 }
 
-/// Shows the operation on the own board, if the slot is free: all others have finished the one that had it before. The caller wakes them.
-#[inline(always)]
-fn begin(operation: &mut Operation, seats: &mut Seats, around: &mut Around<'_>) -> bool {
-    let number = operation.number;
-    if !has_finished(number.saturating_sub(BOARD_SLOTS as u64), seats, around.vcs) {
+/// Shows a long operation on the own board, if its slot is free. The caller wakes the others.
+fn begin_long(operation: &mut Operation, seats: &mut Seats, around: &mut Around<'_>) -> bool {
+    let number = operation.numbered.number;
+    if !is_free(number, seats, around.vcs) {
         return false;
     }
-    let (rank, size) = (seats.rank, seats.size);
-    let call = &operation.call;
+    let call = &operation.numbered.call;
     let mut called = Called { what: call.what(), length: call.part as u64, ..Called::default() };
-    if operation.shape.is_short() {
-        if call.gives(rank, size) {
-            moving::write_short(operation, seats);
-        }
-    } else {
-        operation.readers = call.readers(rank, size);
-        show(operation, seats, around.endpoints, &mut called);
-    }
+    operation.readers = call.readers(seats.rank, seats.size);
+    show(operation, seats, around.endpoints, &mut called);
     seats.own.begin(number, called);
-    operation.begun = true;
+    operation.meeting.begun = true;
     true
 }
 
 /// Says where others find the operand and the result, if they read them out of the own memory.
 fn show(operation: &mut Operation, seats: &Seats, endpoints: &[Endpoint], called: &mut Called) {
-    let (call, is_direct) = (&operation.call, operation.shape.is_direct());
+    let (call, is_direct) = (&operation.numbered.call, operation.numbered.shape.is_direct());
     let mut input = call.input;
     let reads_heap = Shape::reads_heap(call, seats.terms);
     let is_mapped = |run: Span| reads_heap && endpoints.iter().any(|endpoint| endpoint.mapped.holds(run));
@@ -281,54 +311,14 @@ fn overwrites(call: &Collective, two_rounds: bool) -> bool {
     at_once && input.contains(&output)
 }
 
-/// Whether all other members have finished an operation. One that has failed reads nothing any more.
-#[inline(always)]
-fn has_finished(number: u64, seats: &mut Seats, vcs: &[Vc]) -> bool {
-    if number <= seats.finished {
-        return true;
-    }
-    let others = seats.peers.iter().flatten();
-    let is_gone = |seat: &Seat| vcs.get(seat.vc as usize).is_none_or(|vc| vc.state == VcState::Failed);
-    let running = others.filter(|seat| !is_gone(seat) && !seat.board.is_closed());
-    seats.finished = running.map(|seat| seat.board.finished()).min().unwrap_or(u64::MAX);
-    number <= seats.finished
-}
-
-/// Looks which of the missing members have begun, and checks what they were called with.
-#[inline(always)]
-fn meet(operation: &mut Operation, seats: &Seats) -> Result<bool, Failure> {
-    let before = operation.missing;
-    let mut left = before;
-    while left != 0 {
-        let rank = left.trailing_zeros();
-        left &= left - 1;
-        let Some(seat) = &seats.peers[rank as usize] else { continue };
-        match seat.board.begun(operation.number) {
-            Stage::Before => continue,
-            Stage::Abandoned => return Err(abandoned(rank)),
-            Stage::At(_) => {}
-        }
-        let (called, expected) = (seat.board.called(operation.number), operation.call.part as u64);
-        if called.length != expected {
-            let flags = if called.length < expected { car_flags::SHORT } else { car_flags::TRUNCATED };
-            return Err(Failure { flags, rank, sent: called.length, expected });
-        }
-        if called.what != operation.call.what() {
-            return Err(abandoned(rank));
-        }
-        operation.missing &= !(1 << rank);
-    }
-    Ok(operation.missing != before)
-}
-
 fn abandoned(rank: u32) -> Failure {
     Failure { flags: car_flags::ABANDONED, rank, sent: 0, expected: 0 }
 }
 
 /// This member is done with an operation.
 #[inline(always)]
-fn finish(operation: &Operation, seats: &Seats, around: &mut Around<'_>) -> Step {
-    seats.own.finish(operation.number);
+pub fn finish(numbered: &NumberedCall, seats: &Seats, around: &mut Around<'_>) -> Step {
+    seats.own.finish(numbered.number);
     wake(seats, around.endpoints);
     Step::Done
 }
@@ -337,17 +327,17 @@ fn finish(operation: &Operation, seats: &Seats, around: &mut Around<'_>) -> Step
 #[cold]
 #[inline(never)]
 fn fail(operation: &Operation, seats: &Seats, around: &mut Around<'_>, failure: Failure) -> Step {
-    if operation.begun {
-        give_up(operation, seats, around.endpoints);
+    if operation.has_begun() {
+        give_up(operation.numbered.number, seats, around.endpoints);
     }
     Step::Failed(failure)
 }
 
-/// Says that this member gives an operation up.
+/// Says that this member gives an operation of this number up, which has begun.
 #[cold]
-pub fn give_up(operation: &Operation, seats: &Seats, endpoints: &mut [Endpoint]) {
-    seats.own.abandon(operation.number);
-    seats.own.finish(operation.number);
+pub fn give_up(number: u64, seats: &Seats, endpoints: &mut [Endpoint]) {
+    seats.own.abandon(number);
+    seats.own.finish(number);
     wake(seats, endpoints);
 }
 
@@ -356,7 +346,8 @@ pub fn give_up(operation: &Operation, seats: &Seats, endpoints: &mut [Endpoint])
 #[cold]
 #[inline(never)]
 fn stuck(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) -> Step {
-    let needed = operation.missing | if operation.shape.is_short() { 0 } else { operation.sources | operation.readers };
+    let &Operation { ref numbered, meeting, readers, .. } = &*operation;
+    let needed = meeting.missing | if numbered.is_short() { 0 } else { numbered.sources | readers };
     let mut gone = 0;
     for (rank, seat) in (0..).zip(&seats.peers) {
         let Some(seat) = seat.as_ref().filter(|_| needed & 1 << rank != 0) else { continue };
@@ -365,7 +356,7 @@ fn stuck(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) -> S
             continue;
         }
         // Who has done its part may go: what it gives stays on its board.
-        if seat.board.finished() >= operation.number {
+        if seat.board.finished() >= numbered.number {
             continue;
         }
         gone |= 1 << rank;

@@ -52,7 +52,7 @@ fn advance_comm(rows: &mut Rows<'_>, wire: &mut Wire<'_>, row: Row) -> bool {
         moved = true;
         let request = operation.request;
         if operation.awaited {
-            told.push((operation.number, ended));
+            told.push((operation.numbered.number, ended));
         }
         // One that has failed before its slot was free stays, without its buffers.
         if ended.is_err() && !operation.has_begun() && !operation.is_cancelled() {
@@ -115,7 +115,7 @@ pub fn cancel_boards(rows: &mut Rows<'_>, wire: &mut Wire<'_>, whose: impl Fn(Ro
         }
         // The first one may be at work: others hear of its end at once.
         if let Some(first) = queue.front().filter(|first| first.is_cancelled() && first.has_begun()) {
-            give_up(first, seats, wire.endpoints);
+            give_up(first.numbered.number, seats, wire.endpoints);
             queue.pop_front();
         }
         for request in cancelled {

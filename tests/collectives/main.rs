@@ -286,6 +286,13 @@ fn a_member_that_ends_fails_the_operation() {
 /// A function of the application that panics poisons its own engine alone, and what was lent comes back.
 #[test]
 fn a_function_that_panics_poisons_its_engine() {
+    // In the first line of a slot, in a slot, and through cells.
+    for count in [1, 200, 3000] {
+        a_function_panics(count);
+    }
+}
+
+fn a_function_panics(count: usize) {
     let board = Board::new(2);
     std::thread::scope(|scope| {
         for rank in 0..2 {
@@ -296,12 +303,12 @@ fn a_function_that_panics_poisons_its_engine() {
                 engine.barrier(world).unwrap();
                 let bug =
                     move |left: u64, right: u64| if rank == 0 { panic!("a bug in the sum") } else { left + right };
-                let mut sums = vec![0; 3000];
-                let ended = engine.allreduce(&vec![1u64; 3000], &mut sums, bug, world);
+                let mut sums = vec![0; count];
+                let ended = engine.allreduce(&vec![1u64; count], &mut sums, bug, world);
                 let error = match ended {
                     // Over boards each of two combines the operands by itself.
                     Ok(()) => {
-                        assert!(rank == 1 && sums == vec![2; 3000]);
+                        assert!(rank == 1 && sums == vec![2; count]);
                         engine.barrier(world).unwrap_err().to_string()
                     }
                     Err(error) => error.to_string(),

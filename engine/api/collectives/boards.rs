@@ -1,43 +1,20 @@
 //! Collective operations on boards: how they are posted, and how they are waited for.
 
+mod calls;
 mod opening;
 
 use super::graph::own_request;
-use crate::api::request::OperationError;
 use crate::run::engine::Engine;
-use rustix::thread::sched_yield;
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use tickwire_components::limits::SPINS_SHARED;
 use tickwire_components::{
-    Car, CarState, Collective, Comm, Communicator, NIL, Pieces, PostError, ProcId, Rank, RequestError, RequestId,
-    RequestState, Row, Span, context,
+    CarState, Collective, Comm, Communicator, NIL, Pieces, PostError, ProcId, Reduction, RequestId, RequestState, Row,
+    Span, context,
 };
 use tickwire_systems::procs::boards::{Boards, Members, PersistentCall, Standing};
 use tickwire_systems::procs::communicators::live;
-use tickwire_systems::protocols::board::{Around, Failure, Operation, Step, advance, cancel};
+use tickwire_systems::protocols::board::{Around, Meeting, NumberedCall, Operation, Step, advance, cancel};
 use tickwire_systems::rows::Rows;
-use tickwire_systems::steps::finish::outcome;
-use tickwire_systems::tick::boards::{as_row, cancel_boards, end, vc_of};
-
-/// Looks at boards that a call makes by itself before it waits as others do: about a microsecond, a few lines' way.
-const LOOKS: u32 = 200;
-/// The same where ranks share processors: others run in between.
-const LOOKS_SHARED: u32 = 32 * LOOKS_A_YIELD;
-/// Looks before the processor is given to another rank, and between two times.
-const LOOKS_A_YIELD: u32 = 4;
-/// Calls of which one looks at everything else, too.
-const CALLS_A_LOOK: u64 = 16;
-
-/// What became of a call on boards.
-pub(super) enum Called {
-    /// It has ended.
-    Ended(Result<(), Failure>),
-    /// It has this number.
-    Number(u64),
-    /// A function of the application has panicked.
-    Poisoned,
-}
+use tickwire_systems::tick::boards::{cancel_boards, end};
 
 impl Engine {
     /// The row of a communicator, and its context word.
@@ -56,116 +33,6 @@ impl Engine {
         PostError::PeerFailed { proc, reason: all.procs.reason(vc).to_owned() }
     }
 
-    /// Starts an operation that its caller waits for. It has ended if all others are there by now.
-    #[inline(always)]
-    pub(super) fn start_on_boards(&mut self, comm: Comm, call: Collective) -> Called {
-        // A function of the application may panic in it.
-        match catch_unwind(AssertUnwindSafe(|| self.try_on_boards(comm, call))) {
-            Ok(called) => called,
-            Err(panic) => {
-                self.poison(&*panic);
-                Called::Poisoned
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn try_on_boards(&mut self, comm: Comm, call: Collective) -> Called {
-        let (row, _) = self.context_of(comm);
-        let shares = self.spins <= SPINS_SHARED;
-        let looks = if shares { LOOKS_SHARED } else { LOOKS };
-        self.store.with(|rows, wire| {
-            let &mut Boards { ref mut comms, ref mut busy, ref mut scratch, patience, .. } = &mut *rows.boards;
-            let Some(Standing::Open(members)) = comms.get_mut(row).map(|comm| &mut comm.standing) else {
-                return Called::Ended(Ok(()));
-            };
-            let Members { seats, queue, .. } = &mut **members;
-            let mut operation = Operation::new(call, seats, NIL);
-            operation.called = Some(count_call(&mut rows.communicators[row]));
-            let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience };
-            let looks = if queue.is_empty() { looks } else { 0 };
-            for look in 1..=looks {
-                if shares && look % LOOKS_A_YIELD == 0 {
-                    sched_yield();
-                }
-                match advance(&mut operation, seats, &mut around) {
-                    Step::Done => return Called::Ended(Ok(())),
-                    Step::Failed(failure) => {
-                        keep_failed(operation, queue, busy, row as Row);
-                        return Called::Ended(Err(failure));
-                    }
-                    Step::Waits | Step::Moved => {}
-                }
-            }
-            operation.awaited = true;
-            let number = operation.number;
-            enqueue(operation, queue, busy, row as Row);
-            Called::Number(number)
-        })
-    }
-
-    /// Waits for an operation on boards, and tells how it has ended.
-    #[inline(always)]
-    pub(super) fn finish_on_boards(&mut self, comm: Comm, called: Called) -> Result<(), OperationError> {
-        let ended = match called {
-            Called::Ended(ended) => {
-                self.keep_up();
-                ended
-            }
-            Called::Number(number) => self.wait_on_boards(comm, number)?,
-            Called::Poisoned => return Err(self.closed.request_error().into()),
-        };
-        ended.map_err(|failure| {
-            self.mind_boards();
-            self.board_error(comm, failure).into()
-        })
-    }
-
-    /// A program that only calls operations which end at once has everything else looked at now and then.
-    #[inline(always)]
-    fn keep_up(&mut self) {
-        let progress = self.store.progress();
-        progress.work.posted += 1;
-        progress.work.completed += 1;
-        if u64::from(progress.work.posted.get()).is_multiple_of(CALLS_A_LOOK) {
-            self.advance(false);
-            self.let_go();
-        }
-    }
-
-    #[inline(never)]
-    fn wait_on_boards(&mut self, comm: Comm, number: u64) -> Result<Result<(), Failure>, OperationError> {
-        self.mind_boards();
-        let (row, context) = self.context_of(comm);
-        let mut found = None;
-        let waited = self.wait_until(|engine| {
-            let members = engine.store.all().boards.open(row, context);
-            let ended = members.and_then(|members| {
-                let place = members.ended.iter().position(|(of, _)| *of == number)?;
-                Some(members.ended.swap_remove(place).1)
-            });
-            if ended.is_none() {
-                engine.closed.check_request()?;
-            }
-            found = ended;
-            Ok(found.is_some())
-        });
-        self.let_go();
-        waited?;
-        Ok(found.unwrap_or(Ok(())))
-    }
-
-    /// How an operation without a request has failed.
-    #[cold]
-    fn board_error(&mut self, comm: Comm, failure: Failure) -> RequestError {
-        let (row, _) = self.context_of(comm);
-        let all = self.store.all();
-        let vc = vc_of(all.boards, row as Row, failure.rank);
-        let (car, large) = as_row(&Car::default(), failure, vc);
-        let outcome = outcome(all.progress, &[car], &[large], all.vcs, all.procs, 0);
-        outcome.err().unwrap_or(RequestError::Abandoned(Rank(failure.rank)))
-    }
-
     /// A row for the request of an operation on boards: it is inactive.
     pub(crate) fn request_row(&mut self, comm: Comm) -> Result<Row, PostError> {
         self.need_rows(1)?;
@@ -177,15 +44,23 @@ impl Engine {
     }
 
     /// Starts an operation with a request, whose row this is: it is inactive. A persistent one is not among those that are counted.
-    pub(super) fn post_on_boards(&mut self, comm: Comm, call: Collective, request: Row, counts: bool) {
+    pub(super) fn post_on_boards(
+        &mut self,
+        comm: Comm,
+        call: Collective,
+        reduction: Option<Reduction>,
+        (request, counts): (Row, bool),
+    ) {
         let (row, _) = self.context_of(comm);
         self.store.with(|rows, wire| {
             activate(rows, request);
             let &mut Boards { ref mut comms, ref mut busy, ref mut scratch, patience, .. } = &mut *rows.boards;
             let Some(Standing::Open(members)) = comms.get_mut(row).map(|comm| &mut comm.standing) else { return };
             let Members { seats, queue, .. } = &mut **members;
-            let mut operation = Operation::new(call, seats, request);
-            operation.called = counts.then(|| count_call(&mut rows.communicators[row]));
+            let numbered = NumberedCall::new(call, seats);
+            let meeting = Meeting::of(&numbered);
+            let mut operation = Operation::new(numbered, reduction, meeting, seats, request);
+            operation.before = counts.then(|| count_call(&mut rows.communicators[row]));
             if queue.is_empty() {
                 let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience };
                 match advance(&mut operation, seats, &mut around) {
@@ -243,9 +118,14 @@ pub(crate) fn activate(rows: &mut Rows<'_>, row: Row) {
 
 impl Engine {
     /// Makes a persistent operation on boards; its number.
-    pub(super) fn keep_on_boards(&mut self, request: Row, call: Collective, buffers: Box<[Span]>) -> u32 {
+    pub(super) fn keep_on_boards(
+        &mut self,
+        request: Row,
+        (call, reduction): (Collective, Option<Reduction>),
+        buffers: Box<[Span]>,
+    ) -> u32 {
         let persistent = &mut self.store.all().boards.persistent;
-        let kept = Some(PersistentCall { request, call, buffers });
+        let kept = Some(PersistentCall { request, call, reduction, buffers });
         match persistent.iter().position(Option::is_none) {
             Some(free) => {
                 persistent[free] = kept;
@@ -277,12 +157,12 @@ impl Engine {
         if buffer.pieces() != kept.buffers.len() || !kept.buffers.iter().enumerate().all(is_there) {
             return Err(PostError::Moved);
         }
-        let call = kept.call.clone();
+        let (call, reduction) = (kept.call, kept.reduction.clone());
         if tables.boards.open(place, context).is_none() {
             return Err(PostError::Stale);
         }
         // A function of the application may panic in it.
-        self.lending(|engine| engine.post_on_boards(comm, call, row, false));
+        self.lending(|engine| engine.post_on_boards(comm, call, reduction, (row, false)));
         Ok(())
     }
 

@@ -1,47 +1,120 @@
 //! Whether a collective operation runs on boards or by messages.
 
-use super::Draw;
+use super::{Draw, Member, Plan};
+use crate::api::request::OperationError;
 use crate::run::engine::Engine;
-use tickwire_components::{Collective, Comm, PostError};
+use tickwire_components::{Collective, Comm, Communicator, PostError, Reduction};
 use tickwire_systems::collectives::draft::Draft;
 use tickwire_systems::procs::communicators::live;
 
 /// How an operation is to run.
-pub(super) enum Plan<D> {
-    /// On boards.
-    Boards(Collective),
+pub(super) enum Choice<D> {
+    /// On boards. Elements are reduced in this way, if they are.
+    Boards(Collective, Option<Reduction>),
     /// By messages, as drawn.
     Drawn(Box<Draft>),
     /// By messages.
     NotYet(D),
 }
 
+/// What became of a call that waits.
+pub(super) enum Run<D> {
+    /// It has run on boards.
+    Ended(Result<(), OperationError>),
+    /// It is to run by messages, as drawn.
+    Drawn(Box<Draft>),
+    /// It is to run by messages.
+    NotYet(D),
+    /// It was called in a wrong way.
+    Refused(PostError),
+}
+
 impl Engine {
-    /// Checks that a communicator is there, and the engine open.
-    pub(super) fn check_comm(&mut self, comm: Comm) -> Result<(), PostError> {
+    /// Runs an operation on boards, if it can, and waits for it. The first one of a communicator opens them.
+    ///
+    /// What a short operation needs is one piece of code, so that nothing is passed on by way of memory.
+    #[inline(always)]
+    pub(super) fn run_on_boards<B, D: Draw<B>>(&mut self, comm: Comm, buffer: &B, draw: D) -> Run<D> {
+        let (rank, size) = match self.member_on_boards(comm) {
+            Ok(Some(member)) => member,
+            Ok(None) => return self.run_without_boards(comm, buffer, draw),
+            Err(error) => return Run::Refused(error),
+        };
+        let member = Member { rank, size, has_boards: true, comm, topologies: &self.comms.topologies };
+        match draw(member, buffer) {
+            Ok(Plan::Boards(call, reduction)) => {
+                let called = self.start_on_boards::<D>(comm, call, reduction.as_ref());
+                Run::Ended(self.finish_on_boards(comm, called))
+            }
+            Ok(Plan::Drawn(draft)) => Run::Drawn(draft),
+            Err(error) => Run::Refused(error),
+        }
+    }
+
+    /// The own rank in a communicator whose boards are open, and how many members it has.
+    #[inline(always)]
+    fn member_on_boards(&mut self, comm: Comm) -> Result<Option<(u32, u32)>, PostError> {
         self.closed.check_post()?;
-        live(self.store.all().communicators, comm.0).map(drop)
+        let all = self.store.all();
+        let &Communicator { context, rank, size, .. } = live(all.communicators, comm.0)?;
+        Ok(all.boards.open(Communicator::row(comm.0), context).map(|_| (rank, size)))
+    }
+
+    /// As [`Engine::run_on_boards`], where there are none yet, or never will be.
+    #[cold]
+    #[inline(never)]
+    fn run_without_boards<B, D: Draw<B>>(&mut self, comm: Comm, buffer: &B, draw: D) -> Run<D> {
+        match self.ready_boards(comm) {
+            Ok(()) => {}
+            Err(OperationError::Post(error)) => return Run::Refused(error),
+            Err(error) => return Run::Ended(Err(error)),
+        }
+        match self.choose_boards(comm, buffer, draw) {
+            Ok(Choice::NotYet(draw)) => Run::NotYet(draw),
+            Ok(Choice::Drawn(draft)) => Run::Drawn(draft),
+            Ok(Choice::Boards(call, reduction)) => {
+                let called = self.start_on_boards::<()>(comm, call, reduction.as_ref());
+                Run::Ended(self.finish_on_boards(comm, called))
+            }
+            Err(error) => Run::Refused(error),
+        }
     }
 
     /// Decides whether an operation runs on boards.
-    #[inline(always)]
+    ///
+    /// # Errors
+    /// Wrong arguments, a communicator that is not there, or one whose boards could not be opened since a member has failed.
     pub(super) fn choose_boards<B, D: Draw<B>>(
         &mut self,
         comm: Comm,
         buffer: &B,
         draw: D,
-    ) -> Result<Plan<D>, PostError> {
-        self.check_comm(comm)?;
-        let (row, context) = self.context_of(comm);
-        let boards = &mut *self.store.all().boards;
-        if boards.open(row, context).is_none() && !boards.is_broken(row, context) {
-            return Ok(Plan::NotYet(draw));
+    ) -> Result<Choice<D>, PostError> {
+        self.closed.check_post()?;
+        let all = self.store.all();
+        let &Communicator { context, rank, size, .. } = live(all.communicators, comm.0)?;
+        let row = Communicator::row(comm.0);
+        let is_open = all.boards.open(row, context).is_some();
+        if !is_open && !all.boards.is_broken(row, context) {
+            return Ok(Choice::NotYet(draw));
         }
-        let mut draft = self.draw(comm, buffer, draw, true)?;
-        match draft.on_boards.take() {
-            Some(_) if self.store.all().boards.is_broken(row, context) => Err(self.broken(comm)),
-            Some(call) => Ok(Plan::Boards(call)),
-            None => Ok(Plan::Drawn(Box::new(draft))),
+        let member = Member { rank, size, has_boards: true, comm, topologies: &self.comms.topologies };
+        match draw(member, buffer)? {
+            Plan::Boards(..) if !is_open => Err(self.broken(comm)),
+            Plan::Boards(call, reduction) => Ok(Choice::Boards(call, reduction)),
+            Plan::Drawn(draft) => Ok(Choice::Drawn(draft)),
+        }
+    }
+
+    /// This rank's part of an operation that runs by messages.
+    pub(super) fn draw<B>(&mut self, comm: Comm, buffer: &B, draw: impl Draw<B>) -> Result<Box<Draft>, PostError> {
+        self.closed.check_post()?;
+        let &Communicator { rank, size, .. } = live(self.store.all().communicators, comm.0)?;
+        let member = Member { rank, size, has_boards: false, comm, topologies: &self.comms.topologies };
+        match draw(member, buffer)? {
+            Plan::Drawn(draft) => Ok(draft),
+            // Without boards all is drawn.
+            Plan::Boards(..) => Ok(Box::default()),
         }
     }
 }

@@ -9,8 +9,8 @@ pub(crate) fn allgather<S: Sequence, R: Sequence<Item = S::Item>>(
     send: S,
     receive: R,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
-    Call::new("allgather", (send, receive), |draft, (send, receive)| {
-        let (ranks, all) = (draft.size as usize, receive.piece(0));
+    Call::new("allgather", (send, receive), |member, (send, receive)| {
+        let (ranks, all) = (member.size as usize, receive.piece(0));
         let (mut own, mut count) = (Some(send.piece(0)), send.count());
         if send.is_in_place() {
             (own, count) = (None, receive.count() / ranks);
@@ -18,15 +18,13 @@ pub(crate) fn allgather<S: Sequence, R: Sequence<Item = S::Item>>(
         check_count("receive buffer", receive.count(), count * ranks)?;
         let block = receive.total() / ranks;
         let (kind, element) = (CollectiveKind::Allgather, size_of::<S::Item>());
-        let input = own.unwrap_or(all.part(draft.rank as usize * block, block));
-        let call = Collective { kind, root: 0, input, output: all, part: block, element, reduction: None };
-        if draft.runs_on_boards(call) {
-            return Ok(());
-        }
-        let place = |first: u32, end: u32| all.part(first as usize * block, (end - first) as usize * block);
-        let own = draft.copy_unless_there(own, place(draft.rank, draft.rank + 1), &[]);
-        exchange::allgather(draft, place, own);
-        Ok(())
+        let input = own.unwrap_or(all.part(member.rank as usize * block, block));
+        let call = Collective { kind, root: 0, input, output: all, part: block, element };
+        member.plan(call, None, |draft| {
+            let place = |first: u32, end: u32| all.part(first as usize * block, (end - first) as usize * block);
+            let own = draft.copy_unless_there(own, place(draft.rank, draft.rank + 1), &[]);
+            exchange::allgather(draft, place, own);
+        })
     })
     .like::<S::Item>(0)
 }
@@ -36,9 +34,9 @@ pub(super) fn allgatherv<S: Sequence, R: Sequence<Item = S::Item>>(
     receive: R,
     places: &[Range<usize>],
 ) -> Call<(S, R), impl Draw<(S, R)>> {
-    Call::new("allgatherv", (send, receive), move |draft, (send, receive)| {
-        let to = Places::of("receive buffer", places, receive, draft.size as usize, true)?;
-        let (rank, all) = (draft.rank, receive.piece(0));
+    Call::new("allgatherv", (send, receive), move |member, (send, receive)| {
+        let to = Places::of("receive buffer", places, receive, member.size as usize, true)?;
+        let (rank, all) = (member.rank, receive.piece(0));
         let own = (!send.is_in_place()).then(|| send.piece(0));
         if own.is_some() {
             check_count("send buffer", send.count(), places[rank as usize].len())?;
@@ -49,27 +47,29 @@ pub(super) fn allgatherv<S: Sequence, R: Sequence<Item = S::Item>>(
                 let (last, bytes) = to.of_rank(end - 1);
                 all.part(start, last + bytes - start)
             };
-            let own = draft.copy_unless_there(own, place(rank, rank + 1), &[]);
-            exchange::allgather(draft, place, own);
-            return Ok(());
+            return member.draw(None, |draft| {
+                let own = draft.copy_unless_there(own, place(rank, rank + 1), &[]);
+                exchange::allgather(draft, place, own);
+            });
         }
         // Elsewhere in the order of ranks: what passes is runs of ranks.
         let mut starts = vec![0];
-        starts.extend((0..draft.size).scan(0, |end, rank| {
+        starts.extend((0..member.size).scan(0, |end, rank| {
             *end += to.of_rank(rank).1;
             Some(*end)
         }));
-        let ordered = draft.temporary(starts[draft.size as usize]);
-        let place = |first: u32, end: u32| {
-            let start = starts[first as usize];
-            ordered.part(start, starts[end as usize] - start)
-        };
-        let own = draft.copy(own.unwrap_or(to.part(all, rank)), place(rank, rank + 1), &[]);
-        let came = exchange::allgather(draft, place, own);
-        for rank in 0..draft.size {
-            draft.copy(place(rank, rank + 1), to.part(all, rank), &came);
-        }
-        Ok(())
+        member.draw(None, |draft| {
+            let ordered = draft.temporary(starts[member.size as usize]);
+            let place = |first: u32, end: u32| {
+                let start = starts[first as usize];
+                ordered.part(start, starts[end as usize] - start)
+            };
+            let own = draft.copy(own.unwrap_or(to.part(all, rank)), place(rank, rank + 1), &[]);
+            let came = exchange::allgather(draft, place, own);
+            for rank in 0..member.size {
+                draft.copy(place(rank, rank + 1), to.part(all, rank), &came);
+            }
+        })
     })
 }
 
@@ -77,8 +77,8 @@ pub(super) fn alltoall<S: Sequence, R: Sequence<Item = S::Item>>(
     send: S,
     receive: R,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
-    Call::new("alltoall", (send, receive), |draft, (send, receive)| {
-        let (ranks, to) = (draft.size as usize, receive.piece(0));
+    Call::new("alltoall", (send, receive), |member, (send, receive)| {
+        let (ranks, to) = (member.size as usize, receive.piece(0));
         check_count("receive buffer", receive.count(), receive.count() / ranks * ranks)?;
         if !send.is_in_place() {
             check_count("send buffer", send.count(), receive.count())?;
@@ -86,21 +86,19 @@ pub(super) fn alltoall<S: Sequence, R: Sequence<Item = S::Item>>(
         let block = receive.total() / ranks;
         let input = if send.is_in_place() { to } else { send.piece(0) };
         let (kind, element) = (CollectiveKind::Alltoall, size_of::<S::Item>());
-        let call = Collective { kind, root: 0, input, output: to, part: block, element, reduction: None };
-        if draft.runs_on_boards(call) {
-            return Ok(());
-        }
-        let part = |all: Span, rank: u32| all.part(rank as usize * block, block);
-        let (mut from, mut copied) = (send.piece(0), None);
-        if send.is_in_place() {
-            if draft.size == 1 {
-                return Ok(());
+        let call = Collective { kind, root: 0, input, output: to, part: block, element };
+        member.plan(call, None, |draft| {
+            let part = |all: Span, rank: u32| all.part(rank as usize * block, block);
+            let (mut from, mut copied) = (send.piece(0), None);
+            if send.is_in_place() {
+                if draft.size == 1 {
+                    return;
+                }
+                from = draft.temporary(to.len());
+                copied = Some(draft.copy(to, from, &[]));
             }
-            from = draft.temporary(to.len());
-            copied = Some(draft.copy(to, from, &[]));
-        }
-        exchange::alltoall(draft, |rank| part(from, rank), |rank| part(to, rank), copied.as_slice());
-        Ok(())
+            exchange::alltoall(draft, |rank| part(from, rank), |rank| part(to, rank), copied.as_slice());
+        })
     })
     .like::<S::Item>(0)
 }
@@ -111,21 +109,23 @@ pub(super) fn alltoallv<S: Sequence, R: Sequence<Item = S::Item>>(
     receive: R,
     to: &[Range<usize>],
 ) -> Call<(S, R), impl Draw<(S, R)>> {
-    Call::new("alltoallv", (send, receive), move |draft, (send, receive)| {
-        let (own, ranks) = (draft.rank as usize, draft.size as usize);
+    Call::new("alltoallv", (send, receive), move |member, (send, receive)| {
+        let (own, ranks) = (member.rank as usize, member.size as usize);
         let received = Places::of("receive buffer", to, receive, ranks, true)?;
         if send.is_in_place() {
             let all = receive.piece(0);
-            let copy = draft.temporary(all.len());
-            let copied = draft.copy(all, copy, &[]);
-            exchange::alltoall(draft, |rank| received.part(copy, rank), |rank| received.part(all, rank), &[copied]);
-            return Ok(());
+            return member.draw(None, |draft| {
+                let copy = draft.temporary(all.len());
+                let copied = draft.copy(all, copy, &[]);
+                exchange::alltoall(draft, |rank| received.part(copy, rank), |rank| received.part(all, rank), &[copied]);
+            });
         }
         let sent = Places::of("send buffer", from, send, ranks, false)?;
         check_count("own part", to[own].len(), from[own].len())?;
         let (from, to) = (send.piece(0), receive.piece(0));
-        exchange::alltoall(draft, |rank| sent.part(from, rank), |rank| received.part(to, rank), &[]);
-        Ok(())
+        member.draw(None, |draft| {
+            exchange::alltoall(draft, |rank| sent.part(from, rank), |rank| received.part(to, rank), &[]);
+        })
     })
 }
 
@@ -136,26 +136,28 @@ pub(super) fn alltoallw<S: OneRun, R: OneRun>(
     send: List<S>,
     receive: List<R>,
 ) -> Call<Lists<S, R>, impl Draw<Lists<S, R>>> {
-    Call::new("alltoallw", (send, receive), |draft, (send, receive)| {
-        let (ranks, own) = (draft.size as usize, draft.rank as usize);
+    Call::new("alltoallw", (send, receive), |member, (send, receive)| {
+        let (ranks, own) = (member.size as usize, member.rank as usize);
         check_count("list of buffers to send", send.len(), ranks)?;
         check_count("list of buffers to receive", receive.len(), ranks)?;
         if receive.has_overlap() {
             return Err(PostError::Overlap);
         }
         if send.iter().all(OneRun::is_in_place) {
-            let mut copies = Vec::with_capacity(ranks);
-            let mut copied = Vec::with_capacity(ranks);
-            for buffer in receive.iter() {
-                let copy = draft.temporary(buffer.total());
-                copied.push(draft.copy(buffer.piece(0), copy, &[]));
-                copies.push(copy);
-            }
-            exchange::alltoall(draft, |rank| copies[rank as usize], |rank| receive.piece(rank as usize), &copied);
-            return Ok(());
+            return member.draw(None, |draft| {
+                let mut copies = Vec::with_capacity(ranks);
+                let mut copied = Vec::with_capacity(ranks);
+                for buffer in receive.iter() {
+                    let copy = draft.temporary(buffer.total());
+                    copied.push(draft.copy(buffer.piece(0), copy, &[]));
+                    copies.push(copy);
+                }
+                exchange::alltoall(draft, |rank| copies[rank as usize], |rank| receive.piece(rank as usize), &copied);
+            });
         }
         check_count("own buffer, bytes,", receive[own].total(), send[own].total())?;
-        exchange::alltoall(draft, |rank| send.piece(rank as usize), |rank| receive.piece(rank as usize), &[]);
-        Ok(())
+        member.draw(None, |draft| {
+            exchange::alltoall(draft, |rank| send.piece(rank as usize), |rank| receive.piece(rank as usize), &[]);
+        })
     })
 }

@@ -1,7 +1,7 @@
 //! Posting the graph of a collective operation.
 
-use super::choice::Plan;
-use super::{Call, Draw};
+use super::choice::{Choice, Run};
+use super::{Call, Draw, Member, Plan};
 use crate::api::persistent::Persistent;
 use crate::api::request::{OperationError, Posted, Rejected};
 use crate::run::engine::Engine;
@@ -32,13 +32,13 @@ impl Engine {
         let Call { name, buffer, draw, same } = call;
         let posted = self.lending(|engine| {
             let draw = match engine.choose_boards(comm, &buffer, draw)? {
-                Plan::Boards(call) => {
+                Choice::Boards(call, reduction) => {
                     let row = engine.request_row(comm)?;
-                    engine.post_on_boards(comm, call, row, true);
+                    engine.post_on_boards(comm, call, reduction, (row, true));
                     return Ok(row);
                 }
-                Plan::Drawn(draft) => Drawing::Drawn(draft),
-                Plan::NotYet(draw) => Drawing::NotYet(draw),
+                Choice::Drawn(draft) => Drawing::Drawn(draft),
+                Choice::NotYet(draw) => Drawing::NotYet(draw),
             };
             engine.start_collective(name, comm, &buffer, same, draw)
         });
@@ -54,20 +54,12 @@ impl Engine {
         let Call { name, buffer, draw, same } = call;
         // After a panic a peer may still read what was lent: it is not freed.
         let buffer = ManuallyDrop::new(buffer);
-        let planned = self.lending(|engine| {
-            engine.check_comm(comm)?;
-            engine.ready_boards(comm)?;
-            Ok::<_, OperationError>(engine.choose_boards(comm, &*buffer, draw)?)
-        });
-        let ended = match planned {
-            Ok(Plan::Boards(call)) => self.lending(|engine| {
-                let called = engine.start_on_boards(comm, call);
-                engine.finish_on_boards(comm, called)
-            }),
-            Ok(Plan::Drawn(draft)) => self.run_drawn(name, comm, &*buffer, same, Drawing::Drawn::<NoDraw<B>>(draft)),
-            Ok(Plan::NotYet(draw)) => self.run_drawn(name, comm, &*buffer, same, Drawing::NotYet(draw)),
-            Err(OperationError::Post(error)) => Err(self.raise_post(comm, name, error).into()),
-            Err(error) => Err(error),
+        let run = self.lending(|engine| engine.run_on_boards(comm, &*buffer, draw));
+        let ended = match run {
+            Run::Ended(ended) => ended,
+            Run::Drawn(draft) => self.run_drawn(name, comm, &*buffer, same, Drawing::Drawn::<NoDraw<B>>(draft)),
+            Run::NotYet(draw) => self.run_drawn(name, comm, &*buffer, same, Drawing::NotYet(draw)),
+            Run::Refused(error) => Err(self.raise_post(comm, name, error).into()),
         };
         drop(ManuallyDrop::into_inner(buffer));
         ended
@@ -128,8 +120,8 @@ impl Engine {
             Some(number) => self.renew_graph(number, comm)?,
             None => {
                 let draft = match draw {
-                    Drawing::NotYet(draw) => self.draw(comm, buffer, draw, false)?,
-                    Drawing::Drawn(draft) => *draft,
+                    Drawing::NotYet(draw) => self.draw(comm, buffer, draw)?,
+                    Drawing::Drawn(draft) => draft,
                 };
                 if draft.acts.is_empty() {
                     // Others may have something to do: their next operation is this rank's next one.
@@ -154,13 +146,13 @@ impl Engine {
         let Call { name, buffer, draw, .. } = call;
         let built = self.lending(|engine| {
             let mut draft = match engine.choose_boards(comm, &buffer, draw)? {
-                Plan::Boards(call) => {
+                Choice::Boards(call, reduction) => {
                     let buffers = (0..buffer.pieces()).map(|index| buffer.piece(index)).collect();
                     let row = engine.request_row(comm)?;
-                    return Ok(Built::Boards(row, engine.keep_on_boards(row, call, buffers)));
+                    return Ok(Built::Boards(row, engine.keep_on_boards(row, (call, reduction), buffers)));
                 }
-                Plan::Drawn(draft) => *draft,
-                Plan::NotYet(draw) => engine.draw(comm, &buffer, draw, false)?,
+                Choice::Drawn(draft) => draft,
+                Choice::NotYet(draw) => engine.draw(comm, &buffer, draw)?,
             };
             if draft.acts.is_empty() {
                 // What is started ends by Complete.
@@ -204,28 +196,12 @@ impl Engine {
         Ok(())
     }
 
-    /// This rank's part of an operation.
-    pub(super) fn draw<B>(
-        &mut self,
-        comm: Comm,
-        buffer: &B,
-        draw: impl Draw<B>,
-        has_boards: bool,
-    ) -> Result<Draft, PostError> {
-        self.closed.check_post()?;
-        let communicator = live(self.store.all().communicators, comm.0)?;
-        let (rank, size) = (communicator.rank, communicator.size);
-        let mut draft = Draft { neighbors: self.neighbors(comm, rank), has_boards, ..Draft::new(rank, size) };
-        draw(&mut draft, buffer)?;
-        Ok(draft)
-    }
-
     /// Takes the rows of a graph, and counts an operation of the communicator. A persistent one keeps where its buffers are.
     fn build_graph(
         &mut self,
         name: &'static str,
         comm: Comm,
-        draft: Draft,
+        draft: Box<Draft>,
         key: Option<GraphKey>,
         buffers: Option<Box<[Span]>>,
     ) -> Result<u32, PostError> {
@@ -366,7 +342,7 @@ enum Built {
 }
 
 /// What draws nothing.
-type NoDraw<B> = fn(&mut Draft, &B) -> Result<(), PostError>;
+type NoDraw<B> = fn(Member<'_>, &B) -> Result<Plan, PostError>;
 
 /// Makes a row the request of a graph that is not active.
 pub(crate) fn own_request(cars: &mut [Car], requests: &mut [RequestRow], row: Row, word: u32) {

@@ -1,24 +1,18 @@
 //! Operations among neighbours of a topology.
 
-use super::{Call, Draw, Places, check_count};
+use super::{Call, Draw, Member, Places, check_count};
 use std::ops::Range;
 use tickwire_components::{List, Neighbors, OneRun, Pieces, PostError, Sequence};
-use tickwire_systems::collectives::draft::Draft;
 use tickwire_systems::collectives::neighbors::exchange;
-
-/// The neighbours of the own rank.
-fn neighbors(draft: &mut Draft) -> Result<Neighbors, PostError> {
-    draft.neighbors.take().ok_or(PostError::NoTopology)
-}
 
 /// Checks that what a rank sends to itself has the length of what it expects of itself.
 fn check_own(
-    draft: &Draft,
+    member: Member<'_>,
     of: &Neighbors,
     sent: impl Fn(usize) -> usize,
     expected: impl Fn(usize) -> usize,
 ) -> Result<(), PostError> {
-    for (place, destination) in of.destinations.iter().enumerate().filter(|(_, of)| of.rank.0 == draft.rank) {
+    for (place, destination) in of.destinations.iter().enumerate().filter(|(_, of)| of.rank.0 == member.rank) {
         match of.sources.iter().position(|source| source == destination) {
             Some(there) => check_count("own part", expected(there), sent(place))?,
             None => return Err(PostError::NoTopology),
@@ -31,12 +25,13 @@ pub(super) fn neighbor_allgather<S: Sequence, R: Sequence<Item = S::Item>>(
     send: S,
     receive: R,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
-    Call::new("neighbor_allgather", (send, receive), |draft, (send, receive)| {
-        let of = neighbors(draft)?;
+    Call::new("neighbor_allgather", (send, receive), |member, (send, receive)| {
+        let of = member.neighbors()?;
         check_count("receive buffer", receive.count(), send.count() * of.sources.len())?;
         let (all, block) = (receive.piece(0), send.total());
-        exchange(draft, &of, |_| send.piece(0), |place| all.part(place * block, block));
-        Ok(())
+        member.draw(None, |draft| {
+            exchange(draft, &of, |_| send.piece(0), |place| all.part(place * block, block));
+        })
     })
     .like::<S::Item>(0)
 }
@@ -46,13 +41,14 @@ pub(super) fn neighbor_allgatherv<S: Sequence, R: Sequence<Item = S::Item>>(
     receive: R,
     places: &[Range<usize>],
 ) -> Call<(S, R), impl Draw<(S, R)>> {
-    Call::new("neighbor_allgatherv", (send, receive), move |draft, (send, receive)| {
-        let of = neighbors(draft)?;
+    Call::new("neighbor_allgatherv", (send, receive), move |member, (send, receive)| {
+        let of = member.neighbors()?;
         let to = Places::of("receive buffer", places, receive, of.sources.len(), true)?;
-        check_own(draft, &of, |_| send.total(), |place| to.of_rank(place as u32).1)?;
+        check_own(member, &of, |_| send.total(), |place| to.of_rank(place as u32).1)?;
         let all = receive.piece(0);
-        exchange(draft, &of, |_| send.piece(0), |place| to.part(all, place as u32));
-        Ok(())
+        member.draw(None, |draft| {
+            exchange(draft, &of, |_| send.piece(0), |place| to.part(all, place as u32));
+        })
     })
 }
 
@@ -60,15 +56,16 @@ pub(super) fn neighbor_alltoall<S: Sequence, R: Sequence<Item = S::Item>>(
     send: S,
     receive: R,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
-    Call::new("neighbor_alltoall", (send, receive), |draft, (send, receive)| {
-        let of = neighbors(draft)?;
+    Call::new("neighbor_alltoall", (send, receive), |member, (send, receive)| {
+        let of = member.neighbors()?;
         let (to, from) = (of.destinations.len(), of.sources.len());
         let block = send.count().checked_div(to).or(receive.count().checked_div(from)).unwrap_or(0);
         check_count("send buffer", send.count(), block * to)?;
         check_count("receive buffer", receive.count(), block * from)?;
         let (sent, all, block) = (send.piece(0), receive.piece(0), block * size_of::<S::Item>());
-        exchange(draft, &of, |place| sent.part(place * block, block), |place| all.part(place * block, block));
-        Ok(())
+        member.draw(None, |draft| {
+            exchange(draft, &of, |place| sent.part(place * block, block), |place| all.part(place * block, block));
+        })
     })
     .like::<S::Item>(0)
 }
@@ -79,14 +76,15 @@ pub(super) fn neighbor_alltoallv<S: Sequence, R: Sequence<Item = S::Item>>(
     receive: R,
     to: &[Range<usize>],
 ) -> Call<(S, R), impl Draw<(S, R)>> {
-    Call::new("neighbor_alltoallv", (send, receive), move |draft, (send, receive)| {
-        let of = neighbors(draft)?;
+    Call::new("neighbor_alltoallv", (send, receive), move |member, (send, receive)| {
+        let of = member.neighbors()?;
         let sent = Places::of("send buffer", from, send, of.destinations.len(), false)?;
         let received = Places::of("receive buffer", to, receive, of.sources.len(), true)?;
-        check_own(draft, &of, |place| from[place].len(), |place| to[place].len())?;
+        check_own(member, &of, |place| from[place].len(), |place| to[place].len())?;
         let (from, to) = (send.piece(0), receive.piece(0));
-        exchange(draft, &of, |place| sent.part(from, place as u32), |place| received.part(to, place as u32));
-        Ok(())
+        member.draw(None, |draft| {
+            exchange(draft, &of, |place| sent.part(from, place as u32), |place| received.part(to, place as u32));
+        })
     })
 }
 
@@ -94,15 +92,16 @@ pub(super) fn neighbor_alltoallw<S: OneRun, R: OneRun>(
     send: List<S>,
     receive: List<R>,
 ) -> Call<super::exchange::Lists<S, R>, impl Draw<super::exchange::Lists<S, R>>> {
-    Call::new("neighbor_alltoallw", (send, receive), |draft, (send, receive)| {
-        let of = neighbors(draft)?;
+    Call::new("neighbor_alltoallw", (send, receive), |member, (send, receive)| {
+        let of = member.neighbors()?;
         check_count("list of buffers to send", send.len(), of.destinations.len())?;
         check_count("list of buffers to receive", receive.len(), of.sources.len())?;
         if receive.has_overlap() {
             return Err(PostError::Overlap);
         }
-        check_own(draft, &of, |place| send[place].total(), |place| receive[place].total())?;
-        exchange(draft, &of, |place| send.piece(place), |place| receive.piece(place));
-        Ok(())
+        check_own(member, &of, |place| send[place].total(), |place| receive[place].total())?;
+        member.draw(None, |draft| {
+            exchange(draft, &of, |place| send.piece(place), |place| receive.piece(place));
+        })
     })
 }

@@ -13,12 +13,12 @@ pub(super) fn reduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::I
     operation: O,
     root: Rank,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
-    Call::new("reduce", (send, receive), move |draft, (send, receive)| {
+    Call::new("reduce", (send, receive), move |member, (send, receive)| {
         let element = check_element(operation.element(), send, receive)?;
-        draft.reduction = Some(reducer::<S::Item>(operation));
-        let root = check_root(draft, root)?;
-        check_in_place(send, draft.rank == root, "the root")?;
-        let is_root = draft.rank == root;
+        let reduction = Some(reducer::<S::Item>(operation));
+        let root = check_root(member, root)?;
+        check_in_place(send, member.rank == root, "the root")?;
+        let is_root = member.rank == root;
         let output = if is_root { receive.piece(0) } else { Span::EMPTY };
         let mut input = output;
         if !send.is_in_place() {
@@ -28,11 +28,8 @@ pub(super) fn reduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::I
             input = send.piece(0);
         }
         let kind = CollectiveKind::Reduce;
-        let call = Collective { kind, root, input, output, part: input.len(), element, reduction: None };
-        if !draft.runs_on_boards(call) {
-            draw::reduce(draft, input, is_root.then_some(output), root, element);
-        }
-        Ok(())
+        let call = Collective { kind, root, input, output, part: input.len(), element };
+        member.plan(call, reduction, |draft| draw::reduce(draft, input, is_root.then_some(output), root, element))
     })
     .reducing::<S::Item, O>(root.0)
 }
@@ -42,9 +39,9 @@ pub(super) fn allreduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S
     receive: R,
     operation: O,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
-    Call::new("allreduce", (send, receive), move |draft, (send, receive)| {
+    Call::new("allreduce", (send, receive), move |member, (send, receive)| {
         let element = check_element(operation.element(), send, receive)?;
-        draft.reduction = Some(reducer::<S::Item>(operation));
+        let reduction = Some(reducer::<S::Item>(operation));
         let output = receive.piece(0);
         let mut input = output;
         if !send.is_in_place() {
@@ -52,11 +49,8 @@ pub(super) fn allreduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S
             input = send.piece(0);
         }
         let kind = CollectiveKind::Allreduce;
-        let call = Collective { kind, root: 0, input, output, part: input.len(), element, reduction: None };
-        if draft.size == 1 || !draft.runs_on_boards(call) {
-            draw::allreduce(draft, input, output, element);
-        }
-        Ok(())
+        let call = Collective { kind, root: 0, input, output, part: input.len(), element };
+        member.plan(call, reduction, |draft| draw::allreduce(draft, input, output, element))
     })
     .reducing::<S::Item, O>(0)
 }
@@ -66,10 +60,10 @@ pub(super) fn reduce_scatter_block<S: Sequence, R: Sequence<Item = S::Item>, O: 
     receive: R,
     operation: O,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
-    Call::new("reduce_scatter_block", (send, receive), move |draft, (send, receive)| {
+    Call::new("reduce_scatter_block", (send, receive), move |member, (send, receive)| {
         let element = check_element(operation.element(), send, receive)?;
-        draft.reduction = Some(reducer::<S::Item>(operation));
-        let ranks = draft.size as usize;
+        let reduction = Some(reducer::<S::Item>(operation));
+        let ranks = member.size as usize;
         let (mut input, mut count) = (send.piece(0), receive.count());
         if send.is_in_place() {
             (input, count) = (receive.piece(0), receive.count() / ranks);
@@ -80,11 +74,10 @@ pub(super) fn reduce_scatter_block<S: Sequence, R: Sequence<Item = S::Item>, O: 
         let block = input.len() / ranks;
         let output = receive.piece(0).part(0, block);
         let kind = CollectiveKind::ReduceScatter;
-        let call = Collective { kind, root: 0, input, output, part: block, element, reduction: None };
-        if !draft.runs_on_boards(call) {
+        let call = Collective { kind, root: 0, input, output, part: block, element };
+        member.plan(call, reduction, |draft| {
             parts::reduce_scatter(draft, input, |rank| rank as usize * block, output, element);
-        }
-        Ok(())
+        })
     })
     .reducing::<S::Item, O>(0)
 }
@@ -95,12 +88,12 @@ pub(super) fn reduce_scatter<S: Sequence, R: Sequence<Item = S::Item>, O: Operat
     counts: &[usize],
     operation: O,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
-    Call::new("reduce_scatter", (send, receive), move |draft, (send, receive)| {
+    Call::new("reduce_scatter", (send, receive), move |member, (send, receive)| {
         let element = check_element(operation.element(), send, receive)?;
-        draft.reduction = Some(reducer::<S::Item>(operation));
-        check_count("list of counts", counts.len(), draft.size as usize)?;
+        let reduction = Some(reducer::<S::Item>(operation));
+        check_count("list of counts", counts.len(), member.size as usize)?;
         let places = consecutive(counts);
-        let (all, own) = (places.last().map_or(0, |last| last.end), counts[draft.rank as usize]);
+        let (all, own) = (places.last().map_or(0, |last| last.end), counts[member.rank as usize]);
         let mut input = send.piece(0);
         if send.is_in_place() {
             check_count("receive buffer", receive.count(), all)?;
@@ -111,8 +104,9 @@ pub(super) fn reduce_scatter<S: Sequence, R: Sequence<Item = S::Item>, O: Operat
         }
         let output = receive.piece(0).part(0, own * element);
         let start = |rank: u32| places.get(rank as usize).map_or(all, |place| place.start) * element;
-        parts::reduce_scatter(draft, input, start, output, element);
-        Ok(())
+        member.draw(reduction, |draft| {
+            parts::reduce_scatter(draft, input, start, output, element);
+        })
     })
 }
 

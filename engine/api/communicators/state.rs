@@ -20,7 +20,7 @@ pub(crate) struct Comms {
     /// Rows that were freed while operations on them were pending.
     pub(super) closing: Vec<Row>,
     /// Who is whose neighbour, where that was said.
-    pub(super) topologies: Vec<(Comm, Topology)>,
+    pub(in crate::api) topologies: Vec<(Comm, Topology)>,
     /// No id below is free here.
     pub(super) lowest: u32,
     /// The number of the next agreement.

@@ -2,7 +2,7 @@
 
 use crate::api::error::Error;
 use crate::run::engine::Engine;
-use tickwire_components::{Cartesian, Comm, CommError, Neighbors, Rank, Source, Tag, Topology, TopologyError, op};
+use tickwire_components::{Cartesian, Comm, CommError, Rank, Source, Tag, Topology, TopologyError, op};
 use tickwire_systems::protocols::graph::kept::forget;
 
 /// Tag of what members of a new communicator tell each other about its edges.
@@ -132,11 +132,6 @@ impl Engine {
     pub fn comm_topology(&self, comm: Comm) -> Option<&Topology> {
         let found = self.comms.topologies.iter().find(|(of, _)| *of == comm);
         found.map(|(_, topology)| topology)
-    }
-
-    /// The neighbours of a rank of a communicator.
-    pub(crate) fn neighbors(&self, comm: Comm, rank: u32) -> Option<Neighbors> {
-        self.comm_topology(comm).map(|topology| topology.neighbors(Rank(rank)))
     }
 
     /// Before a topology goes, what was drawn by it goes.

@@ -23,7 +23,7 @@ fn waits(all: &Tables<'_>, now: Stamp, comm: &Communicator, members: &Members) -
     };
     let request = operation.request;
     let stamp = (request != NIL).then(|| all.progress.stamps.get(request)).flatten();
-    let collective = CollectiveDump { name: operation.call.kind.name().into(), number: operation.called };
+    let collective = CollectiveDump { name: operation.numbered.call.kind.name().into(), number: operation.before };
     let wait = |rank: u32| OperationDump {
         row: request,
         kind: Kind::Receive,
@@ -37,7 +37,7 @@ fn waits(all: &Tables<'_>, now: Stamp, comm: &Communicator, members: &Members) -
         rank: Some(rank),
         peer: comm.proc(rank),
         tag: None,
-        bytes: operation.call.part as u64,
+        bytes: operation.numbered.call.part as u64,
         done: 0,
         age: age(stamp, now),
         awaited: operation.awaited,

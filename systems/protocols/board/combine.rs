@@ -68,7 +68,23 @@ impl Combiner<'_> {
     ///
     /// # Safety
     /// As of [`Combiner::all`].
-    unsafe fn two(&self, out: Span, operands: [Span; 2]) {
+    #[inline(always)]
+    pub(super) unsafe fn two(&self, out: Span, operands: [Span; 2]) {
+        if out.len() <= BLOCK && self.also.is_empty() {
+            let [left, right] = operands;
+            // SAFETY: by this function's contract.
+            return unsafe { self.reduction.combine(out, left, right) };
+        }
+        // SAFETY: by this function's contract.
+        unsafe { self.two_by_blocks(out, operands) }
+    }
+
+    /// See [`Combiner::two`].
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(never)]
+    unsafe fn two_by_blocks(&self, out: Span, operands: [Span; 2]) {
         let block = self.block();
         let mut first = 0;
         while first < out.len() {

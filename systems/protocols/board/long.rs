@@ -1,6 +1,7 @@
 //! Long operands: chunk by chunk, through cells or out of memory that others can read.
 
-use super::{Around, Failure, Operation, Step, abandoned, fail, finish, has_finished, meet, moving, stuck, wake};
+use super::meeting::{has_finished, meet};
+use super::{Around, Failure, Operation, Step, abandoned, fail, finish, moving, stuck, wake};
 use crate::procs::boards::{CellsUsed, Seats};
 use tickwire_components::Vc;
 use tickwire_components::limits::{BOARD_CHUNKS_A_LOOK, BOARD_SLOTS};
@@ -12,28 +13,28 @@ pub(super) fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut
     let two_rounds = operation.two_rounds;
     let (mut left, mut looks) = (BOARD_CHUNKS_A_LOOK, around.patience);
     while left > 0 {
-        let before = (operation.missing, operation.written, operation.reduced, operation.consumed);
-        let tried = if operation.missing != 0 { meet(operation, seats) } else { Ok(false) }
-            .and_then(|_| write(operation, seats, around.vcs))
+        let before = (operation.meeting.missing, operation.written, operation.reduced, operation.consumed);
+        let tried = meet(&operation.numbered, &mut operation.meeting.missing, seats)
+            .and_then(|()| write(operation, seats, around.vcs))
             .and_then(|()| if two_rounds { reduce(operation, seats, around) } else { Ok(()) })
             .and_then(|()| consume(operation, seats, around));
         if let Err(failure) = tried {
             return fail(operation, seats, around, failure);
         }
-        if before != (operation.missing, operation.written, operation.reduced, operation.consumed) {
+        if before != (operation.meeting.missing, operation.written, operation.reduced, operation.consumed) {
             (moved, left) = (true, left - 1);
             wake(seats, around.endpoints);
             continue;
         }
         // While others are at work.
         if !operation.own_taken {
-            moving::take_own(operation, seats);
+            moving::take_own(&operation.numbered, seats);
             operation.own_taken = true;
             continue;
         }
         match is_over(operation, seats) {
             Ok(true) => {
-                return finish(operation, seats, around);
+                return finish(&operation.numbered, seats, around);
             }
             Ok(false) => {}
             Err(failure) => return fail(operation, seats, around, failure),
@@ -51,9 +52,9 @@ pub(super) fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut
 /// Whether everything was given and taken. What others read out of the own memory stays until they have.
 #[inline(always)]
 fn is_over(operation: &Operation, seats: &Seats) -> Result<bool, Failure> {
-    let chunks = operation.shape.chunks();
+    let chunks = operation.numbered.shape.chunks();
     let all_given = operation.readers == 0 || operation.written == chunks;
-    let all_taken = operation.sources == 0 || operation.consumed == chunks;
+    let all_taken = operation.numbered.sources == 0 || operation.consumed == chunks;
     let is_kept = operation.shown[0] || operation.shown[1];
     Ok(all_given && all_taken && (!is_kept || least(operation, seats, Count::Consumed, operation.readers)? >= chunks))
 }
@@ -61,21 +62,21 @@ fn is_over(operation: &Operation, seats: &Seats) -> Result<bool, Failure> {
 /// Puts a chunk of the operand on the board, if its place is free.
 #[inline(always)]
 fn write(operation: &mut Operation, seats: &mut Seats, vcs: &[Vc]) -> Result<(), Failure> {
-    let chunks = operation.shape.chunks();
+    let chunks = operation.numbered.shape.chunks();
     if operation.readers == 0 || operation.written == chunks {
         return Ok(());
     }
     if operation.shown[0] && (operation.shown[1] || !operation.two_rounds) {
         operation.written = chunks;
-        seats.own.set(operation.number, Count::Written, chunks);
+        seats.own.set(operation.numbered.number, Count::Written, chunks);
         return Ok(());
     }
     if operation.written == 0 && !take_cells(operation, seats, vcs) {
         return Ok(());
     }
-    if operation.written >= operation.shape.cells() {
+    if operation.written >= operation.numbered.shape.cells() {
         let consumed = least(operation, seats, Count::Consumed, operation.readers)?;
-        if operation.written >= consumed + operation.shape.cells() {
+        if operation.written >= consumed + operation.numbered.shape.cells() {
             return Ok(());
         }
     }
@@ -83,19 +84,19 @@ fn write(operation: &mut Operation, seats: &mut Seats, vcs: &[Vc]) -> Result<(),
         moving::write_chunk(operation, seats);
     }
     operation.written += 1;
-    seats.own.set(operation.number, Count::Written, operation.written);
+    seats.own.set(operation.numbered.number, Count::Written, operation.written);
     Ok(())
 }
 
 /// Takes the cells of the operation, if nobody reads an earlier one there; whether it has them.
 fn take_cells(operation: &Operation, seats: &mut Seats, vcs: &[Vc]) -> bool {
-    let (first, end) = operation.shape.range();
-    let meets = |used: &&CellsUsed| used.first < end && first < used.end && used.number < operation.number;
+    let (first, end) = operation.numbered.shape.range();
+    let meets = |used: &&CellsUsed| used.first < end && first < used.end && used.number < operation.numbered.number;
     let before = seats.used.iter().filter(meets).map(|used| used.number).max();
     if !has_finished(before.unwrap_or(0), seats, vcs) {
         return false;
     }
-    let number = operation.number;
+    let number = operation.numbered.number;
     seats.used[number as usize % BOARD_SLOTS] = CellsUsed { number, first, end };
     true
 }
@@ -103,13 +104,13 @@ fn take_cells(operation: &Operation, seats: &mut Seats, vcs: &[Vc]) -> bool {
 /// Reduces the own slice of a chunk, once the operands of all are there.
 #[inline(always)]
 fn reduce(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) -> Result<(), Failure> {
-    if operation.missing != 0 || operation.reduced >= operation.written {
+    if operation.meeting.missing != 0 || operation.reduced >= operation.written {
         return Ok(());
     }
-    if least(operation, seats, Count::Written, operation.sources)? > operation.reduced {
+    if least(operation, seats, Count::Written, operation.numbered.sources)? > operation.reduced {
         moving::reduce_slice(operation, seats, around)?;
         operation.reduced += 1;
-        seats.own.set(operation.number, Count::Reduced, operation.reduced);
+        seats.own.set(operation.numbered.number, Count::Reduced, operation.reduced);
     }
     Ok(())
 }
@@ -117,7 +118,10 @@ fn reduce(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) -> 
 /// Takes a chunk of the others, once it is there.
 #[inline(always)]
 fn consume(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) -> Result<(), Failure> {
-    if operation.sources == 0 || operation.missing != 0 || operation.consumed == operation.shape.chunks() {
+    if operation.numbered.sources == 0
+        || operation.meeting.missing != 0
+        || operation.consumed == operation.numbered.shape.chunks()
+    {
         return Ok(());
     }
     // The result may take the place of the operand.
@@ -127,10 +131,10 @@ fn consume(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) ->
     let two_rounds = operation.two_rounds;
     let count = if two_rounds { Count::Reduced } else { Count::Written };
     let is_there = !two_rounds || operation.consumed < operation.reduced;
-    if is_there && least(operation, seats, count, operation.sources)? > operation.consumed {
+    if is_there && least(operation, seats, count, operation.numbered.sources)? > operation.consumed {
         moving::consume_chunk(operation, seats, around)?;
         operation.consumed += 1;
-        seats.own.set(operation.number, Count::Consumed, operation.consumed);
+        seats.own.set(operation.numbered.number, Count::Consumed, operation.consumed);
     }
     Ok(())
 }
@@ -143,7 +147,7 @@ fn least(operation: &Operation, seats: &Seats, count: Count, members: u32) -> Re
         let rank = left.trailing_zeros();
         left &= left - 1;
         let Some(seat) = &seats.peers[rank as usize] else { continue };
-        match seat.board.count(operation.number, count) {
+        match seat.board.count(operation.numbered.number, count) {
             Stage::Before => return Ok(0),
             Stage::At(chunks) => least = least.min(chunks),
             Stage::Abandoned => return Err(abandoned(rank)),

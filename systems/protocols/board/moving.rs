@@ -5,28 +5,29 @@
 
 use super::combine::{Combiner, OPERANDS_BYTES, SCRATCH_BYTES, copy};
 use super::shape::{Piece, slice};
-use super::{Around, Failure, Operation};
+use super::{Around, Failure, NumberedCall, Operation};
 use crate::procs::boards::{Seat, Seats};
-use tickwire_components::{CollectiveKind, Span, car_flags};
+use tickwire_components::{CollectiveKind, Reduction, Span, car_flags};
 
 /// Puts a short operand into the own slot.
 #[inline(always)]
-pub(super) fn write_short(operation: &Operation, seats: &Seats) {
-    let place = seats.own.short(operation.number, operation.shape.short());
-    write(operation, seats, place, operation.shape.whole());
+pub(super) fn write_short(numbered: &NumberedCall, seats: &Seats) {
+    let place = seats.own.short(numbered.number, numbered.shape.short());
+    write(numbered, seats, place, numbered.shape.whole());
 }
 
 /// Puts the next chunk of the operand into its cell.
 #[inline(always)]
 pub(super) fn write_chunk(operation: &Operation, seats: &Seats) {
-    let piece = operation.shape.piece(operation.written, operation.call.part);
-    let last = operation.shape.place(seats.size - 1);
+    let piece = operation.numbered.shape.piece(operation.written, operation.numbered.call.part);
+    let last = operation.numbered.shape.place(seats.size - 1);
     let place = seats.own.cells(piece.cell, last + piece.length);
     if !operation.two_rounds {
-        return write(operation, seats, place, piece);
+        return write(&operation.numbered, seats, place, piece);
     }
     // Nobody reads the own slice: its owner reduces it.
-    let (input, element) = (operation.call.input.part(piece.first, piece.length), operation.call.element);
+    let (input, element) =
+        (operation.numbered.call.input.part(piece.first, piece.length), operation.numbered.call.element);
     let (first, length) = slice(input, seats.rank, seats.size, element);
     copy_bytes(place.part(0, first), input.part(0, first));
     copy_bytes(place.part(first + length, usize::MAX), input.part(first + length, usize::MAX));
@@ -34,56 +35,61 @@ pub(super) fn write_chunk(operation: &Operation, seats: &Seats) {
 
 /// Puts a piece of the operand into a place of the own board: the part of every other member, or what all get.
 #[inline(always)]
-fn write(operation: &Operation, seats: &Seats, place: Span, piece: Piece) {
-    let call = &operation.call;
+fn write(numbered: &NumberedCall, seats: &Seats, place: Span, piece: Piece) {
+    let call = &numbered.call;
     if !call.has_parts() {
         return copy_bytes(place, call.input.part(piece.first, piece.length));
     }
     for rank in (0..seats.size).filter(|&rank| rank != seats.rank) {
         let from = call.input.part(rank as usize * call.part + piece.first, piece.length);
-        copy_bytes(place.part(operation.shape.place(rank), piece.length), from);
+        copy_bytes(place.part(numbered.shape.place(rank), piece.length), from);
     }
 }
 
 /// Takes the short operands of all sources.
 #[inline(always)]
-pub(super) fn finish_short(operation: &Operation, seats: &Seats, around: &mut Around<'_>) -> Result<(), Failure> {
-    let piece = operation.shape.whole();
+pub(super) fn finish_short(
+    numbered: &NumberedCall,
+    reduction: Option<&Reduction>,
+    seats: &Seats,
+    around: &mut Around<'_>,
+) -> Result<(), Failure> {
+    let piece = numbered.shape.whole();
     if piece.length > 0 {
-        take(operation, seats, piece, around)?;
-        take_own(operation, seats);
+        take(numbered, reduction, seats, piece, around)?;
+        take_own(numbered, seats);
     }
     Ok(())
 }
 
 /// Takes the next chunk of all sources. In an allreduce of two rounds, their slices of the result.
 pub(super) fn consume_chunk(operation: &Operation, seats: &Seats, around: &mut Around<'_>) -> Result<(), Failure> {
-    let piece = operation.shape.piece(operation.consumed, operation.call.part);
+    let piece = operation.numbered.shape.piece(operation.consumed, operation.numbered.call.part);
     match operation.two_rounds {
         true => collect_slices(operation, seats, piece, around),
-        false => take(operation, seats, piece, around),
+        false => take(&operation.numbered, operation.reduction.as_ref(), seats, piece, around),
     }
 }
 
 /// Reduces the own slice of the next chunk from the operands of all, and shows it.
 pub(super) fn reduce_slice(operation: &Operation, seats: &Seats, around: &mut Around<'_>) -> Result<(), Failure> {
-    let call = &operation.call;
-    let piece = operation.shape.piece(operation.reduced, call.part);
+    let call = &operation.numbered.call;
+    let piece = operation.numbered.shape.piece(operation.reduced, call.part);
     let output = call.output.part(piece.first, piece.length);
     let (first, length) = slice(output, seats.rank, seats.size, call.element);
     let own = Piece { first: piece.first + first, length, cell: piece.cell + first };
     let also = if operation.shown[1] { Span::EMPTY } else { seats.own.cells(own.cell, length) };
-    combine(operation, seats, own, also, around)
+    combine(&operation.numbered, operation.reduction.as_ref(), seats, (own, also), around)
 }
 
 /// Collects the slices of a chunk of the result that others have reduced.
 fn collect_slices(operation: &Operation, seats: &Seats, piece: Piece, around: &mut Around<'_>) -> Result<(), Failure> {
-    let output = operation.call.output.part(piece.first, piece.length);
+    let output = operation.numbered.call.output.part(piece.first, piece.length);
     for (rank, seat) in (0..).zip(&seats.peers) {
         let Some(seat) = seat else { continue };
-        let (first, length) = slice(output, rank, seats.size, operation.call.element);
+        let (first, length) = slice(output, rank, seats.size, operation.numbered.call.element);
         let to = output.part(first, length);
-        let from = match seat.board.called(operation.number).result {
+        let from = match seat.board.called(operation.numbered.number).result {
             0 => seat.board.cells(piece.cell + first, length),
             result => fetch((rank, seat), result.wrapping_add((piece.first + first) as u64), length, to, around)?,
         };
@@ -95,19 +101,19 @@ fn collect_slices(operation: &Operation, seats: &Seats, piece: Piece, around: &m
 /// Where a member shows a piece of what it gives to this one. What must be read by the kernel is read into `room`.
 #[inline(always)]
 fn shown(
-    operation: &Operation,
+    numbered: &NumberedCall,
     seats: &Seats,
     (rank, seat): (u32, &Seat),
     piece: Piece,
     room: Span,
     around: &mut Around<'_>,
 ) -> Result<Span, Failure> {
-    let (shape, call) = (&operation.shape, &operation.call);
+    let (shape, call) = (&numbered.shape, &numbered.call);
     let place = shape.place(seats.rank);
     if shape.is_short() {
-        return Ok(seat.board.short(operation.number, shape.short()).part(place, piece.length));
+        return Ok(seat.board.short(numbered.number, shape.short()).part(place, piece.length));
     }
-    match seat.board.called(operation.number).address {
+    match seat.board.called(numbered.number).address {
         0 => Ok(seat.board.cells(piece.cell + place, piece.length)),
         address => {
             let part = if call.has_parts() { seats.rank as usize * call.part } else { 0 };
@@ -142,30 +148,34 @@ fn fetch(
 
 /// Takes a piece of all sources to where it goes.
 #[inline(always)]
-fn take(operation: &Operation, seats: &Seats, piece: Piece, around: &mut Around<'_>) -> Result<(), Failure> {
-    let call = &operation.call;
+fn take(
+    numbered: &NumberedCall,
+    reduction: Option<&Reduction>,
+    seats: &Seats,
+    piece: Piece,
+    around: &mut Around<'_>,
+) -> Result<(), Failure> {
+    let call = &numbered.call;
     match call.kind {
         CollectiveKind::Barrier => {}
         CollectiveKind::Broadcast | CollectiveKind::Scatter => {
             if let Some(Some(seat)) = seats.peers.get(call.root as usize) {
                 let to = call.output.part(piece.first, piece.length);
-                copy_bytes(to, shown(operation, seats, (call.root, seat), piece, to, around)?);
+                copy_bytes(to, shown(numbered, seats, (call.root, seat), piece, to, around)?);
             }
         }
-        CollectiveKind::Gather | CollectiveKind::Allgather | CollectiveKind::Alltoall if operation.sources != 0 => {
+        CollectiveKind::Gather | CollectiveKind::Allgather | CollectiveKind::Alltoall if numbered.sources != 0 => {
             for (rank, seat) in (0..).zip(&seats.peers) {
                 let Some(seat) = seat else { continue };
                 let to = call.output.part(rank as usize * call.part + piece.first, piece.length);
-                copy_bytes(to, shown(operation, seats, (rank, seat), piece, to, around)?);
+                copy_bytes(to, shown(numbered, seats, (rank, seat), piece, to, around)?);
             }
         }
-        CollectiveKind::Reduce | CollectiveKind::Allreduce | CollectiveKind::ReduceScatter
-            if operation.sources != 0 =>
-        {
-            combine(operation, seats, piece, Span::EMPTY, around)?;
+        CollectiveKind::Reduce | CollectiveKind::Allreduce | CollectiveKind::ReduceScatter if numbered.sources != 0 => {
+            combine(numbered, reduction, seats, (piece, Span::EMPTY), around)?;
         }
         CollectiveKind::Scan | CollectiveKind::Exscan if seats.rank != 0 => {
-            combine(operation, seats, piece, Span::EMPTY, around)?;
+            combine(numbered, reduction, seats, (piece, Span::EMPTY), around)?;
         }
         _ => {}
     }
@@ -175,14 +185,14 @@ fn take(operation: &Operation, seats: &Seats, piece: Piece, around: &mut Around<
 /// Combines a piece of the own operand with those of the sources. The result goes to its place, and to another one unless that is empty.
 #[inline(always)]
 fn combine(
-    operation: &Operation,
+    numbered: &NumberedCall,
+    reduction: Option<&Reduction>,
     seats: &Seats,
-    piece: Piece,
-    also: Span,
+    (piece, also): (Piece, Span),
     around: &mut Around<'_>,
 ) -> Result<(), Failure> {
-    let (call, rank, size) = (&operation.call, seats.rank, seats.size);
-    let Some(reduction) = &call.reduction else { return Ok(()) };
+    let (call, rank, size) = (&numbered.call, seats.rank, seats.size);
+    let Some(reduction) = reduction else { return Ok(()) };
     let own = if call.has_parts() { rank as usize * call.part } else { 0 };
     let (input, output) =
         (call.input.part(own + piece.first, piece.length), call.output.part(piece.first, piece.length));
@@ -194,30 +204,37 @@ fn combine(
     if size == 2
         && let Some((other, seat)) = (0..).zip(&seats.peers).find_map(|(other, seat)| Some((other, seat.as_ref()?)))
     {
-        let shown = match operation.sources {
+        let shown = match numbered.sources {
             0 => Span::EMPTY,
-            _ => shown(operation, seats, (other, seat), piece, rooms.part(0, piece.length), around)?,
+            _ => shown(numbered, seats, (other, seat), piece, rooms.part(0, piece.length), around)?,
         };
         let operands = if rank == 0 { [input, shown] } else { [shown, input] };
-        combine_operands(operation, seats, &combiner, output, &|rank| operands[rank as usize]);
+        // SAFETY: as in `combine_operands`.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        unsafe {
+            match call.kind {
+                CollectiveKind::Exscan => copy(output, operands[0]),
+                _ => combiner.two(output, operands),
+            }
+        }
         return Ok(());
     }
     let mut operands = [Span::EMPTY; u32::BITS as usize];
     operands[rank as usize] = input;
     let mut room = 0;
     for (other, seat) in (0..).zip(&seats.peers) {
-        let Some(seat) = seat.as_ref().filter(|_| operation.sources & 1 << other != 0) else { continue };
+        let Some(seat) = seat.as_ref().filter(|_| numbered.sources & 1 << other != 0) else { continue };
         let into = rooms.part(room, piece.length);
-        operands[other as usize] = shown(operation, seats, (other, seat), piece, into, around)?;
+        operands[other as usize] = shown(numbered, seats, (other, seat), piece, into, around)?;
         room += piece.length.next_multiple_of(64);
     }
-    combine_operands(operation, seats, &combiner, output, &|rank| operands[rank as usize]);
+    combine_operands(numbered, seats, &combiner, output, &|rank| operands[rank as usize]);
     Ok(())
 }
 
 #[inline(always)]
 fn combine_operands(
-    operation: &Operation,
+    numbered: &NumberedCall,
     seats: &Seats,
     combiner: &Combiner<'_>,
     output: Span,
@@ -228,7 +245,7 @@ fn combine_operands(
     // overlaps with none of these pieces.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     unsafe {
-        match operation.call.kind {
+        match numbered.call.kind {
             CollectiveKind::Scan => combiner.prefix(rank, size, output, operand),
             CollectiveKind::Exscan => combiner.prefix(rank - 1, size, output, operand),
             _ => combiner.all(size, output, operand),
@@ -238,8 +255,8 @@ fn combine_operands(
 
 /// Takes what this member gives to itself.
 #[inline(always)]
-pub(super) fn take_own(operation: &Operation, seats: &Seats) {
-    let (call, own) = (&operation.call, seats.rank as usize * operation.call.part);
+pub(super) fn take_own(numbered: &NumberedCall, seats: &Seats) {
+    let (call, own) = (&numbered.call, seats.rank as usize * numbered.call.part);
     match call.kind {
         CollectiveKind::Gather | CollectiveKind::Allgather if !call.output.is_empty() && !call.input.is_empty() => {
             copy_bytes(call.output.part(own, call.part), call.input);

@@ -78,13 +78,26 @@ impl Shape {
             let stride = if parts == 1 { 0 } else { aligned };
             return Shape { chunk: call.part, stride, cell: 0, short, chunks: 1, cells: 0, base: 0 };
         }
-        match terms.reads && !terms.wide && call.part >= DIRECT_MIN {
+        // Field by field: else all shapes would be made in memory.
+        let Shape { chunk, stride, cell, short, chunks, cells, base } =
+            Shape::of_long(call.kind, [call.part, call.element], parts, (number, size, terms));
+        Shape { chunk, stride, cell, short, chunks, cells, base }
+    }
+
+    #[inline(never)]
+    fn of_long(
+        kind: CollectiveKind,
+        [part, element]: [usize; 2],
+        parts: usize,
+        (number, size, terms): (u64, u32, Terms),
+    ) -> Self {
+        let call = &Collective { kind, part, element, ..Collective::BARRIER };
+        match terms.reads && !terms.wide && part >= DIRECT_MIN {
             true => Shape::direct(call, size),
             false => Shape::long(call, number, parts, terms),
         }
     }
 
-    #[inline(never)]
     fn direct(call: &Collective, size: u32) -> Self {
         let element = call.element.max(1);
         let others = (size as usize - 1).max(1);
@@ -103,7 +116,6 @@ impl Shape {
         Shape { chunk, stride: 0, cell: 0, short: usize::MAX, chunks, cells: 0, base: 0 }
     }
 
-    #[inline(never)]
     fn long(call: &Collective, number: u64, parts: usize, terms: Terms) -> Self {
         let (element, all) = (call.element.max(1), call.part * parts);
         let wanted = match terms {

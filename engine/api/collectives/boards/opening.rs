@@ -30,7 +30,6 @@ impl Engine {
     ///
     /// # Errors
     /// A member has failed, or messages cannot be posted.
-    #[inline(always)]
     pub(in super::super) fn ready_boards(&mut self, comm: Comm) -> Result<(), OperationError> {
         let (row, context) = self.context_of(comm);
         if self.store.all().boards.is_untried(row, context) { self.open_boards(comm) } else { Ok(()) }

@@ -1,0 +1,111 @@
+//! How the members of an operation on boards meet: each shows that it has begun, and looks who else has.
+
+use super::{Around, Failure, NumberedCall, abandoned, moving, wake};
+use crate::procs::boards::{Seat, Seats};
+use tickwire_components::limits::BOARD_SLOTS;
+use tickwire_components::{Vc, VcState, car_flags};
+use tickwire_transports::boards::{Called, Stage};
+
+/// Whether an operation has begun, and whom it has met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Meeting {
+    /// Whether it is on the own board.
+    pub(super) begun: bool,
+    /// Members whose bytes are needed and that have not begun, a bit each.
+    pub(super) missing: u32,
+}
+
+impl Meeting {
+    /// That of a call that has not begun.
+    #[inline(always)]
+    pub fn of(numbered: &NumberedCall) -> Self {
+        Meeting { begun: false, missing: numbered.sources }
+    }
+}
+
+/// Shows a short operation on the own board, if that can be by now, and looks which of its sources have begun: whether all have.
+///
+/// # Errors
+/// A member was called with something else, or has given the operation up.
+#[inline(always)]
+pub fn look(
+    numbered: &NumberedCall,
+    meeting: &mut Meeting,
+    seats: &mut Seats,
+    around: &mut Around<'_>,
+) -> Result<bool, Failure> {
+    let begins = !meeting.begun;
+    if begins {
+        if !is_free(numbered.number, seats, around.vcs) {
+            return Ok(false);
+        }
+        begin_short(numbered, seats);
+        meeting.begun = true;
+    }
+    if meeting.missing != 0 {
+        meet(numbered, &mut meeting.missing, seats)?;
+        // Who is done at once wakes the others once, at the end.
+        if begins && meeting.missing != 0 {
+            wake(seats, around.endpoints);
+        }
+    }
+    Ok(meeting.missing == 0)
+}
+
+/// Whether the slot of an operation is free: all others have finished the one that had it before.
+#[inline(always)]
+pub(super) fn is_free(number: u64, seats: &mut Seats, vcs: &[Vc]) -> bool {
+    has_finished(number.saturating_sub(BOARD_SLOTS as u64), seats, vcs)
+}
+
+/// Shows a short operation on the own board, whose slot is free.
+#[inline(always)]
+fn begin_short(numbered: &NumberedCall, seats: &Seats) {
+    let NumberedCall { call, number, .. } = numbered;
+    if call.gives(seats.rank, seats.size) {
+        moving::write_short(numbered, seats);
+    }
+    seats.own.begin(*number, Called { what: call.what(), length: call.part as u64, ..Called::default() });
+}
+
+/// Whether all other members have finished an operation. One that has failed reads nothing any more.
+#[inline(always)]
+pub(super) fn has_finished(number: u64, seats: &mut Seats, vcs: &[Vc]) -> bool {
+    number <= seats.finished || number <= look_who_has_finished(seats, vcs)
+}
+
+#[inline(never)]
+fn look_who_has_finished(seats: &mut Seats, vcs: &[Vc]) -> u64 {
+    let others = seats.peers.iter().flatten();
+    let is_gone = |seat: &Seat| vcs.get(seat.vc as usize).is_none_or(|vc| vc.state == VcState::Failed);
+    let running = others.filter(|seat| !is_gone(seat) && !seat.board.is_closed());
+    seats.finished = running.map(|seat| seat.board.finished()).min().unwrap_or(u64::MAX);
+    seats.finished
+}
+
+/// Looks which of the missing members have begun, and checks what they were called with.
+#[inline(always)]
+pub(super) fn meet(numbered: &NumberedCall, missing: &mut u32, seats: &Seats) -> Result<(), Failure> {
+    let NumberedCall { call, number, .. } = numbered;
+    let mut left = *missing;
+    while left != 0 {
+        let rank = left.trailing_zeros();
+        left &= left - 1;
+        let Some(seat) = &seats.peers[rank as usize] else { continue };
+        match seat.board.begun(*number) {
+            Stage::Before => continue,
+            Stage::Abandoned => return Err(abandoned(rank)),
+            Stage::At(_) => {}
+        }
+        let (called, expected) = (seat.board.called(*number), call.part as u64);
+        if called.length != expected {
+            let flags = if called.length < expected { car_flags::SHORT } else { car_flags::TRUNCATED };
+            return Err(Failure { flags, rank, sent: called.length, expected });
+        }
+        if called.what != call.what() {
+            return Err(abandoned(rank));
+        }
+        *missing &= !(1 << rank);
+    }
+    Ok(())
+}
