@@ -52,7 +52,7 @@ pub(crate) struct Member<'a> {
 }
 
 impl Member<'_> {
-    /// Plans an operation that runs on boards where there are some. Else it is drawn.
+    /// Plans an operation: it runs on boards where there are some, else by messages, as `draw` draws it.
     #[inline(always)]
     fn plan(
         self,
@@ -66,7 +66,7 @@ impl Member<'_> {
         Ok(Plan::Drawn(drawn((self.rank, self.size), reduction, draw)))
     }
 
-    /// Draws an operation that runs by messages wherever its members are.
+    /// Plans an operation that runs by messages even where there are boards.
     fn draw(self, reduction: Option<Reduction>, draw: impl FnOnce(&mut Draft)) -> Result<Plan, PostError> {
         Ok(Plan::Drawn(drawn((self.rank, self.size), reduction, draw)))
     }
