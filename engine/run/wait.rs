@@ -6,11 +6,14 @@ use crate::api::request::Waitable;
 use crate::run::engine::Engine;
 use rustix::event::epoll;
 use std::time::{Duration, Instant};
+use tickwire_components::limits::SPINS_SHARED;
 use tickwire_components::{NIL, ProcId, RequestError, RequestId, RequestState, Status};
 use tickwire_systems::procs::ending::failed_member;
 
 /// Looks that a tick costs.
 const LOOKS_A_TICK: u32 = 30;
+/// Looks that one at boards counts for, where ranks share processors.
+const LOOKS_A_LOOK_AT_BOARDS: u32 = SPINS_SHARED / 4;
 /// Empty looks before the processor is told that this is a spin.
 const EAGER_LOOKS: u32 = 2_000;
 
@@ -224,7 +227,7 @@ impl Engine {
                     true => idle = idle.saturating_add(LOOKS_A_TICK),
                 }
             }
-            idle = idle.saturating_add(1);
+            idle = idle.saturating_add(self.looks_spent(idle));
             if idle > EAGER_LOOKS.min(self.spins) {
                 // A sleep may follow, or the end of this wait: the next look is no more the one after the last.
                 self.store.progress().receipts.looked = None;
@@ -237,6 +240,13 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// How many looks one in vain counts for. One at boards takes longer than others, and where ranks share processors, those that are
+    /// waited for may need this one: it is given away after four looks.
+    #[inline(always)]
+    fn looks_spent(&self, idle: u32) -> u32 {
+        if self.boards_busy && self.spins <= SPINS_SHARED && idle < self.spins { LOOKS_A_LOOK_AT_BOARDS } else { 1 }
     }
 
     /// The patient part of waiting. Whether peers have woken it that need this engine to look on: no frame of theirs says so.
