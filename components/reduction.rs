@@ -37,7 +37,8 @@ pub trait Operation<T>: Send + Sync + 'static {
         size_of::<T>()
     }
 
-    /// Whether it may panic. The predefined ones do not, so they need no code that catches a panic.
+    /// Whether it may panic. The predefined ones do not, so they need no code that catches a panic. If one panics that says it does not,
+    /// the panic may come out of the call that waits, instead of the error of an engine that has failed.
     #[inline(always)]
     fn may_panic(&self) -> bool {
         true

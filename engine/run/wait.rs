@@ -242,8 +242,8 @@ impl Engine {
         }
     }
 
-    /// How many looks one in vain counts for. One at boards takes longer than others, and where ranks share processors, those that are
-    /// waited for may need this one: it is given away after four looks.
+    /// How many looks one in vain counts for. Where ranks share processors, one that looks at boards counts for many, so that the wait
+    /// yields after four of them: such a look takes longer than others, and the rank that is waited for may need this processor.
     #[inline(always)]
     fn looks_spent(&self, idle: u32) -> u32 {
         if self.boards_busy && self.spins <= SPINS_SHARED && idle < self.spins { LOOKS_A_LOOK_AT_BOARDS } else { 1 }
