@@ -93,7 +93,10 @@ mod tests {
         let job = Job::new(2).program("sleep").args(["1000"]).timeout(Duration::from_millis(20));
         let outcome = job.run().unwrap();
         assert!(outcome.timed_out && outcome.first_failure.is_none());
-        assert_eq!((outcome.code(), outcome.statuses), (124, vec![RankStatus::Killed(15); 2]));
+        // On a busy machine the time may be over before the second rank starts: then it is not started.
+        let started = outcome.statuses.len();
+        assert!((1..=2).contains(&started));
+        assert_eq!((outcome.code(), outcome.statuses), (124, vec![RankStatus::Killed(15); started]));
         let job = Job::new(2).program("true").timeout(Duration::from_secs(1000));
         assert!(!job.run().unwrap().timed_out);
     }

@@ -186,8 +186,8 @@ impl<'a> Supervisor<'a> {
             return;
         };
         if self.overdue.is_some_and(|due| Instant::now() >= due) {
-            let many = self.running;
-            self.forward.say(&format!("{many} ranks have not ended after {longest:?}; ending them"));
+            let (have, them) = if self.running == 1 { ("rank has", "it") } else { ("ranks have", "them") };
+            self.forward.say(&format!("{} {have} not ended after {longest:?}; ending {them}", self.running));
             (self.timed_out, self.flush_until) = (true, Some(Instant::now() + GRACE + FLUSH));
             self.end();
         }

@@ -303,8 +303,9 @@ fn a_job_that_takes_too_long_is_ended_and_leaves_nobody() {
     assert_eq!(running.wait().code(), Some(124));
     assert!(started.elapsed() >= Duration::from_secs(2));
     all_gone(&pids);
-    let output = run(&["-n", "2", "--timeout", "0.05"], "exec sleep 1000");
-    assert_eq!(stderr(&output), "tickwire run: 2 ranks have not ended after 50ms; ending them\n");
+    // One rank: on a busy machine a second one may not have been started yet.
+    let output = run(&["-n", "1", "--timeout", "0.05"], "exec sleep 1000");
+    assert_eq!(stderr(&output), "tickwire run: 1 rank has not ended after 50ms; ending it\n");
     // A job that ends in time has its own status.
     assert_eq!(run(&["-n", "2", "--timeout", "1000"], "exit 3").status.code(), Some(3));
 }
