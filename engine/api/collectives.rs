@@ -63,7 +63,9 @@ impl Member<'_> {
         if self.has_boards && is_possible(&call, self.size) {
             return Ok(Plan::Boards(call, reduction));
         }
-        Ok(Plan::Drawn(drawn((self.rank, self.size), reduction, draw)))
+        let mut draft = drawn((self.rank, self.size), reduction, draw);
+        draft.on_boards = Some(call).filter(|call| is_possible(call, self.size));
+        Ok(Plan::Drawn(draft))
     }
 
     /// Plans an operation that runs by messages even where there are boards.

@@ -134,7 +134,8 @@ impl Engine {
     #[inline(never)]
     fn wait_pending(&mut self, id: RequestId) -> Option<Box<RequestError>> {
         self.observer.awaited = id;
-        if self.advance(true) && self.is_over(id) {
+        let at_boards = self.boards_busy && self.wait_at_boards(id.row);
+        if (at_boards || self.advance(true)) && self.is_over(id) {
             self.observer.awaited.row = NIL;
             return None;
         }

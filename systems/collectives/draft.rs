@@ -1,7 +1,7 @@
 //! The draft of one rank's part of a graph.
 
 use std::fmt;
-use tickwire_components::{Computation, Reduction, Side, Span, Temporary};
+use tickwire_components::{Collective, Computation, Reduction, Side, Span, Temporary};
 
 /// A node of a draft.
 pub type NodeId = u32;
@@ -54,6 +54,8 @@ pub struct Draft {
     pub first_step: u32,
     /// How operands are reduced, if they are.
     pub reduction: Option<Reduction>,
+    /// What runs in its place where all members have boards, if that can be.
+    pub on_boards: Option<Collective>,
     /// Whether it is drawn to be counted, and never run: memory of its own has addresses alone.
     pub only_counted: bool,
 }

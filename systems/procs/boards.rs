@@ -27,10 +27,12 @@ pub struct Boards {
     pub patience: u32,
 }
 
-/// A persistent operation on boards.
+/// A persistent operation that runs on boards, or will as soon as there are some.
 pub struct PersistentCall {
     /// The row of its request.
     pub request: Row,
+    /// Its graph: it runs by messages as long as nobody has opened boards. `NIL` on boards.
+    pub graph: u32,
     /// What it starts.
     pub call: Collective,
     /// How elements are reduced, if they are.
@@ -156,6 +158,12 @@ impl Boards {
             self.comms.resize_with(row + 1, CommBoards::default);
         }
         self.comms[row] = CommBoards { context, standing };
+    }
+
+    /// Forgets the persistent operation of a request, if it is one; the number of its graph, `NIL` without one.
+    pub fn forget_persistent(&mut self, request: Row) -> Option<u32> {
+        let is_its = |kept: &&mut Option<PersistentCall>| kept.as_ref().is_some_and(|kept| kept.request == request);
+        self.persistent.iter_mut().find(is_its)?.take().map(|kept| kept.graph)
     }
 
     /// How many communicators have boards.

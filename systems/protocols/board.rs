@@ -24,7 +24,7 @@ mod shape;
 use crate::procs::boards::Seats;
 use crate::procs::endpoint::Endpoint;
 use meeting::is_free;
-pub use meeting::{Meeting, look};
+pub use meeting::{Meeting, end_met, end_short, look, look_at};
 use shape::Shape;
 pub use shape::is_possible;
 use tickwire_components::{Collective, CollectiveKind, Reduction, Row, Span, Vc, VcState, car_flags};
@@ -206,16 +206,13 @@ pub fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut Around
         return advance_long(operation, seats, around);
     }
     let before = operation.meeting;
-    let met = look(&operation.numbered, &mut operation.meeting, seats, around);
-    let taken = met.and_then(|met| match met {
-        true => take_short(&operation.numbered, operation.reduction.as_ref(), seats, around).map(|()| true),
-        false => Ok(false),
-    });
-    match taken {
-        Ok(true) => finish(&operation.numbered, seats, around),
+    match look_at(operation, seats, around) {
         Ok(false) if operation.meeting != before => Step::Moved,
         Ok(false) => stuck(operation, seats, around),
-        Err(failure) => fail(operation, seats, around, failure),
+        met => match end_met(operation, met, seats, around) {
+            Ok(()) => Step::Done,
+            Err(failure) => Step::Failed(failure),
+        },
     }
 }
 

@@ -6,10 +6,10 @@
 //! frame, so no look at an endpoint finds it.
 
 use crate::procs::boards::{Boards, CommBoards, Members, Standing};
-use crate::protocols::board::{Around, Failure, Operation, Step, advance, cancel, give_up};
+use crate::protocols::board::{Around, Failure, Operation, Step, advance, cancel, end_met, give_up, look_at};
 use crate::rows::{Rows, Wire};
 use crate::steps::finish::{abort, finish_at_once};
-use tickwire_components::{Car, Large, NIL, RequestState, Row, Status, car_flags};
+use tickwire_components::{Car, Large, NIL, RequestState, Row, Status, car_flags, context};
 
 /// Goes on with the operations in progress; whether one of them has come further.
 pub fn advance_boards(rows: &mut Rows<'_>, wire: &mut Wire<'_>) -> bool {
@@ -25,6 +25,45 @@ pub fn advance_boards(rows: &mut Rows<'_>, wire: &mut Wire<'_>) -> bool {
         }
     }
     moved
+}
+
+/// Goes on with the operation of a request, if it is short and the first one on its boards, until it has ended, or for so many looks;
+/// whether it has ended. `pause` is called before each look.
+#[inline(always)]
+pub fn finish_first(
+    rows: &mut Rows<'_>,
+    wire: &mut Wire<'_>,
+    request: Row,
+    looks: u32,
+    mut pause: impl FnMut(u32),
+) -> bool {
+    let comm = context::id(rows.cars[request as usize].context);
+    let &mut Boards { ref mut comms, ref mut busy, ref mut scratch, patience, .. } = &mut *rows.boards;
+    let Some(CommBoards { standing: Standing::Open(members), .. }) = comms.get_mut(comm as usize) else { return false };
+    let Members { seats, queue, .. } = &mut **members;
+    let Some(first) = queue.front_mut().filter(|first| first.request == request) else { return false };
+    let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience };
+    let mut met = Ok(false);
+    for look in 1..=looks {
+        pause(look);
+        met = look_at(first, seats, &mut around);
+        if met != Ok(false) {
+            break;
+        }
+    }
+    if met == Ok(false) {
+        return false;
+    }
+    let ended = end_met(first, met, seats, &mut around);
+    queue.pop_front();
+    if queue.is_empty()
+        && let Some(place) = busy.iter().position(|of| *of == comm)
+    {
+        busy.swap_remove(place);
+    }
+    rows.progress.work.received += 1;
+    end(rows, comm, request, ended);
+    true
 }
 
 fn has_operations(comm: &CommBoards) -> bool {
@@ -72,6 +111,7 @@ pub fn end(rows: &mut Rows<'_>, comm: Row, request: Row, ended: Result<(), Failu
         return;
     }
     let vc = ended.err().map_or(NIL, |failure| vc_of(&rows.boards, comm, failure.rank));
+    forget_detached(rows, request);
     let Rows { progress, cars, large, requests, .. } = rows;
     match ended {
         Ok(()) => finish_at_once(progress, cars, requests, request, 0, false),
@@ -79,6 +119,14 @@ pub fn end(rows: &mut Rows<'_>, comm: Row, request: Row, ended: Result<(), Failu
             (cars[request as usize], large[request as usize]) = as_row(&cars[request as usize], failure, vc);
             abort(progress, cars, request, failure.flags);
         }
+    }
+}
+
+/// A persistent operation whose token was dropped while it was active is never started again.
+#[inline(always)]
+fn forget_detached(rows: &mut Rows<'_>, request: Row) {
+    if rows.requests[request as usize].state == RequestState::Detached {
+        rows.boards.forget_persistent(request);
     }
 }
 
@@ -119,6 +167,7 @@ pub fn cancel_boards(rows: &mut Rows<'_>, wire: &mut Wire<'_>, whose: impl Fn(Ro
             queue.pop_front();
         }
         for request in cancelled {
+            forget_detached(rows, request);
             abort(&mut rows.progress, &mut rows.cars, request, car_flags::CANCELLED);
         }
     }

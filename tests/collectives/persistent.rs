@@ -1,9 +1,12 @@
 //! Persistent operations: started again and again, with the buffers that they were made with.
 
-use crate::kit::{BOUND, SIZES, clusters, values};
+use crate::kit::{BOUND, SIZES, clusters, in_threads, values};
+use std::time::{Duration, Instant};
+use tickwire::internals::components::NIL;
+use tickwire::internals::systems::procs::boards::Boards;
 use tickwire::internals::transports::sim::Death;
 use tickwire::testing::{Cluster, SimConfig, SimNet};
-use tickwire::{Persistent, PostError, Rank, RequestError, Tag, Test, op};
+use tickwire::{Engine, Persistent, PostError, Rank, RequestError, Tag, Test, op};
 
 /// A sum of one buffer into another, on every engine.
 fn sums(cluster: &mut Cluster, count: usize) -> Vec<Persistent<(Vec<i64>, Vec<i64>)>> {
@@ -158,5 +161,74 @@ fn one_that_has_failed_says_so() {
         let receive = cluster.engines[others[1]].irecv(vec![0u8; 9], Rank(others[0] as u32), Tag(1), world).unwrap();
         assert_eq!(cluster.finish(BOUND, others[1], receive).unwrap().0, [7; 9]);
         cluster.finish(BOUND, others[0], send).unwrap();
+    }
+}
+
+/// Whether each persistent operation that there is has a graph.
+fn have_graphs(engine: &Engine) -> Vec<bool> {
+    let mut query = engine.world().try_query::<&Boards>().unwrap();
+    let boards = query.single(engine.world()).unwrap();
+    boards.persistent.iter().flatten().map(|kept| kept.graph != NIL).collect()
+}
+
+/// Ticks until there are so many persistent operations, and these have graphs: those whose tokens were dropped are forgotten.
+#[track_caller]
+fn until_these_have_graphs(engine: &mut Engine, expected: &[bool]) {
+    let is_so = |_| {
+        engine.tick();
+        have_graphs(engine) == expected
+    };
+    assert!((0..1_000_000).any(is_so), "{:?} instead of {expected:?}", have_graphs(engine));
+}
+
+/// An operation that waits opens boards. Persistent ones that were made before it run by messages until then, and on boards from their
+/// next start on.
+#[test]
+fn persistent_operations_that_were_made_before_boards_run_on_them_as_soon_as_there_are_some() {
+    for (size, count) in [(2, 1), (2, 2_000), (2, 300_001), (3, 5), (5, 2_000)] {
+        in_threads(size, |engine, rank, world| {
+            let mut sum = engine.allreduce_init(vec![0; count], vec![0; count], op::Sum, world).unwrap();
+            let mut late = engine.allgather_init(vec![rank; count], vec![0; count * size as usize], world).unwrap();
+            let [by_messages, on_boards] =
+                [(); 2].map(|()| engine.allreduce_init(vec![rank], vec![0], op::Sum, world).unwrap());
+            engine.start(&by_messages).unwrap();
+            drop(by_messages);
+            for start in 0..4 {
+                if start == 2 {
+                    // Three are left of four.
+                    until_these_have_graphs(engine, &[true; 3]);
+                    engine.barrier(world).unwrap();
+                }
+                engine.buffer(&mut sum).unwrap().0.copy_from_slice(&values(rank + start, count));
+                engine.start(&sum).unwrap();
+                engine.wait(&sum).unwrap();
+                let operands: Vec<Vec<i64>> = (0..size).map(|rank| values(rank + start, count)).collect();
+                let expected: Vec<i64> = (0..count).map(|at| operands.iter().map(|of| of[at]).sum()).collect();
+                assert!(engine.buffer(&mut sum).unwrap().1 == expected, "sum");
+            }
+            assert_eq!(have_graphs(engine), [false, true, true]);
+            engine.start(&late).unwrap();
+            engine.wait(&late).unwrap();
+            let expected: Vec<u32> = (0..size).flat_map(|rank| vec![rank; count]).collect();
+            assert!(engine.buffer(&mut late).unwrap().1 == expected, "allgather");
+            if rank == 0 {
+                // Its token is found to be dropped before the others start it.
+                engine.start(&on_boards).unwrap();
+                drop(on_boards);
+                let end = Instant::now() + Duration::from_millis(20);
+                while Instant::now() < end {
+                    engine.tick();
+                }
+                (1..size).for_each(|to| engine.send(b"", Rank(to), Tag(1), world).unwrap());
+            } else {
+                engine.recv(&mut [0u8; 0], Rank(0), Tag(1), world).unwrap();
+                engine.start(&on_boards).unwrap();
+                drop(on_boards);
+            }
+            engine.barrier(world).unwrap();
+            until_these_have_graphs(engine, &[false; 2]);
+            drop((sum, late));
+            until_these_have_graphs(engine, &[]);
+        });
     }
 }

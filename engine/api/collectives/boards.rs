@@ -12,7 +12,10 @@ use tickwire_components::{
 };
 use tickwire_systems::procs::boards::{Boards, Members, PersistentCall, Standing};
 use tickwire_systems::procs::communicators::live;
-use tickwire_systems::protocols::board::{Around, Meeting, NumberedCall, Operation, Step, advance, cancel};
+use tickwire_systems::protocols::board::{
+    Around, Meeting, NumberedCall, Operation, Step, advance, cancel, end_short, look,
+};
+use tickwire_systems::protocols::graph::kept::dissolve;
 use tickwire_systems::rows::Rows;
 use tickwire_systems::tick::boards::{cancel_boards, end};
 
@@ -43,39 +46,69 @@ impl Engine {
         Ok(row)
     }
 
-    /// Starts an operation with a request, whose row this is: it is inactive. A persistent one is not among those that are counted.
-    pub(super) fn post_on_boards(
-        &mut self,
-        comm: Comm,
-        call: Collective,
-        reduction: Option<Reduction>,
-        (request, counts): (Row, bool),
-    ) {
+    /// Starts an operation with a request, whose row this is: it is inactive. One that has met all of its sources ends at once.
+    pub(super) fn post_on_boards(&mut self, comm: Comm, call: Collective, posting: &Posting, request: Row) {
         let (row, _) = self.context_of(comm);
-        self.store.with(|rows, wire| {
+        let waits = self.store.with(|rows, wire| {
             activate(rows, request);
-            let &mut Boards { ref mut comms, ref mut busy, ref mut scratch, patience, .. } = &mut *rows.boards;
-            let Some(Standing::Open(members)) = comms.get_mut(row).map(|comm| &mut comm.standing) else { return };
+            let boards = &mut *rows.boards;
+            let Boards { comms, busy, scratch, persistent, patience, .. } = boards;
+            let Some(Standing::Open(members)) = comms.get_mut(row).map(|comm| &mut comm.standing) else { return false };
             let Members { seats, queue, .. } = &mut **members;
+            let reduction = match posting {
+                Posting::Once(reduction) => reduction.as_ref(),
+                Posting::Persistent(number) => {
+                    persistent.get(*number as usize).and_then(Option::as_ref).and_then(|kept| kept.reduction.as_ref())
+                }
+            };
+            let before = match posting {
+                Posting::Once(_) => Some(count_call(&mut rows.communicators[row])),
+                Posting::Persistent(_) => None,
+            };
             let numbered = NumberedCall::new(call, seats);
-            let meeting = Meeting::of(&numbered);
-            let mut operation = Operation::new(numbered, reduction, meeting, seats, request);
-            operation.before = counts.then(|| count_call(&mut rows.communicators[row]));
-            if queue.is_empty() {
-                let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience };
+            let mut meeting = Meeting::of(&numbered);
+            let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience: *patience };
+            let is_first = queue.is_empty();
+            if is_first && numbered.is_short() {
+                let met = look(&numbered, &mut meeting, seats, &mut around);
+                if met != Ok(false) {
+                    let ended = end_short(&numbered, reduction, met, seats, &mut around);
+                    end(rows, row as Row, request, ended);
+                    return false;
+                }
+            }
+            let is_long = !numbered.is_short();
+            let mut operation = Operation::new(numbered, reduction.cloned(), meeting, seats, request);
+            operation.before = before;
+            if is_first && is_long {
                 match advance(&mut operation, seats, &mut around) {
-                    Step::Done => return end(rows, row as Row, request, Ok(())),
+                    Step::Done => {
+                        end(rows, row as Row, request, Ok(()));
+                        return false;
+                    }
                     Step::Failed(failure) => {
                         keep_failed(operation, queue, busy, row as Row);
-                        return end(rows, row as Row, request, Err(failure));
+                        end(rows, row as Row, request, Err(failure));
+                        return true;
                     }
                     Step::Waits | Step::Moved => {}
                 }
             }
             enqueue(operation, queue, busy, row as Row);
+            true
         });
-        self.mind_boards();
+        if waits {
+            self.mind_boards();
+        }
     }
+}
+
+/// How an operation with a request is posted.
+pub(super) enum Posting {
+    /// By a call of its own. Elements are reduced in this way, if they are.
+    Once(Option<Reduction>),
+    /// By a start of the persistent operation of this number. It is not among those that are counted.
+    Persistent(u32),
 }
 
 /// Counts an operation of a communicator; how many there were before.
@@ -117,15 +150,15 @@ pub(crate) fn activate(rows: &mut Rows<'_>, row: Row) {
 }
 
 impl Engine {
-    /// Makes a persistent operation on boards; its number.
+    /// Makes a persistent operation on boards, or one that has a graph until there are some; its number.
     pub(super) fn keep_on_boards(
         &mut self,
-        request: Row,
+        (request, graph): (Row, u32),
         (call, reduction): (Collective, Option<Reduction>),
         buffers: Box<[Span]>,
     ) -> u32 {
         let persistent = &mut self.store.all().boards.persistent;
-        let kept = Some(PersistentCall { request, call, reduction, buffers });
+        let kept = Some(PersistentCall { request, graph, call, reduction, buffers });
         match persistent.iter().position(Option::is_none) {
             Some(free) => {
                 persistent[free] = kept;
@@ -157,12 +190,35 @@ impl Engine {
         if buffer.pieces() != kept.buffers.len() || !kept.buffers.iter().enumerate().all(is_there) {
             return Err(PostError::Moved);
         }
-        let (call, reduction) = (kept.call, kept.reduction.clone());
+        let (call, graph) = (kept.call, kept.graph);
         if tables.boards.open(place, context).is_none() {
-            return Err(PostError::Stale);
+            return match graph {
+                NIL => Err(PostError::Stale),
+                _ if tables.boards.is_broken(place, context) => Err(self.broken(comm)),
+                // SAFETY: by the same contract.
+                graph => unsafe { self.start_graph::<B>(row, graph) },
+            };
+        }
+        if graph != NIL {
+            self.leave_graph(number, graph)?;
         }
         // A function of the application may panic in it.
-        self.lending(|engine| engine.post_on_boards(comm, call, reduction, (row, false)));
+        self.lending(|engine| engine.post_on_boards(comm, call, &Posting::Persistent(number), row));
+        Ok(())
+    }
+
+    /// Boards were opened since a persistent operation was made: it runs on them from now on. All members have them at this start, since
+    /// they were opened by an operation, and operations start in the same order everywhere.
+    #[cold]
+    fn leave_graph(&mut self, number: u32, graph: u32) -> Result<(), PostError> {
+        let tables = self.store.all();
+        if tables.progress.graphs.get(graph).is_some_and(|graph| graph.failed) {
+            return Err(PostError::HasFailed);
+        }
+        if let Some(Some(kept)) = tables.boards.persistent.get_mut(number as usize) {
+            kept.graph = NIL;
+        }
+        self.store.with(|rows, _| dissolve(rows, graph));
         Ok(())
     }
 

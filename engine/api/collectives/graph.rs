@@ -1,5 +1,6 @@
 //! Posting the graph of a collective operation.
 
+use super::boards::Posting;
 use super::choice::{Choice, Run};
 use super::{Call, Draw, Member, Plan};
 use crate::api::persistent::Persistent;
@@ -34,7 +35,7 @@ impl Engine {
             let draw = match engine.choose_boards(comm, &buffer, draw)? {
                 Choice::Boards(call, reduction) => {
                     let row = engine.request_row(comm)?;
-                    engine.post_on_boards(comm, call, reduction, (row, true));
+                    engine.post_on_boards(comm, call, &Posting::Once(reduction), row);
                     return Ok(row);
                 }
                 Choice::Drawn(draft) => Drawing::Drawn(draft),
@@ -149,7 +150,7 @@ impl Engine {
                 Choice::Boards(call, reduction) => {
                     let buffers = (0..buffer.pieces()).map(|index| buffer.piece(index)).collect();
                     let row = engine.request_row(comm)?;
-                    return Ok(Built::Boards(row, engine.keep_on_boards(row, (call, reduction), buffers)));
+                    return Ok(Built::Boards(row, engine.keep_on_boards((row, NIL), (call, reduction), buffers)));
                 }
                 Choice::Drawn(draft) => draft,
                 Choice::NotYet(draw) => engine.draw(comm, &buffer, draw)?,
@@ -158,8 +159,18 @@ impl Engine {
                 // What is started ends by Complete.
                 draft.copy(Span::EMPTY, Span::EMPTY, &[]);
             }
-            let buffers = (0..buffer.pieces()).map(|index| buffer.piece(index)).collect();
-            engine.build_graph(name, comm, draft, None, Some(buffers)).map(Built::Graph)
+            let (row, context) = engine.context_of(comm);
+            let may_open = engine.store.all().boards.is_untried(row, context);
+            let later = draft.on_boards.filter(|_| may_open).map(|call| (call, draft.reduction.clone()));
+            let buffers: Box<[Span]> = (0..buffer.pieces()).map(|index| buffer.piece(index)).collect();
+            let number = engine.build_graph(name, comm, draft, None, Some(buffers.clone()))?;
+            Ok(match later {
+                None => Built::Graph(number),
+                Some(call) => {
+                    let row = engine.store.progress().graphs.get(number).map_or(NIL, |graph| graph.request);
+                    Built::Boards(row, engine.keep_on_boards((row, number), call, buffers))
+                }
+            })
         });
         match built {
             Ok(Built::Boards(row, number)) => Ok(Persistent::on_boards(self.hold(row, buffer, scoped), number, comm)),
@@ -335,7 +346,7 @@ enum Drawing<D> {
 
 /// A persistent operation that was made.
 enum Built {
-    /// The row of its request, and its number among those on boards.
+    /// The row of its request, and its number among those that run on boards, now or as soon as there are some.
     Boards(Row, u32),
     /// Its number among the graphs.
     Graph(u32),

@@ -1,9 +1,10 @@
-//! How the members of an operation on boards meet: each shows that it has begun, and looks who else has.
+//! How the members of an operation on boards meet: each shows that it has begun, and looks who else has. A short operation ends when its
+//! member has met all of its sources.
 
-use super::{Around, Failure, NumberedCall, abandoned, moving, wake};
+use super::{Around, Failure, NumberedCall, Operation, abandoned, finish, give_up, moving, take_short, wake};
 use crate::procs::boards::{Seat, Seats};
 use tickwire_components::limits::BOARD_SLOTS;
-use tickwire_components::{Vc, VcState, car_flags};
+use tickwire_components::{Reduction, Vc, VcState, car_flags};
 use tickwire_transports::boards::{Called, Stage};
 
 /// Whether an operation has begun, and whom it has met.
@@ -50,6 +51,50 @@ pub fn look(
         }
     }
     Ok(meeting.missing == 0)
+}
+
+/// As [`look`], of an operation in progress. One that is long, or was cancelled, is not looked at.
+///
+/// # Errors
+/// As [`look`].
+#[inline(always)]
+pub fn look_at(operation: &mut Operation, seats: &mut Seats, around: &mut Around<'_>) -> Result<bool, Failure> {
+    let Operation { numbered, meeting, cancelled, .. } = operation;
+    if *cancelled || !numbered.is_short() { Ok(false) } else { look(numbered, meeting, seats, around) }
+}
+
+/// Ends a short operation that has met all of its sources, or has failed, as [`look_at`] has said.
+///
+/// # Errors
+/// What it has failed by, or memory of a member that could not be read.
+#[inline(always)]
+pub fn end_met(
+    operation: &Operation,
+    met: Result<bool, Failure>,
+    seats: &Seats,
+    around: &mut Around<'_>,
+) -> Result<(), Failure> {
+    end_short(&operation.numbered, operation.reduction.as_ref(), met, seats, around)
+}
+
+/// As [`end_met`], of a call that is no operation in progress.
+///
+/// # Errors
+/// As [`end_met`].
+#[inline(always)]
+pub fn end_short(
+    numbered: &NumberedCall,
+    reduction: Option<&Reduction>,
+    met: Result<bool, Failure>,
+    seats: &Seats,
+    around: &mut Around<'_>,
+) -> Result<(), Failure> {
+    let taken = met.and_then(|_| take_short(numbered, reduction, seats, around));
+    match taken {
+        Ok(()) => drop(finish(numbered, seats, around)),
+        Err(_) => give_up(numbered.number, seats, around.endpoints),
+    }
+    taken
 }
 
 /// Whether the slot of an operation is free: all others have finished the one that had it before.

@@ -4,7 +4,6 @@
 //! graphs of the last calls are kept, a few of them and with little memory, and such a call builds nothing.
 
 use super::blocks::release_windows;
-use crate::procs::boards::PersistentCall;
 use crate::rows::Rows;
 use crate::steps::finish::free_car;
 use std::mem::ManuallyDrop;
@@ -22,6 +21,9 @@ pub(super) fn leave_ended(rows: &mut Rows<'_>, number: u32) {
         false => graph.key.is_some() && !graph.failed && communicators[Communicator::row(comm)].handle == comm,
     };
     if !stays {
+        if graph.persistent {
+            rows.boards.forget_persistent(graph.request);
+        }
         return dissolve(rows, number);
     }
     if graph.persistent {
@@ -94,10 +96,10 @@ pub fn free_idle(rows: &mut Rows<'_>) {
 /// Frees the graph of a persistent request that is freed, if it has one.
 pub fn release(rows: &mut Rows<'_>, request: Row) {
     if rows.cars[request as usize].kind == CarKind::Graph {
-        let is_its = |kept: &Option<PersistentCall>| kept.as_ref().is_some_and(|kept| kept.request == request);
-        if let Some(kept) = rows.boards.persistent.iter_mut().find(|kept| is_its(kept)) {
-            *kept = None;
-            return;
+        match rows.boards.forget_persistent(request) {
+            None => {}
+            Some(NIL) => return,
+            Some(number) => return dissolve(rows, number),
         }
         let list = &rows.progress.graphs.list;
         let is_of = |graph: &Option<Box<Graph>>| {
@@ -110,7 +112,7 @@ pub fn release(rows: &mut Rows<'_>, request: Row) {
 }
 
 /// Frees a graph: its CARs, its memory and its number.
-fn dissolve(rows: &mut Rows<'_>, number: u32) {
+pub fn dissolve(rows: &mut Rows<'_>, number: u32) {
     release_windows(rows, number, None);
     let Rows { progress, cars, nodes, .. } = rows;
     let graphs = &mut *progress.graphs;

@@ -14,7 +14,7 @@ use tickwire_systems::protocols::board::{
     Around, Failure, Meeting, NumberedCall, Operation, Step, advance, finish, give_up, look, take_short,
 };
 use tickwire_systems::steps::finish::outcome;
-use tickwire_systems::tick::boards::{as_row, vc_of};
+use tickwire_systems::tick::boards::{as_row, finish_first, vc_of};
 
 /// Looks at boards that a call makes by itself before it waits as others do: about a microsecond, a few lines' way.
 const LOOKS: u32 = 200;
@@ -24,6 +24,8 @@ const LOOKS_SHARED: u32 = 32 * LOOKS_A_YIELD;
 const LOOKS_A_YIELD: u32 = 4;
 /// Calls of which one looks at everything else, too.
 const CALLS_A_LOOK: u64 = 16;
+/// Waits of which one looks at everything else, too.
+const WAITS_A_LOOK: u32 = 16;
 
 /// What became of a call on boards.
 pub(in super::super) enum Called {
@@ -115,6 +117,32 @@ impl Engine {
             self.mind_boards();
             self.board_error(comm, failure).into()
         })
+    }
+
+    /// Waits for the request of a short operation that is the first on its boards; whether it has ended. Everything else is looked at by
+    /// every so many waits, and if the operation does not end soon.
+    #[inline(never)]
+    pub(crate) fn wait_at_boards(&mut self, request: Row) -> bool {
+        self.polls += 1;
+        if self.polls.is_multiple_of(WAITS_A_LOOK) || self.store.progress().closed() {
+            return false;
+        }
+        let looks = Looks { shares: self.spins <= SPINS_SHARED };
+        let store = &mut self.store;
+        // A function of the application may panic in it.
+        let waited = catch_unwind(AssertUnwindSafe(|| {
+            store.with(|rows, wire| finish_first(rows, wire, request, looks.count(), |look| looks.pause(look)))
+        }));
+        match waited {
+            Ok(ended) => {
+                self.mind_boards();
+                ended
+            }
+            Err(panic) => {
+                self.poison(&*panic);
+                false
+            }
+        }
     }
 
     /// A program that only calls operations which end at once has everything else looked at now and then.
