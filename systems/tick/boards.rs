@@ -37,7 +37,8 @@ pub fn finish_first(
     looks: u32,
     mut pause: impl FnMut(u32),
 ) -> bool {
-    let comm = context::id(rows.cars[request as usize].context);
+    // A request of another engine may have any row.
+    let Some(comm) = rows.cars.get(request as usize).map(|car| context::id(car.context)) else { return false };
     let &mut Boards { ref mut comms, ref mut busy, ref mut scratch, patience, .. } = &mut *rows.boards;
     let Some(CommBoards { standing: Standing::Open(members), .. }) = comms.get_mut(comm as usize) else { return false };
     let Members { seats, queue, .. } = &mut **members;

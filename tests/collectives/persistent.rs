@@ -1,12 +1,12 @@
 //! Persistent operations: started again and again, with the buffers that they were made with.
 
-use crate::kit::{BOUND, SIZES, clusters, in_threads, values};
+use crate::kit::{BOUND, SIZES, clusters, in_threads, on_threads, values};
 use std::time::{Duration, Instant};
 use tickwire::internals::components::NIL;
 use tickwire::internals::systems::procs::boards::Boards;
 use tickwire::internals::transports::sim::Death;
 use tickwire::testing::{Cluster, SimConfig, SimNet};
-use tickwire::{Engine, Persistent, PostError, Rank, RequestError, Tag, Test, op};
+use tickwire::{Engine, Persistent, PostError, Rank, RequestError, RequestId, Tag, Test, op};
 
 /// A sum of one buffer into another, on every engine.
 fn sums(cluster: &mut Cluster, count: usize) -> Vec<Persistent<(Vec<i64>, Vec<i64>)>> {
@@ -231,4 +231,47 @@ fn persistent_operations_that_were_made_before_boards_run_on_them_as_soon_as_the
             until_these_have_graphs(engine, &[]);
         });
     }
+}
+
+/// A member goes before boards are opened: its last operation is one by messages.
+#[test]
+fn one_that_was_made_before_boards_fails_if_a_member_has_gone_before_they_were_opened() {
+    on_threads(3, |rank, bootstrap| {
+        let mut engine = Engine::builder().build(bootstrap).unwrap();
+        let world = engine.comm_world();
+        let sum = engine.allreduce_init(vec![1i64; 4], vec![0; 4], op::Sum, world).unwrap();
+        engine.start(&sum).unwrap();
+        engine.wait(&sum).unwrap();
+        if rank != 2 {
+            engine.barrier(world).unwrap_err();
+            for _ in 0..3 {
+                let started = engine.start(&sum);
+                assert!(started.is_err() || engine.wait(&sum).is_err());
+            }
+            let peer = Rank(1 - rank);
+            let receive = engine.irecv(vec![0u32; 1], peer, Tag(1), world).unwrap();
+            engine.send(&[rank], peer, Tag(1), world).unwrap();
+            assert_eq!(engine.wait_take(receive).unwrap().0, [1 - rank]);
+        }
+        let _ = engine.finalize(Duration::from_secs(20));
+    });
+}
+
+/// Operations on boards are in progress, and a request is waited for that has no row here.
+#[test]
+fn waiting_for_what_is_no_request_of_this_engine_is_an_error_while_boards_are_busy() {
+    in_threads(2, |engine, rank, world| {
+        engine.barrier(world).unwrap();
+        let stranger = RequestId { row: 1 << 30, generation: 1 };
+        if rank == 0 {
+            let sum = engine.iallreduce(vec![1i64], vec![0], op::Sum, world).unwrap();
+            assert_eq!(engine.wait(&stranger), Err(RequestError::Stale));
+            engine.send(b"", Rank(1), Tag(1), world).unwrap();
+            assert_eq!(engine.wait_take(sum).unwrap().0.1, [2]);
+        } else {
+            engine.recv(&mut [0u8; 0], Rank(0), Tag(1), world).unwrap();
+            let sum = engine.iallreduce(vec![1i64], vec![0], op::Sum, world).unwrap();
+            assert_eq!(engine.wait_take(sum).unwrap().0.1, [2]);
+        }
+    });
 }
