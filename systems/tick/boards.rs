@@ -42,7 +42,9 @@ pub fn finish_first(
     let &mut Boards { ref mut comms, ref mut busy, ref mut scratch, patience, .. } = &mut *rows.boards;
     let Some(CommBoards { standing: Standing::Open(members), .. }) = comms.get_mut(comm as usize) else { return false };
     let Members { seats, queue, .. } = &mut **members;
-    let Some(first) = queue.front_mut().filter(|first| first.request == request) else { return false };
+    // A long one goes on by other looks.
+    let is_meant = |first: &&mut Operation| first.request == request && first.numbered.is_short();
+    let Some(first) = queue.front_mut().filter(is_meant) else { return false };
     let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience };
     let mut met = Ok(false);
     for look in 1..=looks {
