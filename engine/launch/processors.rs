@@ -164,13 +164,16 @@ fn numbers(list: &str) -> BTreeSet<usize> {
 mod tests {
     use super::*;
     use std::path::PathBuf;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// A directory that is removed.
+    /// A directory that is removed. Each has a name of its own: tests run beside each other.
     struct Tree(PathBuf);
 
     impl Tree {
         fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("tickwire-{name}-{}", std::process::id()));
+            static MADE: AtomicU32 = AtomicU32::new(0);
+            let number = MADE.fetch_add(1, Ordering::Relaxed);
+            let path = std::env::temp_dir().join(format!("tickwire-{name}-{}-{number}", std::process::id()));
             fs::create_dir_all(&path).unwrap();
             Self(path)
         }

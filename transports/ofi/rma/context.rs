@@ -4,7 +4,7 @@ use super::MemoryMode;
 use super::posting::Piece;
 use crate::ofi::scalable::ScalableEndpoint;
 use crate::ofi::slab::{Contexts, Slab};
-use crate::ofi::{CompletionQueue, Domain, Endpoint, MemoryRegion};
+use crate::ofi::{Completion, CompletionQueue, Domain, Endpoint, MemoryRegion, no_completion};
 use libfabric_sys as sys;
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -18,6 +18,9 @@ pub(super) const LONG_SLOTS: usize = 64;
 /// Bytes of a slot: of a page, which takes a tenth of the time to copy that an operation takes; and where all bytes go through them.
 pub(super) const SLOT_BYTES: usize = 4 << 10;
 pub(super) const LONG_SLOT_BYTES: usize = 64 << 10;
+
+/// Completions that one read of a context's queue finds at most.
+const COMPLETIONS: usize = 16;
 
 /// What operations are posted to. Peers reach the first endpoint, or all contexts of a scalable one.
 pub(super) enum Endpoints {
@@ -55,6 +58,8 @@ impl Endpoints {
 pub(super) struct Context {
     pub(super) endpoint: *mut sys::fid_ep,
     pub(super) queue: CompletionQueue,
+    /// Room for what one read of the queue finds.
+    pub(super) completions: [Completion; COMPLETIONS],
     /// That of the slots, where local memory is registered.
     _region: Option<MemoryRegion>,
     descriptor: *mut c_void,
@@ -94,6 +99,7 @@ impl Context {
         Ok(Context {
             endpoint: endpoints.of(index),
             queue,
+            completions: [no_completion(); COMPLETIONS],
             descriptor: region.as_ref().map_or(null_mut(), MemoryRegion::descriptor),
             _region: region,
             slots,

@@ -1,14 +1,14 @@
 //! Completions, and what follows from them.
 
 use super::Rma;
+use super::context::Context;
 use super::posting::OF_RING;
-use crate::ofi::{ReadError, no_completion};
+use crate::ofi::ReadError;
 use crate::remote::FailedOperation;
 use std::ffi::c_void;
 use tickwire_components::NIL;
 
-/// Completions that are read in one call, and calls for a context in one look at most.
-const COMPLETIONS: usize = 16;
+/// Reads of a context's queue in one look at most.
 const READS: usize = 16;
 
 impl Rma {
@@ -35,13 +35,17 @@ impl Rma {
     /// Reads what is complete in a context.
     fn read(&mut self, context: usize) -> usize {
         let mut found = 0;
-        let mut completions = [no_completion(); COMPLETIONS];
         for _ in 0..READS {
-            match self.contexts[context].queue.read(&mut completions) {
+            let Context { queue, completions, .. } = &mut self.contexts[context];
+            let most = completions.len();
+            match queue.read(completions) {
                 Ok(count) => {
-                    completions[..count].iter().for_each(|entry| self.piece_completed(context, entry.op_context, None));
+                    for index in 0..count {
+                        let entry = self.contexts[context].completions[index].op_context;
+                        self.piece_completed(context, entry, None);
+                    }
                     found += count;
-                    if count < COMPLETIONS {
+                    if count < most {
                         break;
                     }
                 }

@@ -22,10 +22,8 @@ const LOOKS: u32 = 200;
 const LOOKS_SHARED: u32 = 32 * LOOKS_A_YIELD;
 /// Looks before the processor is given to another rank, and between two times.
 const LOOKS_A_YIELD: u32 = 4;
-/// Calls of which one looks at everything else, too.
-const CALLS_A_LOOK: u64 = 16;
-/// Waits of which one looks at everything else, too.
-const WAITS_A_LOOK: u32 = 16;
+/// Calls, or waits, of which one looks at everything else, too.
+const CALLS_A_LOOK: u32 = 16;
 
 /// What became of a call on boards.
 pub(in super::super) enum Called {
@@ -124,7 +122,7 @@ impl Engine {
     #[inline(never)]
     pub(crate) fn wait_at_boards(&mut self, request: Row) -> bool {
         self.polls += 1;
-        if self.polls.is_multiple_of(WAITS_A_LOOK) || self.store.progress().closed() {
+        if self.polls.is_multiple_of(CALLS_A_LOOK) || self.store.progress().closed() {
             return false;
         }
         let looks = Looks { shares: self.spins <= SPINS_SHARED };
@@ -151,7 +149,7 @@ impl Engine {
         let progress = self.store.progress();
         progress.work.posted += 1;
         progress.work.completed += 1;
-        if u64::from(progress.work.posted.get()).is_multiple_of(CALLS_A_LOOK) {
+        if progress.work.posted.get().is_multiple_of(CALLS_A_LOOK) {
             self.advance(false);
             self.let_go();
         }
