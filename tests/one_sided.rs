@@ -6,6 +6,9 @@ use tickwire::{Comm, Engine, Rank, Window, WindowError};
 /// target's engine since they are not.
 pub const KINDS: [&str; 4] = ["allocated", "created", "attached", "unlisted"];
 
+/// One more kind, for engines that have a shared heap: a buffer in it is reached by loads and stores.
+pub const HEAP: &str = "heap";
+
 /// Runs that are listed at most.
 const LISTED: usize = 512;
 
@@ -27,6 +30,13 @@ impl Parts {
         let mut first = vec![0; size];
         let window = match kind {
             "allocated" => engine.win_allocate::<u64>(count, comm)?,
+            HEAP => {
+                let buffer = engine.alloc_elements(count).map_err(|error| {
+                    let reason = error.to_string();
+                    WindowError::Memory { rank: engine.rank(), reason }
+                })?;
+                engine.win_create(buffer, comm)?
+            }
             "created" => engine.win_create(vec![0u64; count], comm)?,
             _ => {
                 let window = engine.win_create_dynamic(comm)?;

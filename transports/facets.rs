@@ -297,6 +297,9 @@ pub trait SharedMemory {
     /// The shared heap of the peer of a link, if this process maps it.
     fn heap_of(&self, link: u32) -> Option<Arc<PeerHeap>>;
 
+    /// The same, if this process maps it for writing, too: where the kernel lets it write the peer's memory. The first call maps it.
+    fn writable_heap(&mut self, link: u32) -> Option<&Arc<PeerHeap>>;
+
     /// Whether [`SharedMemory::fetch`] and [`SharedMemory::store`] work on a link.
     fn fetches(&self, link: u32) -> bool;
 

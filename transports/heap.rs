@@ -1,5 +1,6 @@
 //! The shared heap: memory of this process that its peers on the host map and read, so that a message of 1 KiB or more is
-//! received by one copy out of the sender's buffer, without a system call.
+//! received by one copy out of the sender's buffer, without a system call. Peers that the kernel lets write this process's memory map it for
+//! writing, too: buffers of it that are exposed, or made windows, are accessed by loads, stores and atomic operations.
 //!
 //! # Using it
 //!
@@ -21,8 +22,9 @@
 //! job, by the kernel's word; where the kernel lets processes of one user read each other's memory (ptrace scope 0), they
 //! could do so anyway. Keep secrets out of the shared heap, or do not use it, where peers are trusted less than the program.
 //!
-//! Peers get a descriptor that can only be read, of a file that its mode lets nobody open for writing. That keeps a peer's
-//! mistakes out, not its malice: a process of the same user may change the mode.
+//! Peers are passed a descriptor that can only be read, of a file that its mode lets nobody open for writing. The one for writing
+//! is this process's own. The kernel gives it to a process that may write this one's memory anyhow (ptrace access), and a peer takes it when
+//! it first writes to memory that was offered for that. So nobody who could not write here before can now.
 //!
 //! # The file
 //!
@@ -59,7 +61,6 @@ pub use shared::SharedHeap;
 
 use blocks::Blocks;
 use rustix::fd::BorrowedFd;
-use space::Space;
 use std::alloc::Layout;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -331,11 +332,7 @@ extern "C" fn in_child() {
     }
     if state == State::On {
         let base = HEAP.base.load(Ordering::Relaxed);
-        space::make_private(Space {
-            base,
-            bytes: HEAP.bytes.load(Ordering::Relaxed),
-            file: HEAP.file.load(Ordering::Relaxed),
-        });
+        space::make_private(base, HEAP.bytes.load(Ordering::Relaxed), HEAP.file.load(Ordering::Relaxed));
     } else {
         // Nobody has a block of it yet, and the thread that opens it is not in the child.
         HEAP.bytes.store(0, Ordering::Release);

@@ -17,7 +17,7 @@ pub struct SharedRun {
     bytes: usize,
     /// See [`SharedRun::beside`].
     beside: Option<Span>,
-    _keep: Arc<dyn Any + Send + Sync>,
+    keep: Arc<dyn Any + Send + Sync>,
 }
 
 /// Memory of a run that is private.
@@ -62,13 +62,18 @@ impl SharedRun {
     #[expect(unsafe_code, reason = "a view of shared memory")]
     pub unsafe fn new(start: NonNull<u8>, bytes: usize, keep: Arc<dyn Any + Send + Sync>) -> Self {
         assert!(start.addr().get().is_multiple_of(SHARED_ALIGN), "shared memory starts at a page");
-        SharedRun { start, bytes, beside: None, _keep: keep }
+        SharedRun { start, bytes, beside: None, keep }
     }
 
     /// As one that is passed to others in this process, with other memory of its maker's, or none of it. Who passes it to them sees to it
     /// that the memory stays for as long as they may use it.
     pub fn with(self, beside: Span) -> Self {
         SharedRun { beside: Some(beside), ..self }
+    }
+
+    /// As one that keeps something else, too, as long as it is kept.
+    pub fn keeping(self, other: Arc<dyn Any + Send + Sync>) -> Self {
+        SharedRun { keep: Arc::new((self.keep, other)), ..self }
     }
 
     /// The memory that its maker has passed with it. `None` if it was not passed by somebody in this process: there is none in reach then.

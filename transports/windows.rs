@@ -207,19 +207,8 @@ impl Part {
         if !self.holds(at, from.len()) {
             return false;
         }
-        let to = self.start.wrapping_add(at);
         // SAFETY: within the memory, and by this function's contract.
-        unsafe {
-            match from.len() {
-                8 if to.cast::<u64>().is_aligned() => {
-                    to.cast::<u64>().write_volatile(from.start().cast::<u64>().read_unaligned())
-                }
-                4 if to.cast::<u32>().is_aligned() => {
-                    to.cast::<u32>().write_volatile(from.start().cast::<u32>().read_unaligned())
-                }
-                _ => put_run(to, from),
-            }
-        }
+        unsafe { put_bytes(self.start.wrapping_add(at), from) };
         true
     }
 
@@ -233,19 +222,8 @@ impl Part {
         if !self.holds(at, into.len()) {
             return false;
         }
-        let from = self.start.wrapping_add(at);
         // SAFETY: within the memory, and by this function's contract.
-        unsafe {
-            match into.len() {
-                8 if from.cast::<u64>().is_aligned() => {
-                    into.start().cast::<u64>().write_unaligned(from.cast::<u64>().read_volatile())
-                }
-                4 if from.cast::<u32>().is_aligned() => {
-                    into.start().cast::<u32>().write_unaligned(from.cast::<u32>().read_volatile())
-                }
-                length => drop(copy::copy_long(into, Span::new(from, length))),
-            }
-        }
+        unsafe { get_bytes(self.start.wrapping_add(at), into) };
         true
     }
 
@@ -307,6 +285,48 @@ impl Part {
     /// A member that holds the access lock and `is_dead`. Lines of those that live are not looked at.
     pub fn dead_holder(&self, is_dead: impl Fn(u32) -> bool) -> Option<u32> {
         (0..self.control.members).find(|&member| is_dead(member) && self.held_by(member).is_some())
+    }
+}
+
+/// Writes bytes to memory that others access; an aligned word of 4 or 8 bytes as a whole.
+///
+/// # Safety
+/// `to` is valid for writes of as many bytes as `from` has for reads.
+#[expect(unsafe_code, reason = "raw copies")]
+#[inline(always)]
+pub unsafe fn put_bytes(to: *mut u8, from: Span) {
+    // SAFETY: by this function's contract.
+    unsafe {
+        match from.len() {
+            8 if to.cast::<u64>().is_aligned() => {
+                to.cast::<u64>().write_volatile(from.start().cast::<u64>().read_unaligned())
+            }
+            4 if to.cast::<u32>().is_aligned() => {
+                to.cast::<u32>().write_volatile(from.start().cast::<u32>().read_unaligned())
+            }
+            _ => put_run(to, from),
+        }
+    }
+}
+
+/// Reads bytes of memory that others access; an aligned word of 4 or 8 bytes as a whole.
+///
+/// # Safety
+/// `from` is valid for reads of as many bytes as `into` has for writes.
+#[expect(unsafe_code, reason = "raw copies")]
+#[inline(always)]
+pub unsafe fn get_bytes(from: *mut u8, into: Span) {
+    // SAFETY: by this function's contract.
+    unsafe {
+        match into.len() {
+            8 if from.cast::<u64>().is_aligned() => {
+                into.start().cast::<u64>().write_unaligned(from.cast::<u64>().read_volatile())
+            }
+            4 if from.cast::<u32>().is_aligned() => {
+                into.start().cast::<u32>().write_unaligned(from.cast::<u32>().read_volatile())
+            }
+            length => drop(copy::copy_long(into, Span::new(from, length))),
+        }
     }
 }
 

@@ -401,6 +401,10 @@ impl SharedMemory for Recorder {
         self.note("heap_of");
         None
     }
+    fn writable_heap(&mut self, _: u32) -> Option<&Arc<PeerHeap>> {
+        self.note("writable_heap");
+        None
+    }
     fn fetches(&self, _: u32) -> bool {
         self.note("fetches");
         true

@@ -63,8 +63,8 @@ pub(crate) struct PerfArgs {
     #[arg(long, global = true, value_name = "HOW", default_value = "auto")]
     #[arg(value_parser = |word: &str| word.parse::<Matching>())]
     matching: Matching,
-    /// Take the buffers of p2p, depth and coll from the shared heap, which all peers on this host can read. Copies within this
-    /// process are measured too, as the limit, but not with --plain
+    /// Take the buffers of p2p, depth and coll from the shared heap, which all peers on this host can read, and the one that rma makes
+    /// a window of. Copies within this process are measured too, as the limit, but not with --plain
     #[arg(long, global = true)]
     shared_heap: bool,
     /// Write the buffers of p2p and depth before. What is only allocated, as MPI benchmarks do, is one page of zeros to the
@@ -347,7 +347,7 @@ fn measure_ranks(args: &PerfArgs, mut engine: Engine) -> Result<(), Fault> {
     if let Suite::Coll(_) = args.suite {
         Collectives::new(&mut engine, &mut say, args.shared_heap, args.quick)?.measure()?;
     } else if let Suite::Rma(_) = args.suite {
-        OneSided::new(&mut engine, &mut say, args.quick).measure()?;
+        OneSided::new(&mut engine, &mut say, args.shared_heap, args.quick).measure()?;
     } else if rank < 2 {
         if let Suite::Vector(_) = args.suite {
             vector::vector(&mut engine, &mut say, args.quick)?;

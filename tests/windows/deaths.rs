@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use tickwire::launch::{Job, OnFailure, RankStatus};
-use tickwire_tests::one_sided::KINDS;
+use tickwire_tests::one_sided::{HEAP, KINDS};
 use tickwire_tests::scratch::Directory;
 
 /// Above everything that a loaded machine may need.
@@ -11,7 +11,7 @@ const TIMEOUT: Duration = Duration::from_secs(100);
 /// Kills the last of three ranks in one way, for each kind of window: the others end well.
 fn killed(way: &str) {
     // What is attached is like what is created but where the target is needed.
-    for kind in KINDS.into_iter().filter(|kind| *kind != "attached" || way.ends_with("target")) {
+    for kind in KINDS.into_iter().chain([HEAP]).filter(|kind| *kind != "attached" || way.ends_with("target")) {
         let place = Directory::new(&format!("windows-{way}-{kind}"));
         let job = Job::new(3).program(env!("CARGO_BIN_EXE_tests-windows")).args([way, kind]).args([place.as_os_str()]);
         let outcome = job.on_failure(OnFailure::Continue).tag_output(true).timeout(TIMEOUT).run().unwrap();

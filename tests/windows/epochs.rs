@@ -118,7 +118,7 @@ fn a_target_that_computes_is_not_waited_for_in_memory_that_it_has_attached() {
 fn computes_with_attached_memory(over: Over) {
     const COUNT: usize = 50_000;
     let is_done = AtomicBool::new(false);
-    let reach = if over == Over::Shm { WindowReach::Kernel } else { WindowReach::Memory };
+    let reach = if over != Over::Process { WindowReach::Kernel } else { WindowReach::Memory };
     each_rank(2, over, |engine, rank, world| {
         let window = engine.win_create_dynamic(world).unwrap();
         assert_eq!(engine.win_domain(window), Ok(AtomicsDomain::Lock));

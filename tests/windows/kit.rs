@@ -18,7 +18,7 @@ const SHORT_RING: usize = 8 << 10;
 pub(crate) enum Over {
     /// Shared memory: loads and stores, and the kernel.
     Shm,
-    /// The same, with a shared heap that peers map.
+    /// The same, with a shared heap that peers map: loads and stores there.
     Heap,
     /// Loopback: loads and stores.
     Process,
@@ -34,9 +34,9 @@ pub(crate) enum Over {
 pub(crate) const FABRICS: [Over; 2] = [Over::Fabric("tcp;ofi_rxm"), Over::Fabric("sockets")];
 
 /// What shares memory: nobody waits for a target.
-pub(crate) const SHARED: [Over; 2] = [Over::Shm, Over::Process];
+pub(crate) const SHARED: [Over; 3] = [Over::Shm, Over::Heap, Over::Process];
 
-pub(crate) const ALL: [Over; 4] = [Over::Shm, Over::Process, Over::Loopback, Over::Short];
+pub(crate) const ALL: [Over; 5] = [Over::Shm, Over::Heap, Over::Process, Over::Loopback, Over::Short];
 
 /// Runs a part for each rank, in threads.
 pub(crate) fn each_rank(size: u32, over: Over, part: impl Fn(&mut Engine, u32, Comm) + Sync) {
@@ -48,7 +48,8 @@ pub(crate) fn each_rank(size: u32, over: Over, part: impl Fn(&mut Engine, u32, C
             let (board, part, hub) = (&board, &part, hub.clone());
             threads.spawn(move || {
                 let builder = match over {
-                    Over::Shm => Engine::builder(),
+                    // Another test of this process may have opened it.
+                    Over::Shm => Engine::builder().shared_heap(false),
                     Over::Heap => Engine::builder().shared_heap(true),
                     Over::Loopback | Over::Process => Engine::builder().include(["loopback"]).hub(hub),
                     Over::Fabric(provider) => {
@@ -68,10 +69,13 @@ pub(crate) fn each_rank(size: u32, over: Over, part: impl Fn(&mut Engine, u32, C
     });
 }
 
-/// The two kinds of windows with so many elements.
+/// The two kinds of windows with so many elements. What one is created of is in the shared heap, if there is one.
 pub(crate) fn windows(engine: &mut Engine, count: usize, world: Comm) -> [Window<u64>; 2] {
     let allocated = engine.win_allocate::<u64>(count, world).unwrap();
-    let created = engine.win_create(vec![0u64; count], world).unwrap();
+    let created = match engine.alloc_elements(count) {
+        Ok(buffer) => engine.win_create(buffer, world).unwrap(),
+        Err(_) => engine.win_create(vec![0u64; count], world).unwrap(),
+    };
     [allocated, created]
 }
 

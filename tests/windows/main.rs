@@ -62,11 +62,13 @@ fn a_window_says_how_its_parts_are_reached() {
         assert_eq!(allocated, (WindowReach::Memory, AtomicsDomain::Processor));
         assert_eq!(created, (WindowReach::Kernel, AtomicsDomain::Lock));
     });
-    each_rank(2, Over::Process, |engine, rank, world| {
-        let [allocated, created] = reaches(engine, world, rank);
-        assert_eq!(allocated, (WindowReach::Memory, AtomicsDomain::Processor));
-        assert_eq!(created, (WindowReach::Memory, AtomicsDomain::Lock));
-    });
+    for over in [Over::Heap, Over::Process] {
+        each_rank(2, over, |engine, rank, world| {
+            let [allocated, created] = reaches(engine, world, rank);
+            assert_eq!(allocated, (WindowReach::Memory, AtomicsDomain::Processor), "{over:?}");
+            assert_eq!(created, (WindowReach::Memory, AtomicsDomain::Lock), "{over:?}");
+        });
+    }
     for over in [Over::Loopback, Over::Short] {
         each_rank(2, over, |engine, rank, world| {
             assert_eq!(reaches(engine, world, rank), [(WindowReach::Engine, AtomicsDomain::Engine); 2]);

@@ -175,7 +175,7 @@ fn an_owner_computes(over: Over) {
 }
 
 #[test]
-fn memory_that_peers_map_is_read_where_it_is() {
+fn memory_that_peers_map_is_accessed_where_it_is() {
     each_rank(2, Over::Heap, |engine, rank, world| {
         let mut buffer = engine.alloc(3 << 20).unwrap();
         buffer
@@ -196,8 +196,16 @@ fn memory_that_peers_map_is_read_where_it_is() {
         engine.region_flush_all().unwrap();
         engine.region_get(&mut got[..10], &key, 0).unwrap();
         assert_eq!(got[3..8], [9; 5]);
+        engine.region_put(&[1u64 << 40], &key, 64).unwrap();
+        assert_eq!(engine.region_fetch_and_op(2u64, op::Sum, &key, 64), Ok(1 << 40));
+        assert_eq!(engine.region_compare_and_swap(1u16, 5, &key, 64), Ok(2), "another value is there");
+        assert_eq!(engine.region_compare_and_swap(2u16, 5, &key, 64), Ok(2));
+        refused(engine.region_fetch_and_op(2u64, op::Sum, &key, 60).map(drop), "not aligned");
+        assert_eq!(engine.bytes_read().attach, 0, "not by the kernel");
         engine.barrier(world).unwrap();
-        assert_eq!(engine.withdraw(region).unwrap()[3..8], [9; 5]);
+        let buffer = engine.withdraw(region).unwrap();
+        assert_eq!(buffer[3..8], [9; 5]);
+        assert_eq!(buffer[64..72], ((1u64 << 40) + 5).to_ne_bytes());
     });
 }
 

@@ -1,40 +1,91 @@
-//! The heap of a peer, as this process maps it.
+//! The heap of a peer, as this process maps it: for reading, and for writing where the kernel lets it write the peer's memory anyhow.
 
-use rustix::fd::OwnedFd;
-use rustix::fs::SealFlags;
+use super::space::NAME;
+use rustix::fd::{AsFd, OwnedFd, RawFd};
+use rustix::fs::{OFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
+use std::path::PathBuf;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use tickwire_components::Span;
 use tickwire_components::limits::HEAP_BYTES_MAX;
 
 /// File systems whose files have seals and whose pages do not run out before memory does.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// A mapping of a peer's heap, for reading. The peer writes there whenever it likes, so nothing is read but by raw copies.
+/// Descriptors of a peer that are looked at for its heap. Most processes open the heap before they open much else.
+const DESCRIPTORS_MAX: usize = 1 << 16;
+
+/// A peer's heap. The peer writes there whenever it likes, so nothing is read but by raw copies.
 #[derive(Debug)]
 pub struct PeerHeap {
-    base: NonNull<u8>,
-    bytes: usize,
+    /// For reading.
+    map: HeapMap,
+    /// For writing too, once that was asked for; `None` if it cannot be had.
+    writable: OnceLock<Option<HeapMap>>,
     /// Where it starts in the peer, by its own word.
     theirs: u64,
     file: (u64, u64),
 }
 
-// SAFETY: memory that is only read, by raw copies.
+/// A mapping of a whole heap.
+#[derive(Debug)]
+struct HeapMap {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: memory that is touched by raw copies and atomics only.
 #[expect(unsafe_code, reason = "owns a mapping")]
-unsafe impl Send for PeerHeap {}
+unsafe impl Send for HeapMap {}
 // SAFETY: as above.
 #[expect(unsafe_code, reason = "owns a mapping")]
-unsafe impl Sync for PeerHeap {}
+unsafe impl Sync for HeapMap {}
+
+impl HeapMap {
+    /// Maps a file that cannot become shorter than so many bytes; `None` where there is no room for the map.
+    fn new(file: &OwnedFd, bytes: usize, protection: ProtFlags) -> Option<HeapMap> {
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        #[expect(unsafe_code, reason = "a mapping is raw memory")]
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, file, 0) };
+        let base = NonNull::new(base.ok()?.cast::<u8>())?;
+        // SAFETY: the new mapping. Children do not need it; where they get it nevertheless, it harms nobody.
+        #[expect(unsafe_code, reason = "a mapping is raw memory")]
+        let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontFork) };
+        Some(HeapMap { base, bytes })
+    }
+
+    /// So many bytes from an offset on; `None` if they are not all within the map.
+    #[inline]
+    fn part(&self, first: u64, length: u64) -> Option<Span> {
+        let end = first.checked_add(length)?;
+        // SAFETY: within the map, which lives as long as `self`.
+        #[expect(unsafe_code, reason = "a place in a mapping")]
+        (end <= self.bytes as u64)
+            .then(|| unsafe { Span::new(self.base.as_ptr().add(first as usize), length as usize) })
+    }
+}
+
+impl Drop for HeapMap {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new` with this length; whoever uses a place in it keeps the heap.
+        #[expect(unsafe_code, reason = "a mapping is raw memory")]
+        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
 
 impl PeerHeap {
-    /// Maps what a peer has passed as its heap, `bytes` long and at `theirs` in its memory by its own word. `None` where
+    /// Maps for reading what a peer has passed as its heap, `bytes` long and at `theirs` in its memory by its own word. `None` where
     /// there is no room for the map: messages then go another way.
     ///
     /// # Errors
     /// What about it cannot be, in words.
     pub fn receive(passed: &OwnedFd, theirs: u64, bytes: u64) -> Result<Option<Self>, String> {
-        if bytes == 0 || bytes > HEAP_BYTES_MAX as u64 || theirs.checked_add(bytes).is_none() {
+        // A map begins with a page here and there: what is aligned in the peer is aligned in the map.
+        let is_page = theirs.is_multiple_of(rustix::param::page_size() as u64);
+        if bytes == 0 || bytes > HEAP_BYTES_MAX as u64 || theirs.checked_add(bytes).is_none() || !is_page {
             return Err(format!("the peer names a shared heap of {bytes} bytes at {theirs:#x}, which cannot be"));
         }
         let unknown = |error| format!("the peer passed a shared heap that cannot be looked at: {error}");
@@ -51,45 +102,66 @@ impl PeerHeap {
             return Err(format!("the peer passed a shared heap of {} bytes where {bytes} are due", stat.st_size));
         }
         let bytes = bytes as usize;
-        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choice, for reading, of a file that cannot become shorter.
-        #[expect(unsafe_code, reason = "a mapping is raw memory")]
-        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, flags, passed, 0) };
-        let Some(base) = base.ok().and_then(|base| NonNull::new(base.cast::<u8>())) else { return Ok(None) };
-        // SAFETY: the new mapping. Children do not need it; where they get it nevertheless, it harms nobody.
-        #[expect(unsafe_code, reason = "a mapping is raw memory")]
-        let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontFork) };
-        Ok(Some(PeerHeap { base, bytes, theirs, file: identity(&stat) }))
+        let map = HeapMap::new(passed, bytes, ProtFlags::READ);
+        Ok(map.map(|map| PeerHeap { map, writable: OnceLock::new(), theirs, file: identity(&stat) }))
     }
 
     /// Whether this is a map of a file that another proc of the same process has passed, to be used as that one says.
     pub fn is(&self, passed: &OwnedFd, theirs: u64, bytes: u64) -> bool {
         self.theirs == theirs
-            && self.bytes as u64 == bytes
+            && self.map.bytes as u64 == bytes
             && rustix::fs::fstat(passed).is_ok_and(|stat| identity(&stat) == self.file)
     }
 
-    /// Where `length` bytes are that the peer has at `address`; `None` if they are not all in its heap. Whatever the peer
+    /// Where `length` bytes are that the peer has at `address`, to be read; `None` if they are not all in its heap. Whatever the peer
     /// says, they are within the map.
     #[inline]
     pub fn find(&self, address: u64, length: u64) -> Option<Span> {
-        let first = address.checked_sub(self.theirs)?;
-        let end = first.checked_add(length)?;
-        // SAFETY: within the map, which lives as long as `self`; whoever uses the span only reads.
-        #[expect(unsafe_code, reason = "a place in a mapping")]
-        (end <= self.bytes as u64)
-            .then(|| unsafe { Span::new(self.base.as_ptr().add(first as usize), length as usize) })
+        self.map.part(address.checked_sub(self.theirs)?, length)
+    }
+
+    /// As [`PeerHeap::find`], to be written and updated, too. For memory that the peer has offered for that, and for use while the heap
+    /// is kept.
+    #[inline]
+    pub fn find_writable(&self, address: u64, length: u64) -> Option<Span> {
+        self.writable.get()?.as_ref()?.part(address.checked_sub(self.theirs)?, length)
+    }
+
+    /// Whether it is mapped for writing, too. The first call maps it, if the kernel gives this process the peer's own descriptor: it
+    /// does where it would also let it write the peer's memory (`pidfd_getfd` asks for what `process_vm_writev` asks for). `process`
+    /// is a descriptor of process `pid`, which the peer is in.
+    #[inline]
+    pub fn may_write(&self, pid: u32, process: &OwnedFd) -> bool {
+        self.writable.get_or_init(|| self.map_for_writing(pid, process)).is_some()
+    }
+
+    #[cold]
+    fn map_for_writing(&self, pid: u32, process: &OwnedFd) -> Option<HeapMap> {
+        let name = NAME.to_str().ok()?;
+        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+        for descriptor in descriptors.take(DESCRIPTORS_MAX).flatten() {
+            // Others are not touched: they may be files of a server that does not answer.
+            let is_called = |link: PathBuf| link.to_str().is_some_and(|link| link.contains(name));
+            if !std::fs::read_link(descriptor.path()).is_ok_and(is_called) {
+                continue;
+            }
+            if let Some(number) = descriptor.file_name().to_str().and_then(|number| number.parse::<RawFd>().ok())
+                && let Ok(file) = pidfd_getfd(process.as_fd(), number, PidfdGetfdFlags::empty())
+                && self.is_writable(&file)
+            {
+                return HeapMap::new(&file, self.map.bytes, ProtFlags::READ | ProtFlags::WRITE);
+            }
+        }
+        None
+    }
+
+    /// Whether a descriptor is of the heap, whose length and seals are known, and for writing.
+    fn is_writable(&self, file: &OwnedFd) -> bool {
+        rustix::fs::fstat(file).is_ok_and(|stat| identity(&stat) == self.file)
+            && rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
     }
 }
 
 fn identity(stat: &rustix::fs::Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
-}
-
-impl Drop for PeerHeap {
-    fn drop(&mut self) {
-        // SAFETY: mapped in `receive` with this length; spans of it do not outlive the call that asked for them.
-        #[expect(unsafe_code, reason = "a mapping is raw memory")]
-        let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
-    }
 }

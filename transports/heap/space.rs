@@ -10,6 +10,9 @@ use std::io::Write;
 use tickwire_components::limits::{HEAP_BYTES, HEAP_BYTES_MAX, HEAP_BYTES_MIN};
 use tickwire_components::{check_file_bytes, file_bytes_max};
 
+/// What the file is called. The name means nothing but to who looks at `/proc`.
+pub(super) const NAME: &CStr = c"tickwire-heap";
+
 /// What [`make`] has made: kept for the life of the process, or [given up](Space::give_up).
 pub(super) struct Space {
     /// The first byte, at the start of a page.
@@ -18,6 +21,9 @@ pub(super) struct Space {
     pub(super) bytes: usize,
     /// Its file, for reading.
     pub(super) file: RawFd,
+    /// The same for writing. Nobody is given it; a peer that may write the memory of this process can take it, as it could write there
+    /// without it, and then updates the heap by itself.
+    writable: RawFd,
 }
 
 /// Makes the file and maps it.
@@ -34,7 +40,7 @@ pub(super) fn make() -> Result<Space, HeapError> {
     #[expect(unsafe_code, reason = "a mapping is raw memory")]
     let mapped = unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, &file, 0) };
     let base = mapped.map_err(HeapError::System)?;
-    let space = Space { base: base.cast(), bytes, file: readable.into_raw_fd() };
+    let space = Space { base: base.cast(), bytes, file: readable.into_raw_fd(), writable: file.into_raw_fd() };
     // SAFETY: the new mapping, which nobody uses yet.
     #[expect(unsafe_code, reason = "a mapping is raw memory")]
     match unsafe { rustix::mm::madvise(base, bytes, Advice::LinuxDontFork) } {
@@ -48,19 +54,19 @@ pub(super) fn make() -> Result<Space, HeapError> {
 
 impl Space {
     /// Undoes [`make`].
-    pub(super) fn give_up(self) {
+    pub(super) fn give_up(&self) {
         // SAFETY: mapped and opened by `make`, and no block was ever given out.
         #[expect(unsafe_code, reason = "a mapping and a descriptor are raw")]
         unsafe {
             let _ = rustix::mm::munmap(self.base.cast(), self.bytes);
             rustix::io::close(self.file);
+            rustix::io::close(self.writable);
         }
     }
 }
 
 /// A sealed file of so many bytes, and the same for reading only.
 fn make_file(bytes: usize) -> Result<(OwnedFd, OwnedFd), Errno> {
-    const NAME: &CStr = c"tickwire-heap";
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = match rustix::fs::memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL) {
         // A kernel before 6.3.
@@ -158,14 +164,14 @@ pub(super) fn after_fork(child: extern "C" fn()) {
     let _ = unsafe { libc::pthread_atfork(None, None, Some(child)) };
 }
 
-/// In a child, which does not have the heap's mapping: maps the same bytes for it alone.
-pub(super) fn make_private(space: Space) {
+/// In a child, which does not have the heap's mapping: maps the same bytes for it alone, from where they were and from a descriptor.
+pub(super) fn make_private(base: *mut u8, bytes: usize, file: RawFd) {
     let (protection, flags) =
         (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED);
     // SAFETY: the child has nothing there, since the parent's mapping is not inherited; the file is as long.
     #[expect(unsafe_code, reason = "a mapping is raw memory")]
     unsafe {
-        let file = rustix::fd::BorrowedFd::borrow_raw(space.file);
-        let _ = rustix::mm::mmap(space.base.cast(), space.bytes, protection, flags, file, 0);
+        let file = rustix::fd::BorrowedFd::borrow_raw(file);
+        let _ = rustix::mm::mmap(base.cast(), bytes, protection, flags, file, 0);
     }
 }

@@ -1,5 +1,6 @@
 //! The heap of this test process, and maps of it as peers have them.
 
+use super::space::Space;
 use super::*;
 use crate::copy::copy;
 use rustix::fd::{AsFd, OwnedFd};
@@ -30,8 +31,7 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        let Space { base, bytes, file } = self.space;
-        Space { base, bytes, file }.give_up();
+        self.space.give_up();
     }
 }
 
@@ -163,6 +163,7 @@ fn a_heap_that_cannot_be_trusted_is_refused_by_its_fault() {
         assert!(reason.contains(words), "{reason}");
     };
     refused(&heap, 4096, 0, "cannot be");
+    refused(&heap, 4097, 4096, "cannot be");
     refused(&heap, 4096, HEAP_BYTES_MAX as u64 + 1, "cannot be");
     refused(&heap, u64::MAX - 4095, 8192, "cannot be");
     refused(&heap, 4096, offer.bytes + 1, &format!("of {} bytes where", offer.bytes));
@@ -177,6 +178,61 @@ fn a_heap_that_cannot_be_trusted_is_refused_by_its_fault() {
     refused(&read, 4096, 4096, "no file in memory");
     let program = rustix::fs::open("/proc/self/exe", OFlags::RDONLY, Mode::empty()).expect("a file");
     refused(&program, 4096, 4096, "");
+}
+
+/// This process, as a peer has it.
+fn descriptor_of(pid: rustix::process::Pid) -> OwnedFd {
+    rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("it lives")
+}
+
+#[test]
+#[expect(unsafe_code, reason = "writes to a map")]
+fn who_may_write_the_owners_memory_maps_its_heap_for_writing() {
+    on();
+    let offer = offer().expect("on");
+    let file = offer.file.try_clone_to_owned().expect("a descriptor");
+    let map = PeerHeap::receive(&file, offer.base, offer.bytes).expect("fits").expect("room");
+    let buffer = HeapBuffer::new(10_000).expect("room");
+    let address = buffer.piece(0).start().expose_provenance() as u64;
+    assert!(map.find_writable(address, 8).is_none(), "nobody has asked for it");
+    let own = rustix::process::getpid();
+    assert!(map.may_write(own.as_raw_pid().cast_unsigned(), &descriptor_of(own)));
+    let found = map.find_writable(address, 10_000).expect("in the heap");
+    assert_ne!(found.start(), buffer.piece(0).start(), "another map of it");
+    // SAFETY: within the map, and the buffer is not referred to meanwhile.
+    unsafe { found.start().add(9_999).write_volatile(7) };
+    assert_eq!((buffer[9_998], buffer[9_999]), (0, 7));
+    for (address, length) in [(offer.base - 1, 1), (offer.base + offer.bytes, 1), (offer.base + 8, u64::MAX - 7)] {
+        assert!(map.find_writable(address, length).is_none(), "{length} bytes at {address:#x}");
+    }
+}
+
+#[test]
+fn a_process_that_does_not_have_the_heap_gives_no_descriptor_of_it() {
+    on();
+    let offer = offer().expect("on");
+    let file = offer.file.try_clone_to_owned().expect("a descriptor");
+    let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+    // Until it has called `exec` it has this process's descriptors.
+    let start = std::time::Instant::now();
+    let program = format!("/proc/{}/comm", child.id());
+    while std::fs::read_to_string(&program).is_ok_and(|name| name.trim() != "sleep") {
+        assert!(start.elapsed().as_secs() < 20, "it does not start");
+        std::thread::yield_now();
+    }
+    let pid = rustix::process::Pid::from_child(&child);
+    let process = descriptor_of(pid);
+    let receive = || PeerHeap::receive(&file, offer.base, offer.bytes).expect("fits").expect("room");
+    let map = receive();
+    assert!(!map.may_write(child.id(), &process));
+    // The number is that of a process that has the heap, and the process is another one.
+    let mistaken = receive();
+    assert!(!mistaken.may_write(std::process::id(), &process));
+    child.kill().expect("it lives");
+    child.wait().expect("it ends");
+    let ended = receive();
+    assert!(!ended.may_write(child.id(), &process));
+    assert!([map, mistaken, ended].iter().all(|map| map.find_writable(offer.base, 8).is_none()));
 }
 
 #[test]

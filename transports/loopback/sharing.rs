@@ -83,6 +83,10 @@ impl SharedMemory for Loopback {
         None
     }
 
+    fn writable_heap(&mut self, _link: u32) -> Option<&Arc<PeerHeap>> {
+        None
+    }
+
     fn fetches(&self, link: u32) -> bool {
         self.peer(link).is_some()
     }

@@ -41,6 +41,14 @@ impl Line {
         self.more.heap.as_ref()
     }
 
+    /// The same, if this process maps it for writing, too.
+    pub(super) fn writable_heap(&mut self) -> Option<&Arc<PeerHeap>> {
+        let (process, PeerMemory { readable, heap, .. }) = self.process_and_more();
+        let process = process.filter(|_| *readable)?;
+        let descriptor = process.descriptor()?;
+        heap.as_ref().filter(|heap| heap.may_write(process.pid(), descriptor))
+    }
+
     /// Whether the memory of the process may be read.
     pub(super) fn readable(&self) -> bool {
         self.more.readable

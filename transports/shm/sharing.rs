@@ -66,6 +66,10 @@ impl SharedMemory for Shm {
         self.connections.line(link)?.heap().cloned()
     }
 
+    fn writable_heap(&mut self, link: u32) -> Option<&Arc<PeerHeap>> {
+        self.connections.line_mut(link)?.writable_heap()
+    }
+
     fn fetches(&self, link: u32) -> bool {
         self.connections.line(link).is_some_and(Line::readable)
     }

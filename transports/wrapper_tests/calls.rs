@@ -91,6 +91,7 @@ macro_rules! call_all {
             heard("stop_giving", &memory.stop_giving(1));
             heard("take", &memory.take(0, 1).is_some());
             heard("heap_of", &memory.heap_of(0).is_some());
+            heard("writable_heap", &memory.writable_heap(0).is_some());
             heard("fetches", &memory.fetches(0));
             // SAFETY: nothing is lent.
             heard("fetch", &unsafe { memory.fetch(0, 0, Span::EMPTY) });
@@ -144,7 +145,7 @@ fn a_tap_and_a_box_hand_everything_on_and_its_answer_back() {
 
 /// What neither a simulated network nor a provider that matches has: what goes past its frames, and a descriptor that tells
 /// of what is late. Their capabilities say so.
-const UNSIMULATED: [&str; 52] = [
+const UNSIMULATED: [&str; 53] = [
     "name",
     "capabilities",
     "memory",
@@ -189,6 +190,7 @@ const UNSIMULATED: [&str; 52] = [
     "take",
     "has_boards",
     "heap_of",
+    "writable_heap",
     "store",
     "fetches",
     "fetch",

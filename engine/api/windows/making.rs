@@ -31,7 +31,7 @@ pub(super) struct Offer {
     /// Bytes of its memory.
     pub(super) bytes: u64,
     /// Where it is, of a buffer.
-    address: u64,
+    pub(super) address: u64,
     /// See the constants.
     pub(super) has: u64,
     /// What a fabric calls it: key and base.
@@ -56,7 +56,7 @@ const FENCES: u64 = 4;
 /// Its memory is a buffer, in reach of the kernel.
 const KERNEL: u64 = 8;
 /// Its memory is attached later.
-const ATTACHED: u64 = 16;
+pub(super) const ATTACHED: u64 = 16;
 /// A fabric reaches its memory.
 pub(super) const FABRIC: u64 = 32;
 
@@ -328,7 +328,7 @@ impl Engine {
                     memory_reach(run, (size, rank), fences)
                 }
                 Some(run) if offer.has & (KERNEL | ATTACHED) != 0 => {
-                    self.kernel_reach(link, run, offer, (size, rank), fences)
+                    self.host_reach(link, run, offer, (size, rank), fences)
                 }
                 Some(run) => {
                     let memory = Memory::Behind(usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -357,27 +357,6 @@ impl Engine {
         }
         self.mind_boards();
         farthest
-    }
-
-    /// How memory of another process is reached: by the kernel, where that is allowed.
-    fn kernel_reach(
-        &mut self,
-        link: Link,
-        run: SharedRun,
-        offer: &Offer,
-        (size, rank): (u32, u32),
-        fences: bool,
-    ) -> Option<Reach> {
-        let (endpoint, link) = link?;
-        let shared = self.store.endpoints().get_mut(usize::from(endpoint))?.transport.get().shared_memory()?;
-        if !shared.fetches(link) {
-            return None;
-        }
-        let part = Part::new(run, Memory::Elsewhere(usize::try_from(offer.bytes).ok()?), size, rank, fences)?;
-        if offer.has & ATTACHED != 0 {
-            return Some(Reach::Listed { part, endpoint, link });
-        }
-        Some(Reach::Kernel { part, endpoint, link, address: offer.address })
     }
 }
 

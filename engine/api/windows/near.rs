@@ -1,13 +1,13 @@
 //! Operations on memory of a proc on this host that is listed in that one's directory: exposed regions, and what is attached to windows.
-//! The proc does nothing for them. Memory that this process maps is read there, all other is read and written by the kernel. The
-//! directory is locked meanwhile.
+//! The proc does nothing for them. Memory of its shared heap is read, written and updated where this process maps it, all other by the
+//! kernel. The directory is locked meanwhile.
 
 use crate::run::engine::Engine;
 use tickwire_components::{Rank, RegionAccess, RemoteKind, Span, VcState, WindowError};
 use tickwire_systems::procs::windows::Reach;
 use tickwire_systems::procs::windows::regions::{REGIONS, needed, region_of};
-use tickwire_transports::windows::{Part, UpdateGuard, Updater};
-use tickwire_transports::{SharedMemory, copy};
+use tickwire_transports::SharedMemory;
+use tickwire_transports::windows::{Part, UpdateGuard, Updater, get_bytes, put_bytes};
 
 /// Bytes that are moved under one lock: others wait for no longer than that takes.
 const LOCKED_BYTES: usize = 256 << 10;
@@ -23,6 +23,13 @@ enum Near {
     Elsewhere,
     /// The owner's memory cannot be reached any more.
     Lost,
+}
+
+impl Near {
+    /// What became of an operation by the kernel.
+    fn done_if(moved: bool) -> Self {
+        if moved { Near::Done } else { Near::Lost }
+    }
 }
 
 impl Engine {
@@ -125,52 +132,83 @@ unsafe fn operate(
     (from, into): (Span, Span),
     (address, length): (u64, usize),
 ) -> Near {
-    let lost_unless = |moved| if moved { Near::Done } else { Near::Lost };
-    let size = match kind {
+    let size = size_of_element(kind);
+    let heap = shared.writable_heap(link).and_then(|heap| heap.find_writable(address, length as u64));
+    let mapped = match (heap, kind) {
+        (None, RemoteKind::Get) => shared.heap_of(link).and_then(|heap| heap.find(address, length as u64)),
+        _ => heap,
+    };
+    let is_whole = |size: usize| (address | length as u64).is_multiple_of(size as u64);
+    match (kind, mapped) {
+        (RemoteKind::Lock(_) | RemoteKind::Unlock(_), _) => return Near::Elsewhere,
+        // SAFETY: by this function's contract; what is mapped stays so while the link is open.
+        (RemoteKind::Put, Some(to)) => unsafe { put_bytes(to.start(), from) },
+        // SAFETY: as above.
+        (RemoteKind::Get, Some(from)) => unsafe { get_bytes(from.start(), into) },
         // SAFETY: by this function's contract.
-        RemoteKind::Put => return lost_unless(unsafe { shared.store(link, address, from) }),
-        RemoteKind::Get => {
-            if let Some(mapped) = shared.heap_of(link).and_then(|heap| heap.find(address, length as u64)) {
-                // SAFETY: by this function's contract; what is mapped stays so as long as the heap is kept.
-                unsafe { copy::copy_long(into, mapped) };
-                return Near::Done;
+        (RemoteKind::Put, None) => return Near::done_if(unsafe { shared.store(link, address, from) }),
+        // SAFETY: by this function's contract.
+        (RemoteKind::Get, None) => return Near::done_if(unsafe { shared.fetch(link, address, into) }),
+        _ if length > UPDATED_BYTES || !is_whole(size) => return Near::Elsewhere,
+        // SAFETY: by this function's contract; the map is aligned as the peer's memory is.
+        (_, Some(elements)) => match unsafe { change(kind, elements, (from, into)) } {
+            Some(_) => {}
+            None => return Near::Elsewhere,
+        },
+        (_, None) => {
+            let mut room = [0u128; UPDATED_BYTES / size_of::<u128>()];
+            // SAFETY: bytes of this function's own, of which nobody has a reference while the span is used.
+            let room = unsafe { Span::new(room.as_mut_ptr().cast(), length) };
+            // SAFETY: as above.
+            if !unsafe { shared.fetch(link, address, room) } {
+                return Near::Lost;
             }
-            // SAFETY: by this function's contract.
-            return lost_unless(unsafe { shared.fetch(link, address, into) });
+            // SAFETY: by this function's contract; the room is aligned for any element.
+            return match unsafe { change(kind, room, (from, into)) } {
+                // SAFETY: as above.
+                Some(true) => Near::done_if(unsafe { shared.store(link, address, room) }),
+                Some(false) => Near::Done,
+                None => Near::Elsewhere,
+            };
         }
+    }
+    Near::Done
+}
+
+/// Bytes of the elements that an operation updates; 1 of others.
+fn size_of_element(kind: RemoteKind) -> usize {
+    match kind {
         RemoteKind::Update(code) | RemoteKind::FetchUpdate(code) => code.number.size(),
         RemoteKind::CompareSwap(number) => number.size(),
-        RemoteKind::Lock(_) | RemoteKind::Unlock(_) => return Near::Elsewhere,
-    };
-    let mut room = [0u128; UPDATED_BYTES / size_of::<u128>()];
-    if length > UPDATED_BYTES || !(address | length as u64).is_multiple_of(size as u64) {
-        return Near::Elsewhere;
+        _ => 1,
     }
-    // SAFETY: bytes of this function's own, of which nobody has a reference while the span is used.
-    let room = unsafe { Span::new(room.as_mut_ptr().cast(), length) };
-    // SAFETY: as above.
-    if !unsafe { shared.fetch(link, address, room) } {
-        return Near::Lost;
-    }
+}
+
+/// Changes elements as an operation says, under the lock. Whether they may have changed; `None` if there is no such operation.
+///
+/// # Safety
+/// Both runs are valid for what the kind says, with as many bytes as the elements; these are aligned.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+unsafe fn change(kind: RemoteKind, elements: Span, (from, into): (Span, Span)) -> Option<bool> {
     match kind {
         // SAFETY: by this function's contract there are two words, and a place for a number.
-        RemoteKind::CompareSwap(_) => unsafe {
+        RemoteKind::CompareSwap(number) => unsafe {
             let [expected, new] = from.start().cast::<[[u8; 8]; 2]>().read();
-            let found = std::slice::from_raw_parts(room.start(), size);
-            into.start().copy_from_nonoverlapping(room.start(), into.len().min(size));
-            if *found != expected[..size] {
-                return Near::Done;
+            let (size, mut found) = (number.size(), [0; 8]);
+            found.as_mut_ptr().copy_from_nonoverlapping(elements.start(), size);
+            into.start().copy_from_nonoverlapping(found.as_ptr(), into.len().min(size));
+            let is_expected = found[..size] == expected[..size];
+            if is_expected {
+                put_bytes(elements.start(), Span::new(new.as_ptr().cast_mut(), size));
             }
-            room.start().copy_from_nonoverlapping(new.as_ptr(), size);
+            Some(is_expected)
         },
         RemoteKind::Update(code) | RemoteKind::FetchUpdate(code) => {
-            let Some(updater) = Updater::named(code) else { return Near::Elsewhere };
             let old = if into.is_empty() { std::ptr::null_mut() } else { into.start() };
-            // SAFETY: as many bytes in all of them; the room is aligned for any element.
-            unsafe { updater.together(room.start(), from, old) };
+            // SAFETY: as many bytes in all of them.
+            unsafe { Updater::named(code)?.together(elements.start(), from, old) };
+            Some(true)
         }
-        _ => {}
+        _ => None,
     }
-    // SAFETY: as above.
-    lost_unless(unsafe { shared.store(link, address, room) })
 }

@@ -51,9 +51,9 @@ impl Engine {
         if copied { Ok(()) } else { Err(WindowError::OutOfBounds { target, first, end, length }) }
     }
 
-    /// The elements of a rank's part of a window, as cells, where that is in reach of the processor: the own part always, parts of others on
-    /// the same host if the window is allocated (`MPI_Win_shared_query`) and an epoch towards them is open. They are good until the next
-    /// call that changes the engine.
+    /// The elements of a rank's part of a window, as cells, where that is in reach of the processor. The own part always is. Parts of
+    /// others on the same host are if the window is allocated (`MPI_Win_shared_query`), or their buffer is in a shared heap, and an epoch
+    /// towards them is open. The cells are good until the next call that changes the engine.
     ///
     /// ```compile_fail,E0502
     /// # use tickwire::{Bootstrap, Engine};

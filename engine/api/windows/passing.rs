@@ -1,6 +1,6 @@
 //! What members pass each other for a window: the memory that they share, what a fabric calls theirs, and words.
 
-use super::making::{Brings, Brought, FABRIC, Link, Offer, RUN};
+use super::making::{ATTACHED, Brings, Brought, FABRIC, Link, Offer, RUN};
 use crate::api::collectives::exchange;
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
@@ -34,6 +34,36 @@ pub(super) fn memory_reach(run: SharedRun, (size, rank): (u32, u32), fences: boo
 }
 
 impl Engine {
+    /// How memory of another process of this host is reached, where the kernel lets this one write it: a buffer in a shared heap by loads
+    /// and stores, all other by the kernel.
+    pub(super) fn host_reach(
+        &mut self,
+        link: Link,
+        run: SharedRun,
+        offer: &Offer,
+        (size, rank): (u32, u32),
+        fences: bool,
+    ) -> Option<Reach> {
+        let (endpoint, link) = link?;
+        let shared = self.store.endpoints().get_mut(usize::from(endpoint))?.transport.get().shared_memory()?;
+        if !shared.fetches(link) {
+            return None;
+        }
+        let &Offer { address, bytes, has, .. } = offer;
+        if has & ATTACHED == 0
+            && let Some(heap) = shared.writable_heap(link)
+            && let Some(memory) = heap.find_writable(address, bytes)
+        {
+            let run = run.keeping(heap.clone());
+            return Part::new(run, Memory::Own(memory), size, rank, fences).map(Reach::Memory);
+        }
+        let part = Part::new(run, Memory::Elsewhere(usize::try_from(bytes).ok()?), size, rank, fences)?;
+        if has & ATTACHED != 0 {
+            return Some(Reach::Listed { part, endpoint, link });
+        }
+        Some(Reach::Kernel { part, endpoint, link, address })
+    }
+
     /// Whether an endpoint reaches engines of this process alone.
     pub(super) fn is_within_process(&mut self, endpoint: u8) -> bool {
         let transport = self.store.endpoints()[usize::from(endpoint)].transport.get();

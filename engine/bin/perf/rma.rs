@@ -2,7 +2,7 @@
 
 use super::loops::{Say, WINDOW};
 use std::time::{Duration, Instant};
-use tickwire::{Comm, Engine, LockKind, Rank, Tag, Window, WindowError, op};
+use tickwire::{Comm, Engine, HeapError, LockKind, Rank, Tag, Window, WindowError, op};
 
 /// Lengths of puts and gets, bytes.
 const SIZES: [usize; 5] = [8, 1 << 10, 4 << 10, 64 << 10, 1 << 20];
@@ -21,6 +21,15 @@ const PASSIVE: Duration = Duration::from_millis(500);
 /// Tag of the message that ends it.
 const ENDED: Tag = Tag(9);
 
+/// Why the suite ends early.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Ended {
+    #[error(transparent)]
+    Window(#[from] WindowError),
+    #[error(transparent)]
+    Heap(#[from] HeapError),
+}
+
 type Done = Result<(), WindowError>;
 
 /// Changes one byte in each cache line: what is unchanged may still be in the reader's cache.
@@ -33,6 +42,8 @@ pub(crate) struct OneSided<'a> {
     engine: &'a mut Engine,
     say: Say<'a>,
     quick: bool,
+    /// A buffer that is made a window is in the shared heap.
+    shared: bool,
     world: Comm,
     /// The own rank, and the other one.
     ranks: [Rank; 2],
@@ -41,10 +52,12 @@ pub(crate) struct OneSided<'a> {
 }
 
 impl<'a> OneSided<'a> {
-    pub(crate) fn new(engine: &'a mut Engine, say: Say<'a>, quick: bool) -> Self {
+    /// With plain buffers, or with one in the shared heap where a buffer is made a window.
+    pub(crate) fn new(engine: &'a mut Engine, say: Say<'a>, shared: bool, quick: bool) -> Self {
         let (world, rank) = (engine.comm_world(), engine.rank());
         let ranks = [rank, Rank(1 - rank.0.min(1))];
-        OneSided { world, engine, say, quick, ranks, send: vec![0; MAX], receive: vec![0; MAX] }
+        let (send, receive) = (vec![0; MAX], vec![0; MAX]);
+        OneSided { engine, say, quick, shared, world, ranks, send, receive }
     }
 
     /// Times an operation of rank 0, or of both, and says what one takes.
@@ -70,7 +83,7 @@ impl<'a> OneSided<'a> {
     }
 
     /// All of them.
-    pub(crate) fn measure(&mut self) -> Done {
+    pub(crate) fn measure(&mut self) -> Result<(), Ended> {
         let window = self.engine.win_allocate::<u8>(MAX, self.world)?;
         self.engine.win_lock_all(window)?;
         // A fabric connects with the first operation, and MPI when a window is made.
@@ -83,7 +96,11 @@ impl<'a> OneSided<'a> {
         self.engine.win_unlock_all(window)?;
         self.epochs(window)?;
         self.engine.win_free(window)?;
-        self.created()
+        let window = match self.shared {
+            true => self.engine.win_create(self.engine.alloc(MAX)?, self.world)?,
+            false => self.engine.win_create(vec![0u8; MAX], self.world)?,
+        };
+        Ok(self.created(window)?)
     }
 
     fn moved(&mut self, bytes: usize, calls: usize, window: Window<u8>) -> Done {
@@ -144,8 +161,8 @@ impl<'a> OneSided<'a> {
     }
 
     /// Memory of the program's own, made a window; and a target that computes.
-    fn created(&mut self) -> Done {
-        let (target, window) = (Rank(1), self.engine.win_create(vec![0u8; MAX], self.world)?);
+    fn created(&mut self, window: Window<u8>) -> Done {
+        let target = Rank(1);
         self.engine.win_lock_all(window)?;
         for bytes in CREATED {
             self.time(("created_put", bytes), if bytes <= 4096 { 5_000 } else { 200 }, false, |all, round| {

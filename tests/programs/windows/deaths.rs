@@ -5,7 +5,7 @@ use crate::kit::{PATIENCE, die, die_later, fails, in_time, said, say, tick_for, 
 use std::path::Path;
 use std::time::Duration;
 use tickwire::{Comm, Engine, LockKind, Rank, Tag, WindowError, op};
-use tickwire_tests::one_sided::{KINDS, Parts};
+use tickwire_tests::one_sided::{HEAP, KINDS, Parts};
 
 /// Elements of a part: an update of all of them is several requests, and takes a lock.
 const COUNT: usize = 20_000;
@@ -75,6 +75,11 @@ impl Case<'_> {
     /// What is done to a part needs its owner, if only to be alive.
     fn by_engine(&self) -> bool {
         self.kind == KINDS[2] || self.kind == KINDS[3]
+    }
+
+    /// The part of a member is reached by loads and stores.
+    fn by_memory(&self) -> bool {
+        self.kind == KINDS[0] || self.kind == HEAP
     }
 
     /// The other one that survives.
@@ -185,11 +190,11 @@ impl Case<'_> {
                 break;
             }
             // Memory that is shared outlives its owner.
-            if rounds_left == 0 && self.kind == KINDS[0] {
+            if rounds_left == 0 && self.by_memory() {
                 break;
             }
         }
-        match (failed, self.kind == KINDS[0]) {
+        match (failed, self.by_memory()) {
             (Some(error), _) => println!("rank {} is told: {error}", self.me.0),
             (None, true) => {}
             (None, false) => panic!("there is no memory any more"),

@@ -13,11 +13,12 @@ use kit::PATIENCE;
 use std::path::Path;
 use tickwire::{Bootstrap, Engine, Rank, WindowReach};
 use tickwire_tests::mutexes::{elements, hammer};
-use tickwire_tests::one_sided::{KINDS, Parts};
+use tickwire_tests::one_sided::{HEAP, KINDS, Parts};
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let mut engine = Engine::builder().build(Bootstrap::from_env().unwrap()).unwrap();
+    let has_heap = ["mutexes", "mixed", HEAP].iter().any(|word| args.iter().take(2).any(|arg| arg == word));
+    let mut engine = Engine::builder().shared_heap(has_heap).build(Bootstrap::from_env().unwrap()).unwrap();
     match args[0].as_str() {
         "mutexes" => mutexes(&mut engine, args[1].parse().unwrap(), |_| true),
         "mixed" => mutexes(&mut engine, args[1].parse().unwrap(), |rank| rank % 2 == 0),
@@ -31,7 +32,7 @@ fn main() {
 /// Hammers windows of all kinds. Those that `share` do so by memory.
 fn mutexes(engine: &mut Engine, rounds: usize, share: fn(u32) -> bool) {
     let (world, me) = (engine.comm_world(), engine.rank().0);
-    for kind in KINDS {
+    for kind in KINDS.into_iter().chain([HEAP]) {
         let parts = Parts::make(engine, kind, elements(rounds), world).unwrap();
         for other in (0..engine.size()).filter(|&other| other != me) {
             let near = share(me) && share(other);
@@ -46,7 +47,7 @@ fn mutexes(engine: &mut Engine, rounds: usize, share: fn(u32) -> bool) {
 fn check_reach(engine: &mut Engine, parts: &Parts, kind: &str, other: u32, near: bool) {
     let reach = engine.win_reach(Rank(other), parts.window).unwrap();
     let expected: &[WindowReach] = match kind {
-        "allocated" if near => &[WindowReach::Memory],
+        "allocated" | HEAP if near => &[WindowReach::Memory],
         _ if near => &[WindowReach::Kernel],
         _ => &[WindowReach::Fabric, WindowReach::Engine],
     };
