@@ -10,6 +10,7 @@ pub(crate) mod exchange;
 mod forms;
 pub(crate) mod graph;
 mod neighbors;
+mod persistent;
 mod prefix;
 mod reduction;
 mod spread;

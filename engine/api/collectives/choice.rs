@@ -43,6 +43,10 @@ impl Engine {
         let member = Member { rank, size, has_boards: true, comm, topologies: &self.comms.topologies };
         match draw(member, buffer) {
             Ok(Plan::Boards(call, reduction)) => {
+                // Without optimisation one piece of code is enough, and compiled in a fraction of the time.
+                if cfg!(debug_assertions) {
+                    return Run::Ended(self.call_on_boards(comm, call, reduction));
+                }
                 let called = self.start_on_boards::<D>(comm, call, reduction.as_ref());
                 Run::Ended(self.finish_on_boards(comm, called))
             }
@@ -72,12 +76,21 @@ impl Engine {
         match self.choose_boards(comm, buffer, draw) {
             Ok(Choice::NotYet(draw)) => Run::NotYet(draw),
             Ok(Choice::Drawn(draft)) => Run::Drawn(draft),
-            Ok(Choice::Boards(call, reduction)) => {
-                let called = self.start_on_boards::<()>(comm, call, reduction.as_ref());
-                Run::Ended(self.finish_on_boards(comm, called))
-            }
+            Ok(Choice::Boards(call, reduction)) => Run::Ended(self.call_on_boards(comm, call, reduction)),
             Err(error) => Run::Refused(error),
         }
+    }
+
+    /// Runs any operation on boards, and waits for it.
+    #[inline(never)]
+    fn call_on_boards(
+        &mut self,
+        comm: Comm,
+        call: Collective,
+        reduction: Option<Reduction>,
+    ) -> Result<(), OperationError> {
+        let called = self.start_on_boards::<()>(comm, call, reduction.as_ref());
+        self.finish_on_boards(comm, called)
     }
 
     /// Decides whether an operation runs on boards.

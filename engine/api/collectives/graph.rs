@@ -2,9 +2,8 @@
 
 use super::boards::Posting;
 use super::choice::{Choice, Run};
-use super::{Call, Draw, Member, Plan};
-use crate::api::persistent::Persistent;
-use crate::api::request::{OperationError, Posted, Rejected};
+use super::{Call, Draw};
+use crate::api::request::{OperationError, Posted};
 use crate::run::engine::Engine;
 use std::any::TypeId;
 use std::mem::ManuallyDrop;
@@ -41,7 +40,7 @@ impl Engine {
                 Choice::Drawn(draft) => Drawing::Drawn(draft),
                 Choice::NotYet(draw) => Drawing::NotYet(draw),
             };
-            engine.start_collective(name, comm, &buffer, same, draw)
+            engine.start_collective((name, comm), &buffer, same, draw)
         });
         self.token_of(posted, (name, comm), buffer, scoped)
     }
@@ -56,14 +55,19 @@ impl Engine {
         // After a panic a peer may still read what was lent: it is not freed.
         let buffer = ManuallyDrop::new(buffer);
         let run = self.lending(|engine| engine.run_on_boards(comm, &*buffer, draw));
-        let ended = match run {
-            Run::Ended(ended) => ended,
-            Run::Drawn(draft) => self.run_drawn(name, comm, &*buffer, same, Drawing::Drawn::<NoDraw<B>>(draft)),
-            Run::NotYet(draw) => self.run_drawn(name, comm, &*buffer, same, Drawing::NotYet(draw)),
-            Run::Refused(error) => Err(self.raise_post(comm, name, error).into()),
+        let draw = match run {
+            Run::Ended(ended) => {
+                drop(ManuallyDrop::into_inner(buffer));
+                return ended;
+            }
+            Run::Refused(error) => {
+                drop(ManuallyDrop::into_inner(buffer));
+                return Err(self.raise_post(comm, name, error).into());
+            }
+            Run::Drawn(draft) => Drawing::Drawn(draft),
+            Run::NotYet(draw) => Drawing::NotYet(draw),
         };
-        drop(ManuallyDrop::into_inner(buffer));
-        ended
+        self.run_drawn((name, comm), buffer, same, draw)
     }
 
     /// Runs an operation of messages, and waits for it. Its buffers stay with the caller.
@@ -73,22 +77,31 @@ impl Engine {
         comm: Comm,
     ) -> Result<(), OperationError> {
         let Call { name, buffer, draw, same } = call;
-        let buffer = ManuallyDrop::new(buffer);
-        let ended = self.run_drawn(name, comm, &*buffer, same, Drawing::NotYet(draw));
+        self.run_drawn((name, comm), ManuallyDrop::new(buffer), same, Drawing::NotYet(draw))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn run_drawn<B: Pieces>(
+        &mut self,
+        (name, comm): (&'static str, Comm),
+        buffer: ManuallyDrop<B>,
+        same: Option<(u32, TypeId)>,
+        draw: Drawing<impl Draw<B>>,
+    ) -> Result<(), OperationError> {
+        let started = self.lending(|engine| engine.start_collective((name, comm), &*buffer, same, draw));
+        let ended = self.finish_graph((name, comm), started);
         drop(ManuallyDrop::into_inner(buffer));
         ended
     }
 
-    fn run_drawn<B: Pieces>(
+    /// Waits for an operation of messages that was started; its row is [`NIL`] if there was nothing to do.
+    fn finish_graph(
         &mut self,
-        name: &'static str,
-        comm: Comm,
-        buffer: &B,
-        same: Option<(u32, TypeId)>,
-        draw: Drawing<impl Draw<B>>,
+        (name, comm): (&'static str, Comm),
+        started: Result<Row, PostError>,
     ) -> Result<(), OperationError> {
-        let posted = self.lending(|engine| engine.start_collective(name, comm, buffer, same, draw));
-        match posted {
+        match started {
             Ok(NIL) => Ok(()),
             Ok(row) => {
                 let request = self.hold(row, NoBytes, true);
@@ -101,114 +114,62 @@ impl Engine {
     /// The row of its request; [`NIL`] if there is nothing to do.
     fn start_collective<B: Pieces>(
         &mut self,
-        name: &'static str,
-        comm: Comm,
+        (name, comm): (&'static str, Comm),
         buffer: &B,
         same: Option<(u32, TypeId)>,
         draw: Drawing<impl Draw<B>>,
     ) -> Result<Row, PostError> {
-        self.closed.check_post()?;
-        live(self.store.all().communicators, comm.0)?;
         let key = same.map(|(root, types)| {
             let piece = |index| if index < buffer.pieces() { buffer.piece(index) } else { Span::EMPTY };
             GraphKey { name, comm, root, types, buffers: [piece(0), piece(1)] }
         });
+        if let Some(row) = self.start_like(comm, key.as_ref())? {
+            return Ok(row);
+        }
+        let draft = match draw {
+            Drawing::NotYet(draw) => self.draw(comm, buffer, draw)?,
+            Drawing::Drawn(draft) => draft,
+        };
+        self.start_draft((name, comm), draft, key)
+    }
+
+    /// Starts the graph of a call before that was the same, if there is one: the row of its request.
+    fn start_like(&mut self, comm: Comm, key: Option<&GraphKey>) -> Result<Option<Row>, PostError> {
+        self.closed.check_post()?;
+        live(self.store.all().communicators, comm.0)?;
         if self.store.progress().free_cars.count == 0 {
             self.need_rows(1)?;
         }
-        let kept = key.as_ref().and_then(|key| self.store.progress().graphs.waiting(key));
-        let number = match kept {
-            Some(number) => self.renew_graph(number, comm)?,
-            None => {
-                let draft = match draw {
-                    Drawing::NotYet(draw) => self.draw(comm, buffer, draw)?,
-                    Drawing::Drawn(draft) => draft,
-                };
-                if draft.acts.is_empty() {
-                    // Others may have something to do: their next operation is this rank's next one.
-                    self.next_tag(comm, false);
-                    return Ok(NIL);
-                }
-                self.build_graph(name, comm, draft, key, None)?
-            }
-        };
+        let Some(number) = key.and_then(|key| self.store.progress().graphs.waiting(key)) else { return Ok(None) };
+        let number = self.renew_graph(number, comm)?;
+        Ok(Some(self.start_numbered(number)))
+    }
+
+    /// Starts an operation as it was drawn: the row of its request, [`NIL`] if there is nothing to do.
+    fn start_draft(
+        &mut self,
+        (name, comm): (&'static str, Comm),
+        draft: Box<Draft>,
+        key: Option<GraphKey>,
+    ) -> Result<Row, PostError> {
+        if draft.acts.is_empty() {
+            // Others may have something to do: their next operation is this rank's next one.
+            self.next_tag(comm, false);
+            return Ok(NIL);
+        }
+        let number = self.build_graph(name, comm, draft, key, None)?;
+        Ok(self.start_numbered(number))
+    }
+
+    /// Starts a graph; the row of its request.
+    fn start_numbered(&mut self, number: u32) -> Row {
         let request = self.store.progress().graphs.get(number).map_or(NIL, |graph| graph.request);
         self.store.with(|rows, wire| start_graph(rows, wire, number));
-        Ok(request)
-    }
-
-    /// Makes a persistent operation.
-    pub(crate) fn init_collective<B: Pieces>(
-        &mut self,
-        call: Call<B, impl Draw<B>>,
-        comm: Comm,
-        scoped: bool,
-    ) -> Result<Persistent<B>, Rejected<B>> {
-        let Call { name, buffer, draw, .. } = call;
-        let built = self.lending(|engine| {
-            let mut draft = match engine.choose_boards(comm, &buffer, draw)? {
-                Choice::Boards(call, reduction) => {
-                    let buffers = (0..buffer.pieces()).map(|index| buffer.piece(index)).collect();
-                    let row = engine.request_row(comm)?;
-                    return Ok(Built::Boards(row, engine.keep_on_boards((row, NIL), (call, reduction), buffers)));
-                }
-                Choice::Drawn(draft) => draft,
-                Choice::NotYet(draw) => engine.draw(comm, &buffer, draw)?,
-            };
-            if draft.acts.is_empty() {
-                // What is started ends by Complete.
-                draft.copy(Span::EMPTY, Span::EMPTY, &[]);
-            }
-            let (row, context) = engine.context_of(comm);
-            let may_open = engine.store.all().boards.is_untried(row, context);
-            let later = draft.on_boards.filter(|_| may_open).map(|call| (call, draft.reduction.clone()));
-            let buffers: Box<[Span]> = (0..buffer.pieces()).map(|index| buffer.piece(index)).collect();
-            let number = engine.build_graph(name, comm, draft, None, Some(buffers.clone()))?;
-            Ok(match later {
-                None => Built::Graph(number),
-                Some(call) => {
-                    let row = engine.store.progress().graphs.get(number).map_or(NIL, |graph| graph.request);
-                    Built::Boards(row, engine.keep_on_boards((row, number), call, buffers))
-                }
-            })
-        });
-        match built {
-            Ok(Built::Boards(row, number)) => Ok(Persistent::on_boards(self.hold(row, buffer, scoped), number, comm)),
-            Ok(Built::Graph(number)) => {
-                let row = self.store.progress().graphs.get(number).map_or(NIL, |graph| graph.request);
-                Ok(Persistent::of_graph(self.hold(row, buffer, scoped), number, comm))
-            }
-            Err(error) => Err(Rejected { error: self.raise_post(comm, name, error), buffer }),
-        }
-    }
-
-    /// Starts a persistent operation that is not active: its row and its graph.
-    ///
-    /// # Safety
-    /// The row holds a buffer of this type.
-    #[expect(unsafe_code, reason = "type-erased ownership")]
-    pub(crate) unsafe fn start_graph<B: Pieces>(&mut self, row: Row, number: u32) -> Result<(), PostError> {
-        let tables = self.store.all();
-        // SAFETY: by the same contract.
-        let buffer = unsafe { tables.held[row as usize].0.get::<B>() }.ok_or(PostError::Stale)?;
-        let graph = tables.progress.graphs.get(number).ok_or(PostError::Stale)?;
-        let is_there = |(index, run): (usize, &Span)| {
-            let now = buffer.piece(index);
-            std::ptr::eq(now.start(), run.start()) && now.len() == run.len()
-        };
-        if buffer.pieces() != graph.buffers.len() || !graph.buffers.iter().enumerate().all(is_there) {
-            return Err(PostError::Moved);
-        }
-        if graph.failed {
-            return Err(PostError::HasFailed);
-        }
-        // A function of the application may panic in it.
-        self.lending(|engine| engine.store.with(|rows, wire| start_graph(rows, wire, number)));
-        Ok(())
+        request
     }
 
     /// Takes the rows of a graph, and counts an operation of the communicator. A persistent one keeps where its buffers are.
-    fn build_graph(
+    pub(super) fn build_graph(
         &mut self,
         name: &'static str,
         comm: Comm,
@@ -343,17 +304,6 @@ enum Drawing<D> {
     Drawn(Box<Draft>),
     NotYet(D),
 }
-
-/// A persistent operation that was made.
-enum Built {
-    /// The row of its request, and its number among those that run on boards, now or as soon as there are some.
-    Boards(Row, u32),
-    /// Its number among the graphs.
-    Graph(u32),
-}
-
-/// What draws nothing.
-type NoDraw<B> = fn(Member<'_>, &B) -> Result<Plan, PostError>;
 
 /// Makes a row the request of a graph that is not active.
 pub(crate) fn own_request(cars: &mut [Car], requests: &mut [RequestRow], row: Row, word: u32) {

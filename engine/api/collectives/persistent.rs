@@ -1,0 +1,89 @@
+//! Persistent collective operations: how they are made, and how those of messages are started.
+
+use super::choice::Choice;
+use super::{Call, Draw};
+use crate::api::persistent::Persistent;
+use crate::api::request::Rejected;
+use crate::run::engine::Engine;
+use tickwire_components::{Comm, NIL, Pieces, PostError, Row, Span};
+use tickwire_systems::tick::complete::start_graph;
+
+impl Engine {
+    /// Makes a persistent operation.
+    pub(crate) fn init_collective<B: Pieces>(
+        &mut self,
+        call: Call<B, impl Draw<B>>,
+        comm: Comm,
+        scoped: bool,
+    ) -> Result<Persistent<B>, Rejected<B>> {
+        let Call { name, buffer, draw, .. } = call;
+        let built = self.lending(|engine| {
+            let mut draft = match engine.choose_boards(comm, &buffer, draw)? {
+                Choice::Boards(call, reduction) => {
+                    let buffers = (0..buffer.pieces()).map(|index| buffer.piece(index)).collect();
+                    let row = engine.request_row(comm)?;
+                    return Ok(Built::Boards(row, engine.keep_on_boards((row, NIL), (call, reduction), buffers)));
+                }
+                Choice::Drawn(draft) => draft,
+                Choice::NotYet(draw) => engine.draw(comm, &buffer, draw)?,
+            };
+            if draft.acts.is_empty() {
+                // What is started ends by Complete.
+                draft.copy(Span::EMPTY, Span::EMPTY, &[]);
+            }
+            let (row, context) = engine.context_of(comm);
+            let may_open = engine.store.all().boards.is_untried(row, context);
+            let later = draft.on_boards.filter(|_| may_open).map(|call| (call, draft.reduction.clone()));
+            let buffers: Box<[Span]> = (0..buffer.pieces()).map(|index| buffer.piece(index)).collect();
+            let number = engine.build_graph(name, comm, draft, None, Some(buffers.clone()))?;
+            Ok(match later {
+                None => Built::Graph(number),
+                Some(call) => {
+                    let row = engine.store.progress().graphs.get(number).map_or(NIL, |graph| graph.request);
+                    Built::Boards(row, engine.keep_on_boards((row, number), call, buffers))
+                }
+            })
+        });
+        match built {
+            Ok(Built::Boards(row, number)) => Ok(Persistent::on_boards(self.hold(row, buffer, scoped), number, comm)),
+            Ok(Built::Graph(number)) => {
+                let row = self.store.progress().graphs.get(number).map_or(NIL, |graph| graph.request);
+                Ok(Persistent::of_graph(self.hold(row, buffer, scoped), number, comm))
+            }
+            Err(error) => Err(Rejected { error: self.raise_post(comm, name, error), buffer }),
+        }
+    }
+
+    /// Starts a persistent operation that is not active: its row and its graph.
+    ///
+    /// # Safety
+    /// The row holds a buffer of this type.
+    #[expect(unsafe_code, reason = "type-erased ownership")]
+    pub(crate) unsafe fn start_graph<B: Pieces>(&mut self, row: Row, number: u32) -> Result<(), PostError> {
+        let tables = self.store.all();
+        // SAFETY: by the same contract.
+        let buffer = unsafe { tables.held[row as usize].0.get::<B>() }.ok_or(PostError::Stale)?;
+        let graph = tables.progress.graphs.get(number).ok_or(PostError::Stale)?;
+        let is_there = |(index, run): (usize, &Span)| {
+            let now = buffer.piece(index);
+            std::ptr::eq(now.start(), run.start()) && now.len() == run.len()
+        };
+        if buffer.pieces() != graph.buffers.len() || !graph.buffers.iter().enumerate().all(is_there) {
+            return Err(PostError::Moved);
+        }
+        if graph.failed {
+            return Err(PostError::HasFailed);
+        }
+        // A function of the application may panic in it.
+        self.lending(|engine| engine.store.with(|rows, wire| start_graph(rows, wire, number)));
+        Ok(())
+    }
+}
+
+/// A persistent operation that was made.
+enum Built {
+    /// The row of its request, and its number among those that run on boards, now or as soon as there are some.
+    Boards(Row, u32),
+    /// Its number among the graphs.
+    Graph(u32),
+}
