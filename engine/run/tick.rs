@@ -103,7 +103,7 @@ impl Engine {
         }
         let progress = self.store.progress();
         let pending = progress.pending != Pending::NONE || !progress.senders.is_empty();
-        if patient && !pending && self.observer.receipts {
+        if patient && !pending && !progress.receipts.open.is_empty() {
             look_again(progress);
         }
         moved | (pending && self.run())
@@ -290,8 +290,8 @@ impl Engine {
             self.poison(&*panic);
             return false;
         }
-        if self.observer.receipts {
-            note_delivered(&mut self.store.as_mut());
+        // The next message may have a receipt, too: nobody looks any more only once there is one without.
+        if self.observer.receipts && !note_delivered(&mut self.store.as_mut()) {
             self.end_receipts();
         }
         self.store.progress().pending != Pending::NONE

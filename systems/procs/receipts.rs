@@ -11,7 +11,7 @@ use crate::store::{StoreMut, Tables};
 use std::time::Instant;
 use tickwire_components::{
     Body, Car, CarKind, CarState, Large, NIL, ProcId, Progress, Protocol, ROWLESS, Receipt, Receipts, Request,
-    RequestState, Row, RowReceipt, SentReceipt, Way, car_flags,
+    RequestState, Row, RowReceipt, SentReceipt, Vc, Way, car_flags,
 };
 
 /// How an operation came to be.
@@ -30,7 +30,9 @@ pub fn open(store: &mut StoreMut<'_>, row: Row, start: Option<Instant>, came: Ca
     let mut all = store.all();
     let generation = all.requests[row as usize].generation;
     let car = &all.cars[row as usize];
-    if car.kind == CarKind::Receive && matches!(car.state, CarState::New | CarState::Posted) {
+    let waits = car.kind == CarKind::Receive && matches!(car.state, CarState::New | CarState::Posted);
+    let (was_new, vc) = (waits && car.state == CarState::New, car.vc);
+    if waits {
         // No message has come yet: what is found here later, its offer has said.
         all.large[row as usize].body = Body::default();
     }
@@ -43,8 +45,15 @@ pub fn open(store: &mut StoreMut<'_>, row: Row, start: Option<Instant>, came: Ca
     let noted = &mut receipts.rows[row as usize];
     let was_open = noted.is_open;
     let receipt = Receipt { posted_ns: now_ns, unexpected: came == Came::Found, ..Receipt::default() };
-    *noted = RowReceipt { generation: Some(generation), is_open: was_open, receipt, ..RowReceipt::default() };
-    if note_one(&mut all, row, now_ns) && !was_open {
+    *noted = RowReceipt { generation: Some(generation), is_open: was_open, was_new, receipt, ..RowReceipt::default() };
+    let is_pending = match waits {
+        true => {
+            note_route(noted, all.vcs.get(vc as usize));
+            true
+        }
+        false => note_one(&mut all, row, now_ns),
+    };
+    if is_pending && !was_open {
         let receipts = &mut all.progress.receipts;
         receipts.rows[row as usize].is_open = true;
         receipts.open.push(row);
@@ -119,32 +128,34 @@ pub fn look_again(progress: &mut Progress) {
 
 /// Looks at every operation with an open receipt. Those of requests that were taken are forgotten.
 pub fn note(store: &mut StoreMut<'_>) {
-    let progress = store.progress();
-    if !progress.receipts.open.is_empty() {
-        let now_ns = time(progress);
-        note_at(store, now_ns);
+    let mut all = store.all();
+    if !all.progress.receipts.open.is_empty() {
+        let now_ns = time(all.progress);
+        note_at(&mut all, now_ns);
     }
 }
 
-/// As [`note`], after a run of Deliver.
-pub fn note_delivered(store: &mut StoreMut<'_>) {
-    let progress = store.progress();
-    if progress.receipts.open.is_empty() {
-        return;
+/// As [`note`], after a run of Deliver. `false` if there was none.
+#[inline]
+pub fn note_delivered(store: &mut StoreMut<'_>) -> bool {
+    let mut all = store.all();
+    let ticks = all.progress.ticks;
+    let Receipts { open, clock, start_ns, looked, .. } = &mut all.progress.receipts;
+    if open.is_empty() {
+        return false;
     }
-    let (ticks, Receipts { clock, start_ns, looked, .. }) = (progress.ticks, &mut progress.receipts);
     let now_ns = match (looked.take(), *start_ns) {
         (Some((stamp, tick)), Some(start_ns)) if tick + 1 == ticks => clock.ns_of(stamp).saturating_sub(start_ns),
-        _ => time(progress),
+        _ => time(all.progress),
     };
-    note_at(store, now_ns);
+    note_at(&mut all, now_ns);
+    true
 }
 
-fn note_at(store: &mut StoreMut<'_>, now_ns: u64) {
-    let mut all = store.all();
+fn note_at(all: &mut Tables<'_>, now_ns: u64) {
     let mut index = 0;
     while let Some(&row) = all.progress.receipts.open.get(index) {
-        if note_one(&mut all, row, now_ns) {
+        if note_one(all, row, now_ns) {
             index += 1;
         } else {
             all.progress.receipts.open.swap_remove(index);
@@ -154,23 +165,52 @@ fn note_at(store: &mut StoreMut<'_>, now_ns: u64) {
 }
 
 /// Looks at the operation in a row; `false` once it is done.
+#[inline]
 fn note_one(all: &mut Tables<'_>, row: Row, now_ns: u64) -> bool {
     let (car, request) = (&all.cars[row as usize], &all.requests[row as usize]);
     let noted = &mut all.progress.receipts.rows[row as usize];
     if !is_of(noted, request) {
         return false;
     }
-    look(noted, car, &all.large[row as usize], request, now_ns);
-    if let Some(vc) = all.vcs.get(car.vc as usize) {
-        if noted.endpoint.is_none() {
-            noted.receipt.peer = Some(ProcId(vc.proc));
-            noted.endpoint = Some(vc.endpoint);
-        }
-        if vc.link != NIL {
-            noted.receipt.link.get_or_insert(vc.link);
+    let large = &all.large[row as usize];
+    if !has_come(noted, car, large, request, now_ns) {
+        look(noted, car, large, request, now_ns);
+    }
+    note_route(noted, all.vcs.get(car.vc as usize));
+    noted.receipt.completed_ns.is_none()
+}
+
+/// Notes the route of an operation whose VC is known.
+#[inline(always)]
+fn note_route(noted: &mut RowReceipt, vc: Option<&Vc>) {
+    let Some(vc) = vc else { return };
+    if noted.endpoint.is_none() {
+        noted.receipt.peer = Some(ProcId(vc.proc));
+        noted.endpoint = Some(vc.endpoint);
+    }
+    if vc.link != NIL {
+        noted.receipt.link.get_or_insert(vc.link);
+    }
+}
+
+/// The frequent case, which [`look`] would note as well: an awaited message has come as a whole. Whether that is so.
+#[inline(always)]
+fn has_come(open: &mut RowReceipt, car: &Car, large: &Large, request: &Request, now_ns: u64) -> bool {
+    let receipt = &mut open.receipt;
+    let is_first = receipt.matched_ns.is_none() && receipt.completed_ns.is_none();
+    let has_come = is_first
+        && (car.kind, car.state, request.state) == (CarKind::Receive, CarState::Done, RequestState::Done)
+        && car.flags & car_flags::ERRORS == 0
+        && !matches!(large.body, Body::Readable { .. });
+    if has_come {
+        let at_ns = Some(now_ns);
+        (receipt.matched_ns, receipt.last_byte_ns, receipt.completed_ns) = (at_ns, at_ns, at_ns);
+        if car.done > 0 {
+            (receipt.first_byte_ns, receipt.protocol) = (at_ns, Some(Protocol::Eager));
+            receipt.copies = receipt.copies.max(1);
         }
     }
-    noted.receipt.completed_ns.is_none()
+    has_come
 }
 
 /// Whether the request of a receipt was not taken.

@@ -1,12 +1,19 @@
 //! What it costs to be watched: messages of 8 B between two threads, unwatched, with a ring in memory, with a trace file, and
 //! with a receipt of every message. By turns, and the best round of each counts.
 //!
-//! `cargo bench -p tickwire-tests --bench watching`; with `--test` it only checks that it runs.
+//! `cargo bench -p tickwire-tests --bench watching`; with `--test` it only checks that it runs. With `--features tracy` also with a
+//! profiler of Tracy, a process of its own that counts what it is told.
+
+#[cfg(feature = "tracy")]
+#[path = "../tracy/server.rs"]
+#[expect(dead_code, reason = "what it has heard is for the tests")]
+mod server;
 
 use std::cell::RefCell;
+use std::process::Child;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use tickwire::internals::traces::{Ring, TraceFile};
+use tickwire::internals::traces::{Ring, TraceFile, tracy};
 use tickwire::testing::Cluster;
 use tickwire::{Builder, Comm, Engine, Rank, Request, Tag};
 
@@ -17,6 +24,10 @@ const TURNS: usize = 20_000;
 /// Messages of which nobody waits for an answer.
 const WINDOW: usize = 64;
 const TAG: Tag = Tag(1);
+/// Longest wait for a profiler, and of it.
+const PATIENCE: Duration = Duration::from_secs(100);
+/// The last message of Tracy in a round.
+const LAST: &str = "that is all of this round";
 
 /// Who watches.
 #[derive(Clone, Copy, PartialEq)]
@@ -25,9 +36,13 @@ enum Watched {
     Ring,
     File,
     Receipts,
+    Tracy,
 }
 
 fn main() {
+    if let Some(status) = with_port() {
+        std::process::exit(status);
+    }
     let test = std::env::args().any(|word| word == "--test");
     let (rounds, turns) = if test { (1, 2 * WINDOW) } else { (ROUNDS, TURNS) };
     let ways = [
@@ -35,8 +50,10 @@ fn main() {
         ("a ring", Watched::Ring),
         ("a file", Watched::File),
         ("receipts", Watched::Receipts),
+        ("Tracy", Watched::Tracy),
     ];
-    let mut best = [(f64::MAX, 0.0f64); 4];
+    let ways = if cfg!(feature = "tracy") { &ways[..] } else { &ways[..4] };
+    let mut best = vec![(f64::MAX, 0.0f64); ways.len()];
     for _ in 0..rounds {
         for ((_, watched), (latency, rate)) in ways.iter().zip(&mut best) {
             let (to_and_fro, each) = measure(*watched, turns);
@@ -47,7 +64,7 @@ fn main() {
         return;
     }
     println!("{:<10}{:>14}{:>8}{:>12}{:>8}", "watched by", "latency", "", "rate", "");
-    for ((name, _), (latency, rate)) in ways.iter().zip(best) {
+    for ((name, _), (latency, rate)) in ways.iter().zip(&best) {
         let (of_latency, of_rate) = (latency / best[0].0, rate / best[0].1);
         println!("{name:<10}{latency:>11.0} ns{of_latency:>7.2}x{rate:>10.2}/us{of_rate:>7.2}x");
     }
@@ -60,13 +77,14 @@ fn measure(watched: Watched, turns: usize) -> (f64, f64) {
     let paths = [path(), path()];
     let next = AtomicU32::new(0);
     let watch = |builder: Builder| match watched {
-        Watched::Nobody | Watched::Receipts => builder,
+        Watched::Nobody | Watched::Receipts | Watched::Tracy => builder,
         Watched::Ring => builder.trace(Ring::new(10_000)),
         Watched::File => {
             let path = &paths[next.fetch_add(1, Ordering::Relaxed) as usize % 2];
             builder.trace(TraceFile::create_part(path).expect("there is room"))
         }
     };
+    let profiler = (watched == Watched::Tracy).then(profiler);
     let mut cluster = Cluster::loopback_with(2, watch);
     let mut engines = std::mem::take(&mut cluster.engines).into_iter();
     let (Some(first), Some(second)) = (engines.next(), engines.next()) else { panic!("two engines were asked for") };
@@ -78,7 +96,45 @@ fn measure(watched: Watched, turns: usize) -> (f64, f64) {
         found
     });
     paths.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    if let Some(mut profiler) = profiler {
+        tracy::message(0, LAST);
+        assert!(profiler.wait().expect("it is a child").success(), "the profiler has heard all");
+    }
     found
+}
+
+/// The port of the client of Tracy, which it has from its process's start: this program starts itself once more with one. What that
+/// ended with; `None` in the one that measures.
+fn with_port() -> Option<i32> {
+    #[cfg(feature = "tracy")]
+    {
+        if let Some(port) = std::env::args().skip_while(|word| word != "--profiler").nth(1) {
+            server::Server::connect(port.parse().expect("a port"), PATIENCE).listen(LAST, PATIENCE);
+            return Some(0);
+        }
+        if std::env::var_os("TRACY_PORT").is_none() {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
+            let port = listener.local_addr().expect("it is bound").port();
+            drop(listener);
+            let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
+            command.args(std::env::args_os().skip(1)).env("TRACY_PORT", port.to_string());
+            return Some(command.status().expect("it starts").code().unwrap_or(1));
+        }
+    }
+    None
+}
+
+/// A profiler that is connected to this process.
+fn profiler() -> Child {
+    let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
+    let port = std::env::var("TRACY_PORT").expect("the first one has set it");
+    let child = command.args(["--profiler", &port]).spawn().expect("it starts");
+    let until = Instant::now() + PATIENCE;
+    while !tracy::connected() {
+        assert!(Instant::now() < until, "the profiler does not connect");
+        std::thread::yield_now();
+    }
+    child
 }
 
 /// One side, which begins if its peer is rank 1.
