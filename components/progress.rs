@@ -224,6 +224,9 @@ pub struct Progress {
     pub only: (u32, u32),
     /// Ticks so far, the looks of a wait included.
     pub ticks: u64,
+    /// Where somebody watches: the [stamp](crate::Clock::stamp) after a look of a wait that has found nothing, and the tick of that
+    /// look. What the next look finds has come since.
+    pub looked: Option<(u64, u64)>,
     /// When operations were posted, by CAR row. Written by posting.
     pub stamps: Stamps,
     /// Receipts of operations, where they were asked for.
@@ -292,6 +295,7 @@ impl Default for Progress {
             drained_first: 0,
             only: (NIL, NIL),
             ticks: 0,
+            looked: None,
             stamps: Stamps::default(),
             receipts: Receipts::default(),
             signatures: None,

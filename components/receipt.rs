@@ -95,7 +95,4 @@ pub struct Receipts {
     pub clock: Clock,
     /// What it said when the engine was built, ns; `None` where the caller of the engine gives the time.
     pub start_ns: Option<u64>,
-    /// The [stamp](Clock::stamp) after a look of a wait that has found nothing, and the tick of that look: what the next look
-    /// finds has come since.
-    pub looked: Option<(u64, u64)>,
 }

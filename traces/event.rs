@@ -23,7 +23,7 @@ pub enum Event<'a> {
     },
     /// A tick that was one run of Deliver. What is pending behind it is done by a tick of its own.
     Delivered {
-        /// When it began.
+        /// When it began. Where a wait has looked in vain just before: when that look was over.
         begin_ns: u64,
         /// When all frames had been taken, and messages began to be read out of memory of peers; `end_ns` if none was.
         read_ns: u64,

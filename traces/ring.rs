@@ -1,175 +1,229 @@
 //! A sink in memory.
 
-use crate::event::{Event, Message, Sink};
+mod entry;
+mod lane;
+
+use crate::event::{Event, Sink};
+use entry::{Entry, WORDS};
+use lane::{Lane, Place};
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Events that room is made for at once. A longer ring grows as it is filled.
-const ROOM: usize = 1 << 14;
 /// Names of transports that are kept once. Events of further ones have names of their own.
 const NAMES_MAX: usize = 64;
 
 /// Keeps the last events of an engine. Clones are the same ring: give one to the engine, and look into the other.
 ///
-/// Once it is full nothing is allocated, but for text of events that are few: errors, and connections that fail.
-#[derive(Clone, Debug)]
+/// Keeping an event takes no lock. The memory of `capacity` events is reserved with the first one, and used as it is filled; after
+/// that nothing is allocated, but for text of events that are few: errors, and connections that fail. Of a ring that several
+/// engines have at a time each has `capacity` events, and the events of one are found behind those of the other.
 pub struct Ring {
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Kept>,
+    /// Where this clone writes, once it has.
+    writer: Option<Writer>,
 }
 
-#[derive(Debug)]
+/// What clones share.
 struct Kept {
-    /// In the order in which they came, from the oldest one on and around.
-    events: Vec<Slot>,
-    oldest: usize,
     capacity: usize,
-    dropped: u64,
+    /// One for each writer at a time.
+    parts: Mutex<Vec<Arc<Part>>>,
+}
+
+/// The events of a writer, and of others after it.
+struct Part {
+    lane: Lane<WORDS>,
+    is_written: AtomicBool,
+    rest: Mutex<Rest>,
+}
+
+/// What no lane has room for.
+#[derive(Default)]
+struct Rest {
+    /// Events with text, with their numbers, oldest first.
+    texts: VecDeque<(u64, Event<'static>)>,
     /// Names of transports.
     names: Vec<String>,
+    /// Events before this number were taken, or have given way.
+    taken: u64,
+    /// Those of them that have given way.
+    dropped: u64,
 }
 
-/// An event.
-#[derive(Debug)]
-enum Slot {
-    Event(Event<'static>),
-    /// [`Event::Moved`] with the number of its name: it comes with many ticks.
-    Moved {
-        name: usize,
-        sent_bytes: u64,
-        received_bytes: u64,
-        at_ns: u64,
-    },
+/// The right to write a part.
+struct Writer {
+    part: Arc<Part>,
+    place: Place,
 }
 
 impl Ring {
     /// A ring of so many events.
     pub fn new(capacity: usize) -> Self {
-        let capacity = capacity.max(1);
-        let (events, names) = (Vec::with_capacity(capacity.min(ROOM)), Vec::new());
-        Ring { kept: Arc::new(Mutex::new(Kept { events, oldest: 0, capacity, dropped: 0, names })) }
+        Ring { kept: Arc::new(Kept { capacity: capacity.max(1), parts: Mutex::default() }), writer: None }
     }
 
     /// The events that are kept, oldest first.
     pub fn events(&self) -> Vec<Event<'static>> {
-        self.lock().events()
+        lock(&self.kept.parts).iter().flat_map(|part| part.read(&lock(&part.rest)).1).collect()
     }
 
     /// Takes the events that are kept, oldest first.
     pub fn take(&self) -> Vec<Event<'static>> {
-        let mut kept = self.lock();
-        let events = kept.events();
-        kept.events.clear();
-        kept.oldest = 0;
-        events
+        lock(&self.kept.parts).iter().flat_map(|part| part.take()).collect()
     }
 
     /// How many events have given way to younger ones.
     pub fn dropped(&self) -> u64 {
-        self.lock().dropped
+        lock(&self.kept.parts).iter().map(|part| part.dropped()).sum()
     }
+}
 
-    /// Keeps messages that have come, and an event behind them.
+impl Clone for Ring {
+    fn clone(&self) -> Self {
+        Ring { kept: self.kept.clone(), writer: None }
+    }
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring").field("capacity", &self.kept.capacity).finish_non_exhaustive()
+    }
+}
+
+impl Sink for Ring {
     #[inline]
-    pub(crate) fn tell_behind(&self, messages: &mut Vec<Message>, event: &Event<'_>) {
-        let mut kept = self.lock();
-        messages.drain(..).for_each(|message| kept.keep(Slot::Event(Event::Received(message))));
-        let slot = kept.slot(event);
-        kept.keep(slot);
-    }
-
-    /// Keeps messages that have come.
-    pub(crate) fn tell_messages(&self, messages: &mut Vec<Message>) {
-        let mut kept = self.lock();
-        messages.drain(..).for_each(|message| kept.keep(Slot::Event(Event::Received(message))));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn record(&mut self, event: &Event<'_>) {
+        match &mut self.writer {
+            Some(writer) => writer,
+            none => none.insert(self.kept.writer()),
+        }
+        .record(event);
     }
 }
 
 impl Kept {
-    fn events(&self) -> Vec<Event<'static>> {
-        let (young, old) = self.events.split_at(self.oldest);
-        let event = |slot: &Slot| match slot {
-            Slot::Event(event) => event.clone(),
-            Slot::Moved { name, sent_bytes, received_bytes, at_ns } => {
-                let (transport, sent_bytes) = (self.names[*name].clone().into(), *sent_bytes);
-                Event::Moved { transport, sent_bytes, received_bytes: *received_bytes, at_ns: *at_ns }
+    /// A writer of a part that no other one writes.
+    #[cold]
+    fn writer(&self) -> Writer {
+        let mut parts = lock(&self.parts);
+        let free = parts.iter().position(|part| !part.is_written.load(Ordering::Acquire));
+        let part = match free {
+            Some(place) => &parts[place],
+            None => {
+                let (lane, is_written, rest) = (Lane::new(self.capacity), AtomicBool::new(false), Mutex::default());
+                parts.push(Arc::new(Part { lane, is_written, rest }));
+                &parts[parts.len() - 1]
             }
         };
-        old.iter().chain(young).map(event).collect()
+        part.is_written.store(true, Ordering::Relaxed);
+        Writer { part: part.clone(), place: part.lane.place() }
+    }
+}
+
+impl Part {
+    /// The events that are kept and were not taken, and their numbers.
+    fn read(&self, rest: &Rest) -> (Range<u64>, Vec<Event<'static>>) {
+        let (first, entries) = self.lane.read(rest.taken);
+        let event = |(words, number): (&[u64; WORDS], u64)| match entry::read(words)? {
+            Entry::Event(event) => Some(event),
+            Entry::Moved { name, sent_bytes, received_bytes, at_ns } => {
+                let transport = rest.names.get(name)?.clone().into();
+                Some(Event::Moved { transport, sent_bytes, received_bytes, at_ns })
+            }
+            Entry::Apart => {
+                let place = rest.texts.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+                Some(rest.texts[place].1.clone())
+            }
+        };
+        let numbers = first..first + entries.len() as u64;
+        (numbers, entries.iter().zip(first..).filter_map(event).collect())
     }
 
-    /// What is kept of an event.
+    fn take(&self) -> Vec<Event<'static>> {
+        let mut rest = lock(&self.rest);
+        let (numbers, events) = self.read(&rest);
+        rest.dropped += numbers.start - rest.taken;
+        rest.taken = numbers.end;
+        events
+    }
+
+    fn dropped(&self) -> u64 {
+        let rest = lock(&self.rest);
+        rest.dropped + self.lane.oldest(self.lane.done()).saturating_sub(rest.taken)
+    }
+}
+
+impl Writer {
     #[inline(always)]
-    fn slot(&mut self, event: &Event<'_>) -> Slot {
+    fn record(&mut self, event: &Event<'_>) {
+        let Writer { part, place } = self;
+        let lane = &part.lane;
         match event {
+            Event::Sent(message) => lane.keep(place, entry::sent(message)),
+            Event::Received(message) => lane.keep(place, entry::received(message)),
             Event::Delivered { begin_ns, read_ns, end_ns, work } => {
-                let (begin_ns, read_ns, end_ns, work) = (*begin_ns, *read_ns, *end_ns, *work);
-                Slot::Event(Event::Delivered { begin_ns, read_ns, end_ns, work })
+                lane.keep(place, entry::delivered(*begin_ns, *read_ns, *end_ns, work));
             }
-            Event::Waiting { depths, at_ns } => Slot::Event(Event::Waiting { depths: *depths, at_ns: *at_ns }),
-            Event::TickBegan { at_ns } => Slot::Event(Event::TickBegan { at_ns: *at_ns }),
+            Event::Waiting { depths, at_ns } => lane.keep(place, entry::waiting(*at_ns, depths)),
+            Event::TickBegan { at_ns } => lane.keep(place, entry::tick_began(*at_ns)),
             Event::SystemRan { system, rows, begin_ns, end_ns } => {
-                let (system, rows, begin_ns, end_ns) = (*system, *rows, *begin_ns, *end_ns);
-                Slot::Event(Event::SystemRan { system, rows, begin_ns, end_ns })
+                lane.keep(place, entry::system_ran(*system, *rows, *begin_ns, *end_ns));
             }
             Event::TickEnded { at_ns, work, passes, depths } => {
-                Slot::Event(Event::TickEnded { at_ns: *at_ns, work: *work, passes: *passes, depths: *depths })
+                lane.keep(place, entry::tick_ended(*at_ns, work, *passes, depths));
             }
-            Event::Sent(message) => Slot::Event(Event::Sent(*message)),
-            Event::Received(message) => Slot::Event(Event::Received(*message)),
-            Event::Moved { transport, sent_bytes, received_bytes, at_ns } => match self.name(transport) {
-                Some(name) => {
-                    let (sent_bytes, received_bytes, at_ns) = (*sent_bytes, *received_bytes, *at_ns);
-                    Slot::Moved { name, sent_bytes, received_bytes, at_ns }
+            Event::Moved { transport, sent_bytes, received_bytes, at_ns } => {
+                let name = lock(&part.rest).name(transport);
+                match name {
+                    Some(name) => lane.keep(place, entry::moved(name, *sent_bytes, *received_bytes, *at_ns)),
+                    None => self.record_apart(event),
                 }
-                None => owned(event),
-            },
-            _ => owned(event),
+            }
+            _ => self.record_apart(event),
         }
     }
 
-    /// The number of a transport.
-    #[inline(always)]
-    fn name(&mut self, name: &str) -> Option<usize> {
-        let known = self.names.iter().position(|known| known == name);
-        if known.is_some() { known } else { self.new_name(name) }
-    }
-
+    /// Keeps an event that has text.
     #[cold]
-    fn new_name(&mut self, name: &str) -> Option<usize> {
-        let number = self.names.len();
-        (number < NAMES_MAX).then(|| {
-            self.names.push(name.to_owned());
-            number
-        })
-    }
-
-    #[inline(always)]
-    fn keep(&mut self, slot: Slot) {
-        if self.events.len() < self.capacity {
-            return self.events.push(slot);
+    fn record_apart(&mut self, event: &Event<'_>) {
+        let Writer { part, place } = self;
+        let mut rest = lock(&part.rest);
+        let oldest = part.lane.oldest(place.count + 1);
+        while rest.texts.front().is_some_and(|(number, _)| *number < oldest) {
+            rest.texts.pop_front();
         }
-        self.events[self.oldest] = slot;
-        self.oldest += 1;
-        if self.oldest == self.capacity {
-            self.oldest = 0;
-        }
-        self.dropped += 1;
+        rest.texts.push_back((place.count, event.clone().into_owned()));
+        drop(rest);
+        part.lane.keep(place, entry::apart());
     }
 }
 
-/// An event that has text.
-#[cold]
-fn owned(event: &Event<'_>) -> Slot {
-    Slot::Event(event.clone().into_owned())
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.part.is_written.store(false, Ordering::Release);
+    }
 }
 
-impl Sink for Ring {
-    fn record(&mut self, event: &Event<'_>) {
-        self.tell_behind(&mut Vec::new(), event);
+impl Rest {
+    /// The number of a transport, if it has one.
+    fn name(&mut self, name: &str) -> Option<u32> {
+        let known = self.names.iter().position(|known| known == name);
+        let number = known.or_else(|| {
+            let is_room = self.names.len() < NAMES_MAX;
+            is_room.then(|| {
+                self.names.push(name.to_owned());
+                self.names.len() - 1
+            })
+        });
+        number.map(|number| number as u32)
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -191,6 +245,49 @@ mod tests {
     }
 
     #[test]
+    fn what_was_taken_has_not_given_way() {
+        let ring = Ring::new(3);
+        let mut sink = ring.clone();
+        let mut told = |times: std::ops::Range<u64>| times.for_each(|at_ns| sink.record(&Event::TickBegan { at_ns }));
+        told(0..2);
+        assert_eq!((ring.take().len(), ring.dropped()), (2, 0));
+        told(2..5);
+        assert_eq!((ring.events().len(), ring.dropped()), (3, 0));
+        told(5..6);
+        assert_eq!((ring.take().len(), ring.dropped()), (3, 1));
+        assert_eq!((ring.events(), ring.dropped()), (Vec::new(), 1));
+    }
+
+    #[test]
+    fn text_goes_with_its_event() {
+        let ring = Ring::new(4);
+        let mut sink = ring.clone();
+        let error = |at_ns: u64| Event::Error { words: at_ns.to_string().into(), at_ns };
+        for at_ns in 0..100 {
+            sink.record(&error(2 * at_ns));
+            sink.record(&Event::TickBegan { at_ns: 2 * at_ns + 1 });
+        }
+        let began = |at_ns| Event::TickBegan { at_ns };
+        assert_eq!(ring.events(), [error(196), began(197), error(198), began(199)]);
+        let kept = lock(&lock(&ring.kept.parts)[0].rest).texts.len();
+        assert!(kept <= 4, "{kept}");
+    }
+
+    #[test]
+    fn two_engines_at_a_time_have_a_part_each_and_later_ones_have_the_same() {
+        let ring = Ring::new(2);
+        for round in 0..3 {
+            let (mut first, mut second) = (ring.clone(), ring.clone());
+            for at_ns in [round, round + 1] {
+                first.record(&Event::TickBegan { at_ns });
+                second.record(&Event::TickBegan { at_ns: 100 + at_ns });
+            }
+            let expected = [round, round + 1, 100 + round, 101 + round].map(|at_ns| Event::TickBegan { at_ns });
+            assert_eq!((ring.events(), ring.dropped()), (expected.to_vec(), 4 * round));
+        }
+    }
+
+    #[test]
     fn every_event_is_kept_as_it_was() {
         let ring = Ring::new(200);
         let mut sink = ring.clone();
@@ -201,14 +298,17 @@ mod tests {
             received_bytes: 2,
             at_ns: 3,
         };
-        let work = tickwire_components::Work { received: 3, ..Default::default() };
+        let work = tickwire_components::Work { posted: 1, matched: 2, sent: 3, received: 4, completed: 5 };
+        let [posted, wildcard, unexpected, unexpected_bytes, cars, credit_bytes] = [6, 7, 8, 9, 10, 11];
+        let depths = crate::Depths { posted, wildcard, unexpected, unexpected_bytes, cars, credit_bytes };
         let mut told = vec![
             Event::Engine { rank: 1, size: 2 },
             Event::System { system: 3, name: "post".into() },
             Event::Delivered { begin_ns: 1, read_ns: 2, end_ns: 3, work },
-            Event::Waiting { depths: crate::Depths { cars: 3, ..Default::default() }, at_ns: 5 },
+            Event::Waiting { depths, at_ns: 5 },
             Event::TickBegan { at_ns: 4 },
             Event::SystemRan { system: 3, rows: 7, begin_ns: 8, end_ns: 9 },
+            Event::TickEnded { at_ns: 10, work, passes: 2, depths },
             Event::Sent(message),
             Event::Received(message),
             Event::VcChanged { proc: 1, state: VcState::Failed, reason: "gone".into(), at_ns: 5 },

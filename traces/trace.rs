@@ -1,6 +1,6 @@
 //! A sink, shared by the parts of an engine.
 
-use crate::event::{Event, Message, Sink};
+use crate::event::{Event, Sink};
 use crate::file::TraceFile;
 use crate::ring::Ring;
 use std::any::Any;
@@ -20,17 +20,9 @@ struct Shared {
     sink: AnySink,
 }
 
-/// Messages that have come and are told to a ring at once, at most.
-const HEARD_MAX: usize = 32;
-
 /// A sink. Those of this crate are told without a virtual call.
 enum AnySink {
-    /// A ring has a lock. Messages that have come are told together with the next event of another kind: that of the run which
-    /// has read them.
-    Ring {
-        ring: Ring,
-        heard: Vec<Message>,
-    },
+    Ring(Ring),
     File(Box<TraceFile>),
     Other(Box<dyn Sink>),
 }
@@ -38,7 +30,7 @@ enum AnySink {
 impl AnySink {
     fn of<S: Sink + 'static>(sink: S) -> Self {
         let sink: Box<dyn Any> = match (&sink as &dyn Any).downcast_ref::<Ring>() {
-            Some(ring) => return AnySink::Ring { ring: ring.clone(), heard: Vec::with_capacity(HEARD_MAX) },
+            Some(ring) => return AnySink::Ring(ring.clone()),
             None if (&sink as &dyn Any).is::<TraceFile>() => Box::new(sink),
             None => return AnySink::Other(Box::new(sink)),
         };
@@ -48,10 +40,7 @@ impl AnySink {
     #[inline]
     fn record(&mut self, event: &Event<'_>) {
         match self {
-            AnySink::Ring { ring, heard } => match event {
-                Event::Received(message) if heard.len() < HEARD_MAX => heard.push(*message),
-                _ => ring.tell_behind(heard, event),
-            },
+            AnySink::Ring(ring) => ring.record(event),
             AnySink::File(file) => file.record(event),
             AnySink::Other(sink) => sink.record(event),
         }
@@ -80,19 +69,17 @@ impl Trace {
         self.shared.sink.record(event);
     }
 
-    /// Tells an event that no other one follows: also a message that has come is told at once.
-    pub fn record_alone(&mut self, event: &Event<'_>) {
-        match &mut self.shared.sink {
-            AnySink::Ring { ring, heard } => ring.tell_behind(heard, event),
-            sink => sink.record(event),
-        }
-    }
-
     /// Reads the clock.
     #[inline]
     pub fn now_ns(&mut self) -> u64 {
+        self.noted(self.shared.clock.stamp())
+    }
+
+    /// As [`Trace::now_ns`], of a [stamp](Clock::stamp) that was taken just now.
+    #[inline]
+    pub fn noted(&mut self, stamp: u64) -> u64 {
         let shared = &mut *self.shared;
-        shared.last_ns = shared.clock.now_ns();
+        shared.last_ns = shared.clock.ns_of(stamp);
         shared.last_ns
     }
 
@@ -105,7 +92,7 @@ impl Trace {
     /// See [`Sink::flush`].
     pub fn flush(&mut self) {
         match &mut self.shared.sink {
-            AnySink::Ring { ring, heard } => ring.tell_messages(heard),
+            AnySink::Ring(_) => {}
             AnySink::File(file) => file.flush(),
             AnySink::Other(sink) => sink.flush(),
         }
@@ -114,7 +101,7 @@ impl Trace {
     /// See [`Sink::finish`].
     pub fn finish(&mut self) {
         match &mut self.shared.sink {
-            AnySink::Ring { ring, heard } => ring.tell_messages(heard),
+            AnySink::Ring(_) => {}
             AnySink::File(file) => file.finish(),
             AnySink::Other(sink) => sink.finish(),
         }

@@ -68,7 +68,7 @@ impl<T: Transport> Tapped<T> {
         let received = message(peer.proc, header, peer.received, begin_ns, self.trace.now_ns());
         (peer.sent, peer.received) = (peer.sent + 1, peer.received + 1);
         self.trace.record(&Event::Sent(sent));
-        self.trace.record_alone(&Event::Received(received));
+        self.trace.record(&Event::Received(received));
     }
 
     pub(crate) fn inner_mut(&mut self) -> &mut T {
@@ -169,9 +169,13 @@ unsafe impl<T: Transport> Transport for Tapped<T> {
 
     hand_on! {
         name capabilities card reaches moved traffic memory direct one_sided
-        matching lending registering credit_windows shared_memory watchers fits shared_bytes flush ready
-        release wants_control close_link give_up has_ended wait_fd arm must_poll
-        disarm close
+        matching lending registering credit_windows shared_memory watchers fits shared_bytes flush release
+        wants_control close_link give_up has_ended wait_fd arm must_poll disarm close
+    }
+
+    #[inline(always)]
+    fn ready(&self) -> bool {
+        self.inner.ready()
     }
 
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {

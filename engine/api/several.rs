@@ -185,7 +185,7 @@ impl Engine {
     /// yet to write them all, the last message comes no later for it.
     #[inline(never)]
     fn let_gather(&mut self, messages: usize) {
-        self.store.progress().receipts.looked = None;
+        self.store.progress().looked = None;
         let time = (GATHERING * messages as u32).min(GATHERING_MAX);
         let start = Instant::now();
         while start.elapsed() < time {

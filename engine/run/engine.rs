@@ -45,8 +45,8 @@ pub struct Engine {
     pub(crate) prompt: Box<[usize]>,
     /// Other endpoints that have looks of their own: they do not consist of rings, or are expensive to look at.
     pub(crate) others: Box<[usize]>,
-    /// Whether there are endpoints of the last two kinds, or other things that no ring tells of.
-    pub(crate) looks_apart: bool,
+    /// What a look goes on with.
+    pub(crate) looks: Looks,
     /// Whether collective operations on boards are in progress.
     pub(crate) boards_busy: bool,
     /// Whether others may leave short puts in windows.
@@ -109,6 +109,17 @@ pub(crate) struct Ends {
     pub(super) next: u32,
     /// A probe of any source waits.
     pub(crate) probed: bool,
+}
+
+/// What a look goes on with, after the rings.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Looks {
+    /// Nothing else.
+    Rings,
+    /// Operations with receipts want to know when a look has found nothing.
+    Receipts,
+    /// Endpoints that have looks of their own, or other things that no ring tells of.
+    Apart,
 }
 
 /// Whether an engine still takes calls.

@@ -1,6 +1,6 @@
 //! How an engine is poisoned: by a panic of the application's code, or because its tables are not where they were.
 
-use crate::run::engine::{Closed, Engine};
+use crate::run::engine::{Closed, Engine, Looks};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tickwire_components::{RequestError, posting};
 use tickwire_systems::store::words_of;
@@ -29,7 +29,7 @@ impl Engine {
         if self.store.lost().is_some() {
             // These are rows of endpoints, of which there are none any more.
             (self.holders, self.prompt, self.others) = Default::default();
-            self.looks_apart = false;
+            self.looks = Looks::Rings;
             self.allow_deliver(false);
         }
         // What was done so far is told of by no tick any more.

@@ -1,6 +1,6 @@
 //! A tick: a look at the endpoints, and passes over the systems if there is something to do.
 
-use crate::run::engine::Engine;
+use crate::run::engine::{Engine, Looks};
 use crate::run::passes::{Passes, Users};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tickwire_components::limits::{CLOCK_LOOKS, CLOCK_LOOKS_A_TICK};
@@ -79,10 +79,23 @@ impl Engine {
             }
         }
         let pending = progress.pending != Pending::NONE || !progress.senders.is_empty();
-        if self.looks_apart {
-            return self.look_apart(patient);
+        match self.looks {
+            Looks::Rings => pending && self.run(),
+            Looks::Receipts => self.look_noted(patient, pending),
+            Looks::Apart => self.look_apart(patient),
         }
-        pending && self.run()
+    }
+
+    /// Goes on as [`Engine::advance`] where somebody may want to know that a look has found nothing.
+    #[inline(never)]
+    fn look_noted(&mut self, patient: bool, pending: bool) -> bool {
+        if pending {
+            return self.run();
+        }
+        if patient && self.watching.is_on() {
+            look_again(self.store.progress());
+        }
+        false
     }
 
     /// Looks at the endpoints that have looks of their own, and goes on as [`Engine::advance`]; whether there was something.
@@ -103,10 +116,7 @@ impl Engine {
         }
         let progress = self.store.progress();
         let pending = progress.pending != Pending::NONE || !progress.senders.is_empty();
-        if patient && !pending && !progress.receipts.open.is_empty() {
-            look_again(progress);
-        }
-        moved | (pending && self.run())
+        moved | self.look_noted(patient, pending)
     }
 
     /// Goes on with the operations on boards; whether one of them has come further.
@@ -139,8 +149,12 @@ impl Engine {
 
     /// Says whether there is more to look at than rings.
     pub(crate) fn choose_looks(&mut self) {
-        let some = self.boards_busy || self.has_mail || self.fabric_busy || self.observer.receipts;
-        self.looks_apart = some || !self.prompt.is_empty() || !self.others.is_empty();
+        let busy = self.boards_busy || self.has_mail || self.fabric_busy;
+        self.looks = match busy || !self.prompt.is_empty() || !self.others.is_empty() {
+            true => Looks::Apart,
+            false if self.observer.receipts => Looks::Receipts,
+            false => Looks::Rings,
+        };
     }
 
     /// Goes on with the operations with a request that a fabric does; whether one of them has ended.
@@ -286,12 +300,20 @@ impl Engine {
     #[inline(never)]
     fn deliver_watched(&mut self) -> bool {
         let Engine { watching, store, .. } = self;
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| watching.deliver(&mut store.as_mut()))) {
-            self.poison(&*panic);
-            return false;
-        }
+        let is_open = if watching.tells() {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| watching.deliver(&mut store.as_mut()))) {
+                self.poison(&*panic);
+                return false;
+            }
+            !self.observer.receipts || self.store.with(|rows, _| note_delivered(rows))
+        } else {
+            store.with(|rows, wire| {
+                deliver(rows, wire);
+                note_delivered(rows)
+            })
+        };
         // The next message may have a receipt, too: nobody looks any more only once there is one without.
-        if self.observer.receipts && !note_delivered(&mut self.store.as_mut()) {
+        if !is_open {
             self.end_receipts();
         }
         self.store.progress().pending != Pending::NONE

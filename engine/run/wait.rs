@@ -231,7 +231,7 @@ impl Engine {
             idle = idle.saturating_add(self.looks_spent(idle));
             if idle > EAGER_LOOKS.min(self.spins) {
                 // A sleep may follow, or the end of this wait: the next look is no more the one after the last.
-                self.store.progress().receipts.looked = None;
+                self.store.progress().looked = None;
                 // Nothing seen for long: the request may have ended otherwise, by a look around.
                 if done(self)? {
                     return Ok(());

@@ -5,7 +5,7 @@
 //! [`Tapped`](tickwire_transports::Tapped), since a send may leave outside of ticks.
 
 use tickwire_components::credit::LINE_BYTES;
-use tickwire_components::{ArrivalState, Clock, Link, NIL, Queue, Row, VcState, Work};
+use tickwire_components::{ArrivalState, Clock, Link, NIL, Progress, Queue, Row, VcState, Work};
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::store::StoreMut;
 use tickwire_systems::tick::deliver::{deliver, has_offered, read_offered, take_frames};
@@ -182,8 +182,13 @@ impl Watcher {
             store.with(deliver);
             return;
         }
-        let before = store.progress().work.get();
-        let begin_ns = self.read_clock();
+        let Progress { work, looked, ticks, .. } = store.progress();
+        let before = work.get();
+        let begin_ns = match (*looked, &mut self.trace) {
+            // What is found now has come since then.
+            (Some((stamp, tick)), Some(trace)) if tick + 1 == *ticks => trace.noted(stamp),
+            _ => self.read_clock(),
+        };
         let zone = self.profiled.then(|| Zone::begin(DELIVER as u16, "deliver"));
         let reads = store.with(|rows, wire| {
             take_frames(rows, wire);

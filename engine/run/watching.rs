@@ -31,6 +31,12 @@ impl Watching {
         self.always || connected()
     }
 
+    /// Whether somebody is told of what is done now.
+    #[inline(always)]
+    pub(crate) fn tells(&self) -> bool {
+        self.has_sink || connected()
+    }
+
     /// Says whether receipts are open.
     pub(crate) fn look_at_receipts(&mut self, open: bool) {
         self.always = self.has_sink || open;
@@ -68,11 +74,11 @@ impl Watching {
         }
     }
 
-    /// Runs Deliver for a watcher.
+    /// Runs Deliver for a watcher, if there is one.
     #[inline(never)]
     pub(crate) fn deliver(&mut self, store: &mut StoreMut<'_>) {
         match &mut self.watcher {
-            Some(watcher) if self.has_sink || connected() => watcher.deliver(store),
+            Some(watcher) => watcher.deliver(store),
             _ => drop(store.with(deliver)),
         }
     }

@@ -7,6 +7,7 @@
 //! has the time at which that was over. Where a wait has looked in vain just before, what Deliver does has the time between
 //! the two looks: the clock is read while the engine waits, not between a message and the application.
 
+use crate::rows::Rows;
 use crate::store::{StoreMut, Tables};
 use std::time::Instant;
 use tickwire_components::{
@@ -27,7 +28,7 @@ pub enum Came {
 ///
 /// `start` is when the engine was built; `None` where its caller gives the time.
 pub fn open(store: &mut StoreMut<'_>, row: Row, start: Option<Instant>, came: Came) {
-    let mut all = store.all();
+    let all = store.all();
     let generation = all.requests[row as usize].generation;
     let car = &all.cars[row as usize];
     let waits = car.kind == CarKind::Receive && matches!(car.state, CarState::New | CarState::Posted);
@@ -51,11 +52,12 @@ pub fn open(store: &mut StoreMut<'_>, row: Row, start: Option<Instant>, came: Ca
             note_route(noted, all.vcs.get(vc as usize));
             true
         }
-        false => note_one(&mut all, row, now_ns),
+        false => {
+            Seen { cars: all.cars, large: all.large, requests: all.requests, vcs: all.vcs }.note_one(noted, row, now_ns)
+        }
     };
     if is_pending && !was_open {
-        let receipts = &mut all.progress.receipts;
-        receipts.rows[row as usize].is_open = true;
+        noted.is_open = true;
         receipts.open.push(row);
     }
 }
@@ -117,67 +119,76 @@ fn time(progress: &mut Progress) -> u64 {
     start_ns.map_or(progress.now_ns, |start_ns| clock.now_ns().saturating_sub(start_ns))
 }
 
-/// A wait has looked in vain and looks again: what that finds has the time of now. So the clock is read while nothing else is
-/// to be done, and not between a message and who waits for it.
+/// A wait has looked in vain and looks again: what that finds has the time of now, for receipts and for a trace. So the clock is
+/// read while nothing else is to be done, and not between a message and who waits for it.
 pub fn look_again(progress: &mut Progress) {
-    let Receipts { clock, start_ns, looked, .. } = &mut progress.receipts;
-    if start_ns.is_some() {
-        *looked = Some((clock.stamp(), progress.ticks));
-    }
+    progress.looked = Some((progress.receipts.clock.stamp(), progress.ticks));
 }
 
 /// Looks at every operation with an open receipt. Those of requests that were taken are forgotten.
 pub fn note(store: &mut StoreMut<'_>) {
-    let mut all = store.all();
-    if !all.progress.receipts.open.is_empty() {
-        let now_ns = time(all.progress);
-        note_at(&mut all, now_ns);
+    let Tables { progress, cars, large, requests, vcs, .. } = store.all();
+    if !progress.receipts.open.is_empty() {
+        let now_ns = time(progress);
+        Seen { cars, large, requests, vcs }.note(&mut progress.receipts, now_ns);
     }
 }
 
-/// As [`note`], after a run of Deliver. `false` if there was none.
-#[inline]
-pub fn note_delivered(store: &mut StoreMut<'_>) -> bool {
-    let mut all = store.all();
-    let ticks = all.progress.ticks;
-    let Receipts { open, clock, start_ns, looked, .. } = &mut all.progress.receipts;
+/// As [`note`], after a run of Deliver. `false` if no receipt is open.
+#[inline(always)]
+pub fn note_delivered(rows: &mut Rows<'_>) -> bool {
+    let Rows { progress, cars, large, requests, vcs, .. } = rows;
+    let (looked, ticks) = (progress.looked.take(), progress.ticks);
+    let Receipts { open, clock, start_ns, .. } = &mut progress.receipts;
     if open.is_empty() {
         return false;
     }
-    let now_ns = match (looked.take(), *start_ns) {
+    let now_ns = match (looked, *start_ns) {
         (Some((stamp, tick)), Some(start_ns)) if tick + 1 == ticks => clock.ns_of(stamp).saturating_sub(start_ns),
-        _ => time(all.progress),
+        _ => time(progress),
     };
-    note_at(&mut all, now_ns);
+    Seen { cars, large, requests, vcs }.note(&mut progress.receipts, now_ns);
     true
 }
 
-fn note_at(all: &mut Tables<'_>, now_ns: u64) {
-    let mut index = 0;
-    while let Some(&row) = all.progress.receipts.open.get(index) {
-        if note_one(all, row, now_ns) {
-            index += 1;
-        } else {
-            all.progress.receipts.open.swap_remove(index);
-            all.progress.receipts.rows[row as usize].is_open = false;
-        }
-    }
+/// What stages are seen in.
+struct Seen<'a> {
+    cars: &'a [Car],
+    large: &'a [Large],
+    requests: &'a [Request],
+    vcs: &'a [Vc],
 }
 
-/// Looks at the operation in a row; `false` once it is done.
-#[inline]
-fn note_one(all: &mut Tables<'_>, row: Row, now_ns: u64) -> bool {
-    let (car, request) = (&all.cars[row as usize], &all.requests[row as usize]);
-    let noted = &mut all.progress.receipts.rows[row as usize];
-    if !is_of(noted, request) {
-        return false;
+impl Seen<'_> {
+    /// Looks at every operation with an open receipt.
+    #[inline(always)]
+    fn note(&self, receipts: &mut Receipts, now_ns: u64) {
+        let mut index = 0;
+        while let Some(&row) = receipts.open.get(index) {
+            let noted = &mut receipts.rows[row as usize];
+            if self.note_one(noted, row, now_ns) {
+                index += 1;
+            } else {
+                noted.is_open = false;
+                receipts.open.swap_remove(index);
+            }
+        }
     }
-    let large = &all.large[row as usize];
-    if !has_come(noted, car, large, request, now_ns) {
-        look(noted, car, large, request, now_ns);
+
+    /// Looks at the operation in a row; `false` once it is done.
+    #[inline(always)]
+    fn note_one(&self, noted: &mut RowReceipt, row: Row, now_ns: u64) -> bool {
+        let row = row as usize;
+        let (car, large, request) = (&self.cars[row], &self.large[row], &self.requests[row]);
+        if !is_of(noted, request) {
+            return false;
+        }
+        if !has_come(noted, car, large, request, now_ns) {
+            look(noted, car, large, request, now_ns);
+        }
+        note_route(noted, self.vcs.get(car.vc as usize));
+        noted.receipt.completed_ns.is_none()
     }
-    note_route(noted, all.vcs.get(car.vc as usize));
-    noted.receipt.completed_ns.is_none()
 }
 
 /// Notes the route of an operation whose VC is known.
@@ -331,12 +342,12 @@ mod tests {
         open(&mut world.store.as_mut(), row, Some(Instant::now()), Came::Posted);
         let all = world.all();
         look_again(all.progress);
-        let Receipts { clock, start_ns, looked, .. } = &mut all.progress.receipts;
-        let looked_ns = looked.map_or(0, |(stamp, _)| clock.ns_of(stamp)) - start_ns.unwrap_or(0);
+        let Receipts { clock, start_ns, .. } = &mut all.progress.receipts;
+        let looked_ns = all.progress.looked.map_or(0, |(stamp, _)| clock.ns_of(stamp)) - start_ns.unwrap_or(0);
         all.progress.ticks += ticks;
         all.cars[row as usize].state = CarState::Done;
         all.requests[row as usize].state = RequestState::Done;
-        note_delivered(&mut world.store.as_mut());
+        world.store.as_mut().with(|rows, _| note_delivered(rows));
         let generation = world.all().requests[row as usize].generation;
         let receipt = of(&mut world.store.as_mut(), row, generation);
         (looked_ns, receipt.and_then(|receipt| receipt.completed_ns))

@@ -101,7 +101,7 @@ impl Take for Rows<'_> {
 #[inline(never)]
 pub fn read_offered(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     // This takes long, so that what ends here has the time of its end.
-    rows.progress.receipts.looked = None;
+    rows.progress.looked = None;
     let endpoints = &mut *wire.endpoints;
     let mut left = READ_BYTES_A_TURN as u64;
     while let Some(row) = rows.progress.offers.pop(&mut rows.cars) {

@@ -8,7 +8,7 @@ use crate::api::slots::info::SlotInfo;
 use crate::bootstrap::{Bootstrap, Exchange};
 use crate::observe::observer::Observer;
 use crate::observe::trace;
-use crate::run::engine::{Closed, Engine};
+use crate::run::engine::{Closed, Engine, Looks};
 use crate::run::home::Home;
 use crate::run::schedule::schedule;
 use crate::run::waiter::Waiter;
@@ -146,7 +146,7 @@ impl Builder {
             has_mail: false,
             fabric_busy: false,
             exposures: Vec::new(),
-            looks_apart: !prompt.is_empty() || !others.is_empty(),
+            looks: if prompt.is_empty() && others.is_empty() { Looks::Rings } else { Looks::Apart },
             prompt,
             others,
             polls: 0,
