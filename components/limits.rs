@@ -74,6 +74,8 @@ const FABRIC_FRAME_MAX: usize = 16 << 20;
 pub const READ_MIN: usize = EAGER_MAX + 1;
 /// The same for what the receiver has mapped: reading it takes a line more, for its end, and saves both a copy of sixteen.
 pub const MAPPED_MIN: usize = 1 << 10;
+/// Pieces that one pass sends for one VC at most: a ring's worth, so that neither side waits for the other.
+pub const PIECES_A_PASS: usize = 8;
 /// Bytes, in whole pages, that are read out of the memory of senders before others have their turn: 200 µs at 10 GB/s.
 pub const READ_BYTES_A_TURN: usize = 2 << 20;
 /// Turns of one pass at most; all are one message's if it is the only one. There is but one if frames have arrived meanwhile.

@@ -76,6 +76,7 @@ mod error;
 mod finalize;
 mod inbox;
 mod receive;
+mod received;
 mod send;
 mod subscription;
 
@@ -84,8 +85,9 @@ pub use bevy_app;
 pub use bevy_ecs;
 pub use error::TickwireError;
 pub use receive::sleep;
+pub use received::{Element, Received};
 pub use send::{Sent, TickwireCommands};
-pub use subscription::{Element, Received, Subscription};
+pub use subscription::Subscription;
 
 use crate::run::engine::Engine;
 use bevy_app::{App, Last, OnAppExitSystems, Plugin, PostUpdate, PreUpdate};

@@ -18,6 +18,7 @@ pub mod reduce;
 pub mod reduce_scatter;
 pub mod scan;
 pub mod spread;
+mod value;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,7 @@
 //! Steps: what is done to one row. Protocols are made of them.
 
 pub mod activate;
+pub(crate) mod answer;
 pub mod arguments;
 pub mod chain;
 pub(crate) mod check;

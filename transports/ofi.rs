@@ -23,6 +23,7 @@
 //! - a **pace** (`pace`), since asking a fabric is dear: what is idle is asked rarely.
 
 mod addresses;
+mod ask;
 mod bare;
 mod calling;
 mod card;

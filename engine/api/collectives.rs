@@ -13,6 +13,7 @@ mod neighbors;
 mod persistent;
 mod prefix;
 mod reduction;
+pub(crate) mod request;
 mod spread;
 
 pub(crate) use boards::activate;

@@ -9,12 +9,14 @@
 
 mod attaching;
 mod epochs;
+pub(crate) mod exposure;
 mod fabric;
 mod kernel;
 mod locking;
 mod making;
 mod moving;
 mod near;
+mod offer;
 mod own;
 mod passing;
 mod remote;
@@ -23,7 +25,6 @@ mod updating;
 
 use crate::api::request::{OperationError, Request};
 use crate::run::engine::{Closed, Engine};
-pub(crate) use epochs::Exposure;
 pub use own::{ExclusivePart, PartCells};
 pub(crate) use remote::Until;
 use std::fmt;

@@ -1,6 +1,7 @@
 //! Subscriptions that are made while an app is put together.
 
-use super::subscription::{Element, Received, Subscription};
+use super::received::{Element, Received};
+use super::subscription::Subscription;
 use crate::{Comm, Source, TagFilter};
 use bevy_app::App;
 use bevy_ecs::system::IntoObserverSystem;

@@ -1,7 +1,7 @@
 //! What a subscription has begun to receive.
 
 use super::error::TickwireError;
-use super::subscription::{Element, Received};
+use super::received::{Element, Received};
 use crate::api::probe::room_for;
 use crate::run::engine::Engine;
 use crate::{Comm, Message, OperationError, PostError, Request, RequestError, Source, Status, TagFilter, Test};

@@ -1,15 +1,10 @@
-//! What an app subscribes to, and what comes for it.
+//! What an app subscribes to.
 
 use super::inbox::{Inbox, Typed};
-use crate::{Comm, Rank, Source, Tag, TagFilter};
+use super::received::Element;
+use crate::{Comm, Source, TagFilter};
 use bevy_ecs::prelude::*;
 use tickwire_components::Exclusive;
-use tickwire_components::bytemuck::{AnyBitPattern, NoUninit};
-
-/// An element of a message: plain data without padding, of which any bytes are a value (`bytemuck::Pod`).
-pub trait Element: NoUninit + AnyBitPattern + Send + Sync {}
-
-impl<T: NoUninit + AnyBitPattern + Send + Sync> Element for T {}
 
 /// Messages that an app wants: those of a source, with a tag, in a communicator, made of elements of one type.
 ///
@@ -65,20 +60,4 @@ impl Subscription {
     pub(super) fn inbox(&mut self) -> &mut dyn Inbox {
         &mut **self.inbox.get()
     }
-}
-
-/// A message that has come: an event for observers of its [`Subscription`] and of all, then a bevy message for readers.
-#[derive(EntityEvent, Message, Clone, Debug)]
-pub struct Received<T: Element> {
-    /// Whose it is: the entity of the [`Subscription`].
-    #[event_target]
-    pub subscription: Entity,
-    /// Who has sent it: a rank of the communicator.
-    pub source: Rank,
-    /// Its tag.
-    pub tag: Tag,
-    /// Its communicator.
-    pub comm: Comm,
-    /// Its elements.
-    pub data: Vec<T>,
 }

@@ -3,7 +3,7 @@
 use crate::api::attached::Attached;
 use crate::api::communicators::state::Comms;
 use crate::api::slots::info::SlotInfo;
-use crate::api::windows::Exposure;
+use crate::api::windows::exposure::Exposure;
 use crate::bootstrap::Exchange;
 use crate::observe::observer::Observer;
 use crate::run::home::Home;

@@ -6,7 +6,7 @@
 
 use super::draft::{Draft, NodeId};
 use super::fold::Fold;
-use super::reduce::{Value, meet, side};
+use super::value::{Value, meet, side};
 use tickwire_components::Span;
 
 /// The last step of an operation. The way up uses those below it.

@@ -1,12 +1,11 @@
 //! The table of boards: for each communicator whose members are all on this host, the boards of its members and the operations that
 //! run on them. What a board is: [`tickwire_transports::boards`]. How operations run: [`crate::protocols::board`].
 
+use super::seats::Seats;
 use crate::protocols::board::{Failure, Operation};
 use bevy_ecs::component::Component;
 use std::collections::VecDeque;
-use tickwire_components::limits::BOARD_SLOTS;
 use tickwire_components::{Collective, Reduction, Row};
-use tickwire_transports::boards::{OwnBoard, PeerBoard};
 
 /// The boards of an engine. On its one row.
 #[derive(Component, Default)]
@@ -72,62 +71,6 @@ pub struct Members {
     pub queue: VecDeque<Operation>,
     /// Operations without a request that have ended, by number, until they are asked for.
     pub ended: Vec<(u64, Result<(), Failure>)>,
-}
-
-/// The boards of all members.
-pub struct Seats {
-    /// The own rank.
-    pub rank: u32,
-    /// How many members there are.
-    pub size: u32,
-    /// The own board.
-    pub own: OwnBoard,
-    /// Those of the others, by rank. `None` at the own rank.
-    pub peers: Box<[Option<Seat>]>,
-    /// The number of the next operation. The first one is 1.
-    pub next: u64,
-    /// All others have finished the operations up to this one, as far as is known.
-    pub finished: u64,
-    /// Where in the own cells the last operations have stood, by number modulo the slots.
-    pub used: [CellsUsed; BOARD_SLOTS],
-    /// What all members have agreed on.
-    pub terms: Terms,
-}
-
-/// Where an operation stands in the cells of a member.
-#[derive(Clone, Copy, Default)]
-pub struct CellsUsed {
-    /// Its number.
-    pub number: u64,
-    /// Its first byte, and the one behind its last.
-    pub first: usize,
-    /// See `first`.
-    pub end: usize,
-}
-
-/// What the members of a communicator have agreed on when their boards were opened.
-#[derive(Clone, Copy, Debug)]
-pub struct Terms {
-    /// Whether all members map the shared heaps of all others.
-    pub mapped: bool,
-    /// Whether all members may read the memory of all others.
-    pub reads: bool,
-    /// Whether all boards are wide.
-    pub wide: bool,
-    /// Whether one of them shares its processor with others.
-    pub shares: bool,
-}
-
-/// The board of another member.
-pub struct Seat {
-    /// What it shows.
-    pub board: PeerBoard,
-    /// The endpoint and link over which it is woken.
-    pub endpoint: u8,
-    /// See `endpoint`.
-    pub link: u32,
-    /// Its VC.
-    pub vc: Row,
 }
 
 impl Boards {

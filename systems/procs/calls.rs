@@ -16,8 +16,8 @@
 //! [`Kind::Accept`]: tickwire_components::wire::Kind::Accept
 
 use crate::procs::cards::card_of;
-use crate::procs::connections::{connected, has_exposed, has_lent};
 use crate::procs::ending::fail;
+use crate::procs::links::{connected, has_exposed, has_lent};
 use crate::procs::routes::{card_for, endpoint_for, may_cross, message_route};
 use crate::store::Tables;
 use tickwire_components::limits::CREDIT_INITIAL;
@@ -337,16 +337,5 @@ pub fn give_up_one_sided(all: &mut Tables<'_>, row: Row, reason: &str) {
     for side in sides {
         all.endpoints[usize::from(side.endpoint)].transport.get().close_link(side.link);
         all.procs.routes.attempt_of(row).failed.push((side.endpoint, reason.to_owned()));
-    }
-}
-
-/// The links beside that of a VC which has ended are closed.
-pub(crate) fn end_sides(all: &mut Tables<'_>, row: Row) {
-    let routes = &mut all.procs.routes;
-    routes.set_one_sided(row, None);
-    routes.owed.retain(|&owed| owed != row);
-    routes.attempts.retain(|attempt| attempt.vc != row || !attempt.failed.is_empty());
-    for side in routes.sides.extract_if(.., |side| side.vc == row) {
-        all.endpoints[usize::from(side.endpoint)].transport.get().close_link(side.link);
     }
 }

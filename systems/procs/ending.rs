@@ -2,8 +2,8 @@
 //!
 //! *Bound* a look at each CAR row, once for each VC that ends.
 
-use crate::procs::calls::end_sides;
 use crate::procs::communicators::known;
+use crate::procs::links::end_sides;
 use crate::protocols::one_sided::fail_windows;
 use crate::steps::finish::abort;
 use crate::steps::posted::{may_await_any, posted_to_any, remove_posted};

@@ -14,7 +14,7 @@ use crate::steps::credit::due;
 use crate::steps::finish::finish_car;
 use smallvec::SmallVec;
 use std::any::Any;
-use tickwire_components::limits::PAGE_BYTES;
+use tickwire_components::limits::{PAGE_BYTES, PIECES_A_PASS};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
     Arrival, ArrivalState, Car, CarState, Ended, Large, NIL, Pending, Pieces, Progress, Queue, Row, Span, Stretch, Vc,
@@ -39,9 +39,6 @@ pub(crate) fn take(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<(), Not
         _ => blocks::take_piece(rows, arrival),
     }
 }
-
-/// Pieces that one pass sends for one VC at most: a ring's worth, so that neither side waits for the other.
-pub(crate) const PIECES_A_PASS: usize = 8;
 
 /// Sends pieces of the large messages that were asked for, and forgets VCs that have nothing to send.
 #[cold]
@@ -74,15 +71,16 @@ pub(crate) fn send_pieces(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     }
 }
 
+/// Sends pieces of one VC; `Err` if its connection has failed.
 pub(crate) fn send_vc_pieces(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row) -> Result<(), ()> {
-    let Rows { progress, cars, large, vcs, row_states, nodes, supplies, .. } = rows;
-    let vc = &mut vcs[vc_row as usize];
     let mut left = PIECES_A_PASS;
-    let mut turned = is_fair_turn(progress);
+    let mut turned = is_fair_turn(&rows.progress);
     if turned {
-        turn(&mut vc.data, cars);
+        turn(&mut rows.vcs[vc_row as usize].data, &mut rows.cars);
     }
-    while left > 0 && !vc.data.is_empty() {
+    while left > 0 && !rows.vcs[vc_row as usize].data.is_empty() {
+        let Rows { progress, cars, large, vcs, .. } = &mut *rows;
+        let vc = &mut vcs[vc_row as usize];
         // An envelope that was refused while a frame had gone in part goes before the next frame, or it never would.
         if endpoint.rows.is_some() && envelope_waits(progress, cars, vc) {
             progress.pending |= Pending::POST;
@@ -94,69 +92,97 @@ pub(crate) fn send_vc_pieces(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_ro
         if progress.urgent && !std::mem::take(&mut turned) {
             reinsert_head(&mut vc.data, cars);
         }
-        let row = vc.data.head;
-        let wanted = large[row as usize].wanted;
-        if large[row as usize].is_apart() {
-            if large[row as usize].is_moving() {
-                move_direct(progress, cars, vc, endpoint, row, &large[row as usize])?;
-                left -= 1;
-                continue;
-            }
-            let Large { wanted, length, peer, .. } = large[row as usize];
-            let state = endpoint.rows.and_then(|states| row_states.get(states, row));
-            let link = vc.link;
-            // It may end in another queue.
-            vc.data.pop(cars);
-            let mut sender = Sender { progress, cars, nodes, supplies, endpoint, link, row, peer, wanted, length };
-            let turn = sender.send(&mut left, state);
-            if matches!(turn, Turn::Share | Turn::Blocked | Turn::Failed) {
-                put_behind(&mut vc.data, cars, NIL, row);
-            }
-            match turn {
-                Turn::Out | Turn::Share => continue,
-                Turn::Blocked => return Ok(()),
-                Turn::Failed => return Err(()),
-            }
-        }
-        let state = endpoint.rows.and_then(|states| row_states.get(states, row));
-        let (sent, moved, outcome) = match layout(cars, row) {
-            None => {
-                let piece_bytes = endpoint.fits(vc.link, endpoint.piece_bytes.min(wanted - cars[row as usize].done));
-                let frames = pieces(cars, row, &large[row as usize], piece_bytes, most);
-                left -= frames.len();
-                // SAFETY: the bytes of a posted send are there until it ends.
-                let (sent, outcome) = unsafe { endpoint.transport.get().send_batch(vc.link, &frames, state) };
-                (sent, frames[..sent].iter().map(|f| f.header.length).sum::<u64>(), outcome)
-            }
-            Some(stretch) => {
-                left -= 1;
-                send_stretch(&cars[row as usize], stretch, &large[row as usize], vc.link, endpoint, state)
-            }
+        let goes_on = match large[vc.data.head as usize].is_apart() {
+            true => send_apart(rows, endpoint, vc_row, &mut left)?,
+            false => send_frames(rows, endpoint, vc_row, most, &mut left)?,
         };
-        progress.work.sent += sent as u32;
-        progress.moved.transfer += moved;
-        let car = &mut cars[row as usize];
-        car.done += moved;
-        if endpoint.rows.is_some() {
-            car.flags &= !car_flags::REFUSED;
-            if outcome == Sent::Blocked {
-                car.flags |= car_flags::REFUSED;
-            }
-        }
-        if car.done == wanted {
-            vc.data.pop(cars);
-            finish_car(progress, cars, row, large[row as usize].length, false);
-        }
-        match outcome {
-            Sent::Done => {}
-            Sent::Blocked => return Ok(()),
-            Sent::Failed => return Err(()),
+        if !goes_on {
+            return Ok(());
         }
     }
-    if !vc.data.is_empty() {
-        progress.pending |= Pending::TRANSFER;
+    if !rows.vcs[vc_row as usize].data.is_empty() {
+        rows.progress.pending |= Pending::TRANSFER;
     }
     Ok(())
+}
+
+/// Goes on with the first message of a VC's queue, where a transport moves it by itself, or it is passed on as it comes. Whether the
+/// next one may follow; `Err` if the connection has failed.
+#[inline(always)]
+fn send_apart(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row, left: &mut usize) -> Result<bool, ()> {
+    let Rows { progress, cars, large, vcs, row_states, nodes, supplies, .. } = rows;
+    let vc = &mut vcs[vc_row as usize];
+    let row = vc.data.head;
+    if large[row as usize].is_moving() {
+        move_direct(progress, cars, vc, endpoint, row, &large[row as usize])?;
+        *left -= 1;
+        return Ok(true);
+    }
+    let Large { wanted, length, peer, .. } = large[row as usize];
+    let state = endpoint.rows.and_then(|states| row_states.get(states, row));
+    let link = vc.link;
+    // It may end in another queue.
+    vc.data.pop(cars);
+    let mut sender = Sender { progress, cars, nodes, supplies, endpoint, link, row, peer, wanted, length };
+    let turn = sender.send(left, state);
+    if matches!(turn, Turn::Share | Turn::Blocked | Turn::Failed) {
+        put_behind(&mut vc.data, cars, NIL, row);
+    }
+    match turn {
+        Turn::Out | Turn::Share => Ok(true),
+        Turn::Blocked => Ok(false),
+        Turn::Failed => Err(()),
+    }
+}
+
+/// Sends up to `most` frames of the first message of a VC's queue. Whether the next ones may follow; `Err` if the connection has
+/// failed.
+#[inline(always)]
+fn send_frames(
+    rows: &mut Rows<'_>,
+    endpoint: &mut Endpoint,
+    vc_row: Row,
+    most: usize,
+    left: &mut usize,
+) -> Result<bool, ()> {
+    let Rows { progress, cars, large, vcs, row_states, .. } = rows;
+    let vc = &mut vcs[vc_row as usize];
+    let row = vc.data.head;
+    let wanted = large[row as usize].wanted;
+    let state = endpoint.rows.and_then(|states| row_states.get(states, row));
+    let (sent, moved, outcome) = match layout(cars, row) {
+        None => {
+            let piece_bytes = endpoint.fits(vc.link, endpoint.piece_bytes.min(wanted - cars[row as usize].done));
+            let frames = pieces(cars, row, &large[row as usize], piece_bytes, most);
+            *left -= frames.len();
+            // SAFETY: the bytes of a posted send are there until it ends.
+            let (sent, outcome) = unsafe { endpoint.transport.get().send_batch(vc.link, &frames, state) };
+            (sent, frames[..sent].iter().map(|f| f.header.length).sum::<u64>(), outcome)
+        }
+        Some(stretch) => {
+            *left -= 1;
+            send_stretch(&cars[row as usize], stretch, &large[row as usize], vc.link, endpoint, state)
+        }
+    };
+    progress.work.sent += sent as u32;
+    progress.moved.transfer += moved;
+    let car = &mut cars[row as usize];
+    car.done += moved;
+    if endpoint.rows.is_some() {
+        car.flags &= !car_flags::REFUSED;
+        if outcome == Sent::Blocked {
+            car.flags |= car_flags::REFUSED;
+        }
+    }
+    if car.done == wanted {
+        vc.data.pop(cars);
+        finish_car(progress, cars, row, large[row as usize].length, false);
+    }
+    match outcome {
+        Sent::Done => Ok(true),
+        Sent::Blocked => Ok(false),
+        Sent::Failed => Err(()),
+    }
 }
 
 /// Whether a VC's next envelope or a reply was refused by its transport, and no piece has begun that must be finished first.

@@ -2,15 +2,14 @@
 
 use crate::procs::endpoint::Endpoint;
 use crate::procs::priorities::{insert, is_fair_turn, reinsert_head, turn};
-use crate::protocols::pieces::PIECES_A_PASS;
-use crate::protocols::rendezvous::answer;
 use crate::rows::Rows;
+use crate::steps::answer::answer;
 use crate::steps::check::NotTaken;
 use crate::steps::check::was_offered;
 use crate::steps::finish::{finish_at_once, finish_car, is_one_run};
 use crate::steps::send::send_now;
 use smallvec::SmallVec;
-use tickwire_components::limits::{PAGE_BYTES, READ_BYTES_A_TURN, READ_TURNS_A_PASS, READS_A_CALL};
+use tickwire_components::limits::{PAGE_BYTES, PIECES_A_PASS, READ_BYTES_A_TURN, READ_TURNS_A_PASS, READS_A_CALL};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Body, Car, Large, NIL, NoBytes, Pending, Row, Span, Vc, VcState, car_flags};
 use tickwire_transports::{MemoryRead, Sent};

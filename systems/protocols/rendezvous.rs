@@ -6,6 +6,7 @@ use crate::procs::priorities::list_sender;
 use crate::protocols::graph::blocks::{self, is_passage};
 use crate::protocols::graph::passing::widen;
 use crate::rows::Rows;
+use crate::steps::answer::answer;
 use crate::steps::chain::{capacity, layout};
 use crate::steps::check::NotTaken;
 use crate::steps::check::{check_envelope, was_offered};
@@ -158,15 +159,6 @@ pub(crate) fn reply(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) {
 /// Whether a message can be read out of its sender's memory.
 fn is_readable(endpoint: &mut Endpoint, link: u32, address: u64, wanted: u64) -> bool {
     wanted > 0 && endpoint.transport.get().memory().is_some_and(|memory| memory.reads(link, address, wanted))
-}
-
-/// Puts a receive's answer to its sender into the queue of replies: what it says follows from the tables when it leaves.
-pub(crate) fn answer(rows: &mut Rows<'_>, row: Row) {
-    let car = &mut rows.cars[row as usize];
-    car.state = CarState::Queued;
-    let vc_row = car.vc;
-    insert(&mut rows.progress.replies, &mut rows.cars, row);
-    list_sender(&mut rows.progress, &mut rows.vcs, vc_row);
 }
 
 /// An offer in ready mode has met no receive: its send ends. Or the sender of a message that goes on as it comes cannot go on.

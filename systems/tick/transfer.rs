@@ -53,7 +53,6 @@ pub fn transfer(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
 #[expect(unsafe_code, reason = "bytes of a test")]
 pub(crate) mod tests {
     use super::*;
-    use crate::protocols::pieces::PIECES_A_PASS;
     use crate::steps::activate::activate;
     use crate::steps::supply::pool::take_buffer;
     use crate::testing::{Posted, TestWorld};
@@ -64,6 +63,7 @@ pub(crate) mod tests {
     use tickwire_components::Span;
     use tickwire_components::VcState;
     use tickwire_components::car_flags;
+    use tickwire_components::limits::PIECES_A_PASS;
     use tickwire_components::wire::Header;
     use tickwire_components::wire::Kind;
     use tickwire_components::{Body, CarState};

@@ -4,9 +4,9 @@
 //! greeting or a farewell over a fabric says besides; without a packet it is a count of frames (four bytes). Every byte may be
 //! hostile. Sockets never block.
 
+use super::ask::Ask;
 use super::card::ADDRESS_BYTES_MAX;
 use super::rma::Introduction;
-use super::watchers::Ask;
 use crate::connections;
 pub(super) use crate::connections::accept;
 use crate::handshake::{Greeting, Mismatch, PACKET_BYTES_MAX, Packet};

@@ -16,6 +16,7 @@ mod opening;
 mod packing;
 mod receiving;
 mod remote;
+mod ring;
 mod ringing;
 mod sending;
 mod tagged;

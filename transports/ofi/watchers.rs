@@ -2,6 +2,7 @@
 //! card, asks, and hears the answer up to the end of the connection. The proc's engine answers; here is only who may ask.
 
 use super::Ofi;
+use super::ask::Ask;
 use super::card::Card;
 use super::control::{Message, Socket};
 use crate::connections::ungreeted;
@@ -15,28 +16,6 @@ use std::time::{Duration, Instant};
 const WAITING_MAX: usize = 4;
 /// Bytes that are read at a time.
 const PART: usize = 1 << 16;
-
-/// What a watcher says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Ask {
-    /// The secret of the asked proc, out of its card.
-    pub(super) secret: u64,
-    pub(super) question: Question,
-}
-
-impl Ask {
-    /// Its bytes behind the packet.
-    pub(super) const BYTES: usize = size_of::<u64>() + size_of::<Question>();
-
-    pub(super) fn encode(&self) -> Vec<u8> {
-        [&self.secret.to_be_bytes()[..], &self.question].concat()
-    }
-
-    pub(super) fn decode(bytes: &[u8]) -> Option<Ask> {
-        let (secret, question) = bytes.split_first_chunk()?;
-        Some(Ask { secret: u64::from_be_bytes(*secret), question: question.try_into().ok()? })
-    }
-}
 
 impl Ofi {
     /// A visitor that has not greeted: a watcher that knows the secret waits for the engine.

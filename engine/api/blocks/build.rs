@@ -2,7 +2,7 @@
 
 use super::builder::{NodeSketch, Sketch};
 use super::plan::Plan;
-use crate::api::collectives::graph::own_request;
+use crate::api::collectives::request::own_request;
 use crate::api::persistent::Persistent;
 use crate::api::request::{Posted, Rejected};
 use crate::run::engine::Engine;

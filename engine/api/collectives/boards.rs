@@ -3,7 +3,7 @@
 mod calls;
 mod opening;
 
-use super::graph::own_request;
+use super::request::own_request;
 use crate::run::engine::Engine;
 use std::collections::VecDeque;
 use tickwire_components::{

@@ -2,6 +2,7 @@
 
 use super::boards::Posting;
 use super::choice::{Choice, Run};
+use super::request::own_request;
 use super::{Call, Draw};
 use crate::api::request::{OperationError, Posted};
 use crate::run::engine::Engine;
@@ -9,7 +10,7 @@ use std::any::TypeId;
 use std::mem::ManuallyDrop;
 use tickwire_components::{
     Car, CarKind, CarState, Comm, Communicator, Computation, Graph, GraphKey, NIL, NoBytes, Node, Pieces, PostError,
-    Request as RequestRow, RequestId, RequestState, Row, Span, Status, context,
+    RequestId, RequestState, Row, Span, context,
 };
 use tickwire_systems::collectives::draft::{Act, Draft, STEP_BITS, STEPS_MAX};
 use tickwire_systems::procs::communicators::live;
@@ -303,15 +304,6 @@ impl Engine {
 enum Drawing<D> {
     Drawn(Box<Draft>),
     NotYet(D),
-}
-
-/// Makes a row the request of a graph that is not active.
-pub(crate) fn own_request(cars: &mut [Car], requests: &mut [RequestRow], row: Row, word: u32) {
-    let Status { source, tag, .. } = Status::NULL;
-    let car = Car { kind: CarKind::Graph, state: CarState::Done, context: word, ..Car::default() };
-    cars[row as usize] = Car { source: source.0, tag: tag.0, request: row, ..car };
-    let generation = requests[row as usize].generation;
-    requests[row as usize] = RequestRow { generation, state: RequestState::Inactive, ..RequestRow::FREE };
 }
 
 /// What an act computes.

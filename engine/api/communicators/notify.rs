@@ -1,7 +1,7 @@
 //! Callbacks and futures of agreements on new communicators.
 
 use super::agreement::Agreement;
-use super::state::Negotiation;
+use super::state::{Caller, Made, Negotiation};
 use crate::run::engine::Engine;
 use crate::run::promise::{Promise, promise};
 use std::future::Future;
@@ -9,9 +9,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tickwire_components::{Comm, CommError, Pending, RequestError, Status};
-
-/// How an agreement ends: the new communicator, or `None` if this member is not in it.
-type Made = Result<Option<Comm>, CommError>;
 
 /// A future of the communicator that the members agree on: what [`Engine::agreed`] gives. Whoever owns the engine must tick
 /// meanwhile.
@@ -25,26 +22,6 @@ impl Future for Agreeing {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Made> {
         Pin::new(&mut self.0).poll(context).map(|told| told.unwrap_or(Err(CommError::Stale)))
-    }
-}
-
-/// Whom to call when an agreement has ended. Dropped before, it tells that the engine is closed.
-pub(super) struct Caller(Option<Box<dyn FnOnce(Made) + Send>>);
-
-impl Caller {
-    pub(super) fn call(mut self, made: Made) {
-        if let Some(call) = self.0.take() {
-            call(made);
-        }
-    }
-}
-
-impl Drop for Caller {
-    fn drop(&mut self) {
-        if let Some(call) = self.0.take() {
-            // It is the application's: its panic must not end what drops this.
-            let _ = catch_unwind(AssertUnwindSafe(|| call(Err(CommError::Wait(RequestError::Finalized)))));
-        }
     }
 }
 
@@ -63,7 +40,7 @@ impl Engine {
         call: impl FnOnce(Result<Option<Comm>, CommError>) + Send + 'static,
     ) -> Result<(), CommError> {
         let Some(place) = self.place(&agreement) else { return Err(CommError::Stale) };
-        self.comms.negotiations[place].caller = Some(Caller(Some(Box::new(call))));
+        self.comms.negotiations[place].caller = Some(Caller::new(call));
         drop(agreement);
         self.drive_negotiations();
         Ok(())

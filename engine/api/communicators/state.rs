@@ -1,12 +1,12 @@
 //! What an engine keeps about communicators that change.
 
 use super::message::{Entry, Message};
-use super::notify::Caller;
 use super::operation::Operation;
 use crate::api::request::Request;
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use tickwire_components::{Comm, CommError, Row, Topology};
+use tickwire_components::{Comm, CommError, RequestError, Row, Topology};
 
 /// What an engine keeps about communicators that change.
 #[derive(Default)]
@@ -25,6 +25,33 @@ pub(crate) struct Comms {
     pub(super) lowest: u32,
     /// The number of the next agreement.
     pub(super) next: u64,
+}
+
+/// How an agreement ends: the new communicator, or `None` if this member is not in it.
+pub(super) type Made = Result<Option<Comm>, CommError>;
+
+/// Whom to call when an agreement has ended. Dropped before, it tells that the engine is closed.
+pub(super) struct Caller(Option<Box<dyn FnOnce(Made) + Send>>);
+
+impl Caller {
+    pub(super) fn new(call: impl FnOnce(Made) + Send + 'static) -> Self {
+        Caller(Some(Box::new(call)))
+    }
+
+    pub(super) fn call(mut self, made: Made) {
+        if let Some(call) = self.0.take() {
+            call(made);
+        }
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        if let Some(call) = self.0.take() {
+            // It is the application's: its panic must not end what drops this.
+            let _ = catch_unwind(AssertUnwindSafe(|| call(Err(CommError::Wait(RequestError::Finalized)))));
+        }
+    }
 }
 
 /// One member's part of an agreement.

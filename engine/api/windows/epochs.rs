@@ -4,6 +4,7 @@
 //! own communicator, in which nobody else sends.
 
 use super::comm_of;
+use super::exposure::Exposure;
 use crate::api::request::Request;
 use crate::run::engine::Engine;
 use tickwire_components::{CommError, Group, ProcId, Rank, Tag, Window, WindowError};
@@ -13,12 +14,6 @@ use tickwire_systems::procs::windows::Access;
 const POSTED: Tag = Tag(1);
 /// Tag of the message that an access epoch is completed.
 const COMPLETED: Tag = Tag(2);
-
-/// An exposure epoch: the window, and what each origin sends once it has completed its part.
-pub(crate) struct Exposure {
-    handle: u32,
-    completions: Vec<Request<Box<[u8; 0]>>>,
-}
 
 impl Engine {
     /// Ends the epoch of the fence before, if there was one, and begins the next one, towards all ranks (`MPI_Win_fence`). All members call

@@ -4,93 +4,24 @@
 //! memory that they share. Nobody uses a window before all members have it.
 
 use super::comm_of;
+use super::offer::{ATTACHED, Brings, Brought, FABRIC, FENCES, KERNEL, Link, MEMORY, Offer, RUN};
 use super::passing::{fabric_reach, memory_reach};
 use crate::run::engine::Engine;
-use std::any::Any;
 use std::collections::VecDeque;
 use tickwire_components::{
-    AtomicsDomain, Comm, Communicator, Element, LeasedBytes, Rank, Row, Sequence, Span, Window, WindowError, bytemuck,
+    AtomicsDomain, Comm, Communicator, Element, LeasedBytes, Rank, Row, Sequence, Span, Window, WindowError,
 };
 use tickwire_systems::procs::windows::{Epochs, OwnMemory, Reach, Target, WindowRow};
 use tickwire_systems::protocols::one_sided::remove_window;
 use tickwire_transports::RemoteKey;
-use tickwire_transports::rings::fences::one_sided;
 use tickwire_transports::shared::SharedRun;
 use tickwire_transports::windows::{DIRECTORY_BYTES, Memory, Part, control_bytes, control_bytes_with_mail};
-
-/// The endpoint and the link over which a member's memory is reached; `None` of the own one, and of one that has failed.
-pub(crate) type Link = Option<(u8, u32)>;
 
 /// Keys of runs that windows share begin here; below are those of boards.
 const KEYS: u64 = 1 << 32;
 
-/// What a member has for its part, as it tells the others.
-#[derive(Clone, Copy, Default)]
-#[repr(C)]
-pub(super) struct Offer {
-    /// Bytes of its memory.
-    pub(super) bytes: u64,
-    /// Where it is, of a buffer.
-    pub(super) address: u64,
-    /// See the constants.
-    pub(super) has: u64,
-    /// What a fabric calls it: key and base.
-    pub(super) fabric: [u64; 2],
-    /// The numbers of the transports that share its run and know its memory, where they do.
-    pub(super) over: [u32; 2],
-}
-
-// SAFETY: whole words.
-#[expect(unsafe_code, reason = "plain data")]
-unsafe impl bytemuck::Zeroable for Offer {}
-// SAFETY: as above.
-#[expect(unsafe_code, reason = "plain data")]
-unsafe impl bytemuck::Pod for Offer {}
-
-/// It has memory for its part.
-const MEMORY: u64 = 1;
-/// It has a run that it can share.
-pub(super) const RUN: u64 = 2;
-/// It has one-sided fences.
-const FENCES: u64 = 4;
-/// Its memory is a buffer, in reach of the kernel.
-const KERNEL: u64 = 8;
-/// Its memory is attached later.
-pub(super) const ATTACHED: u64 = 16;
-/// A fabric reaches its memory.
-pub(super) const FABRIC: u64 = 32;
-
 /// What a member says that has no window: it, or one that it needs, has failed.
 const FAILED: u8 = u8::MAX;
-
-impl Offer {
-    fn of(brought: &Brought, has_memory: bool, shares: bool) -> Self {
-        let (address, kind) = match &brought.memory {
-            Brings::Allocated => (0, 0),
-            Brings::Buffer(span, _) => (span.start().expose_provenance() as u64, KERNEL),
-            Brings::Attached => (0, ATTACHED),
-        };
-        let flag = |has, flag| if has { flag } else { 0 };
-        let has = kind | flag(has_memory, MEMORY) | flag(shares, RUN) | flag(one_sided(), FENCES);
-        Offer { bytes: brought.bytes as u64, address, has, fabric: [0; 2], over: [0; 2] }
-    }
-}
-
-/// What a member brings.
-pub(super) struct Brought {
-    pub(super) memory: Brings,
-    /// Bytes of it.
-    pub(super) bytes: usize,
-}
-
-pub(super) enum Brings {
-    /// Memory that is to be allocated.
-    Allocated,
-    /// A buffer, and where it is.
-    Buffer(Span, Box<dyn Any + Send + Sync>),
-    /// What is attached later.
-    Attached,
-}
 
 impl Engine {
     /// Makes a window of memory that it allocates: `count` elements at this rank, all bytes zero (`MPI_Win_allocate`). All members of a

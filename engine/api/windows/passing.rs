@@ -1,6 +1,6 @@
 //! What members pass each other for a window: the memory that they share, what a fabric calls theirs, and words.
 
-use super::making::{ATTACHED, Brings, Brought, FABRIC, Link, Offer, RUN};
+use super::offer::{ATTACHED, Brings, Brought, FABRIC, Link, Offer, RUN};
 use crate::api::collectives::exchange;
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;

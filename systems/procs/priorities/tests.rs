@@ -4,8 +4,8 @@ use super::*;
 use crate::testing::{SentFrame, TestWorld};
 use crate::tick::post::post;
 use crate::tick::supply_buffers::supply_buffers;
-use crate::{protocols::pieces::PIECES_A_PASS, tick::transfer::transfer};
-use tickwire_components::limits::{PIECE_BYTES, READ_BYTES_A_TURN, READ_TURNS_A_PASS};
+use crate::tick::transfer::transfer;
+use tickwire_components::limits::{PIECE_BYTES, PIECES_A_PASS, READ_BYTES_A_TURN, READ_TURNS_A_PASS};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Body, Large, VcState};
 

@@ -1,8 +1,10 @@
 //! Long operands: chunk by chunk, through cells or out of memory that others can read.
 
+use super::ending::{abandoned, fail, finish, stuck, wake};
 use super::meeting::{has_finished, meet};
-use super::{Around, Failure, Operation, Step, abandoned, fail, finish, moving, stuck, wake};
-use crate::procs::boards::{CellsUsed, Seats};
+use super::moving;
+use super::operation::{Around, Failure, Operation, Step};
+use crate::procs::seats::{CellsUsed, Seats};
 use tickwire_components::Vc;
 use tickwire_components::limits::{BOARD_CHUNKS_A_LOOK, BOARD_SLOTS};
 use tickwire_transports::boards::{Count, Stage};

@@ -1,28 +1,13 @@
 //! How the members of an operation on boards meet: each shows that it has begun, and looks who else has. A short operation ends when its
 //! member has met all of its sources.
 
-use super::{Around, Failure, NumberedCall, Operation, abandoned, finish, give_up, moving, take_short, wake};
-use crate::procs::boards::{Seat, Seats};
+use super::ending::{abandoned, finish, give_up, wake};
+use super::moving;
+use super::operation::{Around, Failure, Meeting, NumberedCall, Operation};
+use crate::procs::seats::{Seat, Seats};
 use tickwire_components::limits::BOARD_SLOTS;
 use tickwire_components::{Reduction, Vc, VcState, car_flags};
 use tickwire_transports::boards::{Called, Stage};
-
-/// Whether an operation has begun, and whom it has met.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Meeting {
-    /// Whether it is on the own board.
-    pub(super) begun: bool,
-    /// Members whose bytes are needed and that have not begun, a bit each.
-    pub(super) missing: u32,
-}
-
-impl Meeting {
-    /// That of a call that has not begun.
-    #[inline(always)]
-    pub fn of(numbered: &NumberedCall) -> Self {
-        Meeting { begun: false, missing: numbered.sources }
-    }
-}
 
 /// Shows a short operation on the own board, if that can be by now, and looks which of its sources have begun: whether all have.
 ///
@@ -89,7 +74,7 @@ pub fn end_short(
     seats: &Seats,
     around: &mut Around<'_>,
 ) -> Result<(), Failure> {
-    let taken = met.and_then(|_| take_short(numbered, reduction, seats, around));
+    let taken = met.and_then(|_| moving::finish_short(numbered, reduction, seats, around));
     match taken {
         Ok(()) => drop(finish(numbered, seats, around)),
         Err(_) => give_up(numbered.number, seats, around.endpoints),

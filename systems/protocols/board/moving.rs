@@ -4,9 +4,9 @@
 //! peer, which spoils the result and nothing else.
 
 use super::combine::{Combiner, OPERANDS_BYTES, SCRATCH_BYTES, copy};
+use super::operation::{Around, Failure, NumberedCall, Operation};
 use super::shape::{Piece, slice};
-use super::{Around, Failure, NumberedCall, Operation};
-use crate::procs::boards::{Seat, Seats};
+use crate::procs::seats::{Seat, Seats};
 use tickwire_components::{CollectiveKind, Reduction, Span, car_flags};
 
 /// Puts a short operand into the own slot.

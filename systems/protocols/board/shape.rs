@@ -1,6 +1,6 @@
 //! How the operand of an operation stands on a board: in a slot, or in chunks.
 
-use crate::procs::boards::Terms;
+use crate::procs::seats::Terms;
 use tickwire_components::limits::{BOARD_CELL_BYTES, BOARD_CELL_BYTES_WIDE};
 use tickwire_components::{Collective, CollectiveKind, Span};
 use tickwire_transports::boards::SHORT_MAX;

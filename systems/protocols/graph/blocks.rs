@@ -21,17 +21,18 @@
 //! An operation combines whole elements. What comes of one that is not whole yet waits in `scratch`.
 
 use super::intake::take_in;
-use crate::protocols::rendezvous::answer;
+use super::passing::meet;
 use crate::rows::Rows;
+use crate::steps::answer::answer;
 use crate::steps::check::NotTaken;
 use crate::steps::finish::{abort, finish_car};
 use crate::steps::supply::hand_out::{enqueue, ready, release};
 use smallvec::SmallVec;
 use tickwire_components::limits::PASSED_WHOLE_MAX;
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::wire::Kind;
 use tickwire_components::{
-    Arrival, ArrivalState, Body, Car, CarKind, CarState, Ended, InletMemory, Large, NIL, Node, PartKind, Pending,
-    Progress, Row, Span, Supply, VcState, car_flags,
+    Arrival, ArrivalState, Body, Car, CarKind, CarState, Ended, InletMemory, Large, NIL, Node, PartKind, Pending, Row,
+    Span, Supply, VcState, car_flags,
 };
 
 /// Whether a CAR is the envelope of a message that goes on as it comes.
@@ -122,20 +123,6 @@ fn open(rows: &mut Rows<'_>, row: Row) {
             let row = passage.row;
             meet(progress, cars, nodes, row);
         }
-    }
-}
-
-/// One more thing that a node needs is there. With the last one it is staged.
-pub(super) fn meet(progress: &mut Progress, cars: &mut [Car], nodes: &mut [Node], row: Row) {
-    let node = &mut nodes[row as usize];
-    if node.unmet == NIL || node.unmet == 0 {
-        return;
-    }
-    node.unmet -= 1;
-    if node.unmet == 0 {
-        cars[row as usize].state = CarState::Staged;
-        progress.graphs.staged.push(cars, row);
-        progress.pending |= Pending::POST;
     }
 }
 
@@ -330,9 +317,4 @@ pub(super) fn release_windows(rows: &mut Rows<'_>, number: u32, of: Option<Row>)
     if let Some(graph) = progress.graphs.get_mut(number) {
         graph.blocks = Some(blocks);
     }
-}
-
-/// The header of a word to a peer's receive.
-pub(super) fn no_more(car: &Car, peer: Row) -> Header {
-    Header::new(Kind::Nack, car.context, 0, 0, peer, 0)
 }

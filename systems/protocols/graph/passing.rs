@@ -1,19 +1,37 @@
 //! Messages in parts, where they go on: pieces leave as far as bytes have come and the peer has asked. See `blocks.rs`.
 
-use super::blocks::{meet, no_more};
 use crate::procs::endpoint::Endpoint;
 use crate::procs::priorities::{insert, list_sender};
-use crate::protocols::pieces::PIECES_A_PASS;
 use crate::rows::Rows;
 use crate::steps::check::NotTaken;
 use crate::steps::finish::{abort, finish_car};
 use crate::steps::supply::hand_out::{emptied, outgoing};
+use tickwire_components::limits::PIECES_A_PASS;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Blocks, Body, Car, CarKind, CarState, InletMemory, NIL, NoBytes, Node, PartKind, Payload, Progress, Row, Span,
-    Supply, car_flags,
+    Blocks, Body, Car, CarKind, CarState, InletMemory, NIL, NoBytes, Node, PartKind, Payload, Pending, Progress, Row,
+    Span, Supply, car_flags,
 };
 use tickwire_transports::{Sent, copy};
+
+/// One more thing that a node needs is there. With the last one it is staged.
+pub(super) fn meet(progress: &mut Progress, cars: &mut [Car], nodes: &mut [Node], row: Row) {
+    let node = &mut nodes[row as usize];
+    if node.unmet == NIL || node.unmet == 0 {
+        return;
+    }
+    node.unmet -= 1;
+    if node.unmet == 0 {
+        cars[row as usize].state = CarState::Staged;
+        progress.graphs.staged.push(cars, row);
+        progress.pending |= Pending::POST;
+    }
+}
+
+/// The header of a word to a peer's receive.
+fn no_more(car: &Car, peer: Row) -> Header {
+    Header::new(Kind::Nack, car.context, 0, 0, peer, 0)
+}
 
 /// The next bytes of a message that have come: a run of them, from `done` on.
 fn next_run(blocks: &mut Blocks, supplies: &[Supply], passage: u32, done: u64) -> Span {

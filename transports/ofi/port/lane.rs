@@ -1,6 +1,6 @@
 //! One link as the fabric sees it, and frames that have come.
 
-use super::ringing::Ring;
+use super::ring::Ring;
 use crate::Traffic;
 use crate::ofi::direct::Direct;
 use crate::ofi::frame::Preface;

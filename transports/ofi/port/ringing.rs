@@ -5,8 +5,8 @@
 
 use super::Port;
 use super::lane::Buffer;
+use super::ring::Ring;
 use crate::ofi::frame;
-use crate::ofi::registry::Remote;
 use crate::ofi::ring::{
     FRAME_MAX, HEAD_BYTES, RING_BYTES, RingMemory, SLOTS, WINDOW_BYTES, enclose, slot_at, write_window,
 };
@@ -18,22 +18,6 @@ use tickwire_components::wire::Header;
 
 /// Frames that are taken out before the peer is told so.
 const TELL: u64 = SLOTS / 4;
-
-/// Both rings of a link: the own one, which the peer writes, and the peer's.
-pub(super) struct Ring {
-    // The region is closed before its memory is freed.
-    _region: Remote,
-    memory: RingMemory,
-    /// The peer's, once it is known.
-    theirs: Option<RemoteKey>,
-    /// Frames that were written, and up to which the peer has room.
-    written: u64,
-    limit: u64,
-    /// Frames that were taken out; as many as the peer was told of, and how often it was told.
-    taken: u64,
-    told: u64,
-    counter: u64,
-}
 
 impl Port {
     /// Links that may get a ring, if there are some.

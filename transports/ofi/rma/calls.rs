@@ -1,7 +1,7 @@
 //! The calls of libfabric that operations are made of.
 
-use super::posting::What::{Fetch, Get, Put, Swap};
-use super::posting::{Operation, Place};
+use super::operation::What::{Fetch, Get, Put, Swap};
+use super::operation::{Operation, Place};
 use crate::remote::{AtomicOperation, AtomicWord};
 use libfabric_sys as sys;
 use std::ffi::c_void;

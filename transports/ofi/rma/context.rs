@@ -1,7 +1,7 @@
 //! One context: where operations are posted, and what each of them is given.
 
 use super::MemoryMode;
-use super::posting::Piece;
+use super::operation::Piece;
 use crate::ofi::scalable::ScalableEndpoint;
 use crate::ofi::slab::{Contexts, Slab};
 use crate::ofi::{Completion, CompletionQueue, Domain, Endpoint, MemoryRegion, no_completion};

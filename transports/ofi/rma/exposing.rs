@@ -1,7 +1,7 @@
 //! Memory that peers may use.
 
 use super::Rma;
-use super::posting::{OF_RING, What};
+use super::operation::{OF_RING, What};
 use crate::ofi::registry::{Place, Registry, Remote};
 use crate::remote::{Channel, Issued, RemoteAccess, RemoteKey, RemoteRun};
 use libfabric_sys as sys;

@@ -1,6 +1,6 @@
 //! The facet, as an endpoint over libfabric has it.
 
-use super::posting::What;
+use super::operation::What;
 use super::{Rma, RmaConfig};
 use crate::facets::OneSided;
 use crate::ofi::Ofi;

@@ -46,21 +46,26 @@ impl Rma {
         Err(format!("provider {} cannot do one-sided operations: {}", info.provider(), lacks(info)))
     }
 
+    /// What is opened beside an endpoint for messages, and whether its contexts are those of one endpoint.
+    fn chosen(info: &Info, config: &RmaConfig) -> Result<(Info, bool), String> {
+        let offered = Self::offered(info, config)?;
+        let scalable = if config.contexts > 1 { scalable(&offered, config) } else { None };
+        let is_scalable = scalable.is_some();
+        let mut chosen = scalable.unwrap_or(offered);
+        if info.is_told_of_local_memory() {
+            chosen.tell_of_local_memory();
+        }
+        #[cfg(test)]
+        let chosen = force(chosen, config);
+        Ok((chosen, is_scalable))
+    }
+
     /// Opens them beside an endpoint for messages.
     ///
     /// # Errors
     /// What is missing, in words.
     pub(in crate::ofi) fn open(info: &Info, config: &RmaConfig, registry: &Registry) -> Result<Self, String> {
-        let offered = Self::offered(info, config)?;
-        let scalable = if config.contexts > 1 { scalable(&offered, config) } else { None };
-        let is_scalable = scalable.is_some();
-        let is_told = info.is_told_of_local_memory();
-        let mut info = scalable.unwrap_or(offered);
-        if is_told {
-            info.tell_of_local_memory();
-        }
-        #[cfg(test)]
-        let info = force(info, config);
+        let (info, is_scalable) = Self::chosen(info, config)?;
         let memory = MemoryMode::of(&info)?;
         let words = |error: OfiError| error.to_string();
         let fabric = Fabric::open(&info).map_err(words)?;

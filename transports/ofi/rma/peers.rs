@@ -2,7 +2,7 @@
 
 use super::Rma;
 use super::counts::Counts;
-use super::posting::Operation;
+use super::operation::Operation;
 use crate::ofi::card::ADDRESS_BYTES_MAX;
 use crate::ofi::scalable::context_address;
 use crate::remote::Channel;

@@ -2,7 +2,7 @@
 
 use super::Rma;
 use super::context::Context;
-use super::posting::OF_RING;
+use super::operation::OF_RING;
 use crate::ofi::ReadError;
 use crate::remote::FailedOperation;
 use std::ffi::c_void;

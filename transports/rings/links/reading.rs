@@ -2,9 +2,8 @@
 
 use super::ends::Need;
 use super::outlets::note_waiting;
-use super::row::Next;
+use super::row::{Next, Watched};
 use super::table::Links;
-use super::watching::Watched;
 use crate::Take;
 use crate::rings::inbox::SLOTS;
 use crate::rings::ring::{BESIDE_HEADER, Peeked};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use tickwire_components::limits::{READS_A_CALL, SPLICE_MIN};
 use tickwire_components::wire::Kind;
-use tickwire_components::{Row, Span};
+use tickwire_components::{NIL, Row, Span};
 
 /// A row: one connection.
 pub(super) struct LinkRow {
@@ -194,4 +194,20 @@ impl Word {
     pub(super) fn ready(self) -> bool {
         self.load() != 0
     }
+}
+
+/// A ring that is polled directly.
+#[derive(Clone, Copy)]
+pub(super) struct Watched {
+    /// The word that its next frame starts with.
+    pub(super) word: Word,
+    /// Its connection.
+    pub(super) link: u32,
+    /// Drains since its last frame.
+    pub(super) idle: u32,
+}
+
+impl Watched {
+    /// None.
+    pub(super) const NONE: Watched = Watched { word: Word::NONE, link: NIL, idle: 0 };
 }

@@ -2,8 +2,7 @@
 
 use super::ends::{Ends, InboxView, Need};
 use super::places::Grown;
-use super::row::LinkRow;
-use super::watching::Watched;
+use super::row::{LinkRow, Watched};
 use crate::rings::fences;
 use crate::rings::memory::RawRing;
 use crate::rings::ring::{Reader, RingMemory, Writer};

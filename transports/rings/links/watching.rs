@@ -1,31 +1,14 @@
 //! Watching: rings that have had frames are polled directly, a few of them at a time. All others announce theirs in the inbox.
 
-use super::row::Word;
+use super::row::{Watched, Word};
 use super::table::Links;
 use crate::rings::fences;
 use crate::rings::ring::RingMemory;
 use std::sync::atomic::{Ordering, fence};
-use tickwire_components::NIL;
 use tickwire_components::limits::WATCHED;
 
 /// After so many looks without a frame, a watched ring gives its place to a busier one.
 const IDLE_LOOKS: u32 = 1024;
-
-/// A ring that is polled directly.
-#[derive(Clone, Copy)]
-pub(super) struct Watched {
-    /// The word that its next frame starts with.
-    pub(super) word: Word,
-    /// Its connection.
-    pub(super) link: u32,
-    /// Drains since its last frame.
-    pub(super) idle: u32,
-}
-
-impl Watched {
-    /// None.
-    pub(super) const NONE: Watched = Watched { word: Word::NONE, link: NIL, idle: 0 };
-}
 
 impl Links {
     /// Where among the watched rings that of a connection is.

@@ -9,7 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use tickwire_components::limits::SPINS_SHARED;
 use tickwire_components::{Car, Collective, Comm, NIL, Rank, Reduction, RequestError, Row};
-use tickwire_systems::procs::boards::{Boards, Members, Seats, Standing};
+use tickwire_systems::procs::boards::{Boards, Members, Standing};
+use tickwire_systems::procs::seats::Seats;
 use tickwire_systems::protocols::board::{
     Around, Failure, Meeting, NumberedCall, Operation, Step, advance, finish, give_up, look, take_short,
 };

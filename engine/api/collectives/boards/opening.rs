@@ -8,9 +8,10 @@ use crate::run::engine::Engine;
 use std::collections::VecDeque;
 use tickwire_components::limits::{BOARD_LOOKS, BOARD_MEMBERS, BOARD_SLOTS, BOARDS_MAX, BOARDS_WIDE, SPINS_SHARED};
 use tickwire_components::{Comm, Communicator, NIL, Row, Span, Vc, VcState};
-use tickwire_systems::procs::boards::{CommBoards, Members, Seat, Seats, Standing, Terms};
+use tickwire_systems::procs::boards::{CommBoards, Members, Standing};
 use tickwire_systems::procs::ending::failed_member;
 use tickwire_systems::procs::routes::endpoint_of;
+use tickwire_systems::procs::seats::{Seat, Seats, Terms};
 use tickwire_systems::protocols::board::SCRATCH_BYTES;
 use tickwire_transports::boards::{BOARD_BYTES, BOARD_BYTES_WIDE, OwnBoard, PeerBoard};
 

@@ -1,0 +1,76 @@
+//! The links of VCs: that of messages, once it is open and while it is in use, and those beside it, which end with it.
+
+use crate::procs::priorities::list_sender;
+use crate::steps::check::was_offered;
+use crate::steps::credit::{due, window};
+use crate::steps::matching::enqueue;
+use crate::steps::provider;
+use crate::store::Tables;
+use tickwire_components::limits::CREDIT_INITIAL;
+use tickwire_components::{Car, CarState, NIL, Pending, Queue, Row, VcState};
+
+/// Frames may flow: what was sent while connecting goes first, in order.
+pub(crate) fn connected(all: &mut Tables<'_>, row: Row) {
+    let vc = &mut all.vcs[row as usize];
+    if vc.state != VcState::Connected {
+        // The rest of the window.
+        vc.lines_owed += window(all.progress, vc).lines.saturating_sub(CREDIT_INITIAL.lines);
+        if all.progress.has_provider() {
+            move_posted(all, row);
+        }
+    }
+    let vc = &mut all.vcs[row as usize];
+    vc.state = VcState::Connected;
+    all.progress.vc_changes += 1;
+    if !vc.sends.is_empty() || !vc.data.is_empty() || !due(all.progress, vc, row, false).is_none() {
+        list_sender(all.progress, all.vcs, row);
+    }
+    all.progress.pending |= Pending::DRAIN;
+}
+
+/// A VC that is connected over another endpoint than it was routed over: its receives go where its messages do.
+fn move_posted(all: &mut Tables<'_>, row: Row) {
+    let mut posted = std::mem::replace(&mut all.vcs[row as usize].posted, Queue::EMPTY);
+    while let Some(receive) = posted.pop(all.cars) {
+        enqueue(all.progress, all.cars, all.vcs, receive);
+    }
+    if u32::from(all.vcs[row as usize].endpoint) == all.progress.provider.endpoint {
+        return;
+    }
+    for car in 0..all.cars.len() {
+        match all.cars[car].state {
+            CarState::ToProvider if all.cars[car].vc == row => {
+                all.progress.provider.queue.remove(all.cars, car as Row);
+                enqueue(all.progress, all.cars, all.vcs, car as Row);
+            }
+            CarState::AtProvider if all.cars[car].vc == row => provider::recall(all.progress, all.cars, car as Row, 0),
+            _ => {}
+        }
+    }
+}
+
+/// Whether a transport has been lent places of messages of a VC.
+pub(crate) fn has_lent(all: &Tables<'_>, row: Row) -> bool {
+    all.cars.iter().zip(&*all.large).any(|(car, large)| car.vc == row && large.is_lent(car.state))
+}
+
+/// Whether the peer of a VC may read a message out of this process's memory.
+pub(crate) fn has_exposed(all: &mut Tables<'_>, row: Row) -> bool {
+    let endpoint = &all.endpoints[all.vcs[row as usize].endpoint as usize];
+    let may_be_read = |car: &Car| {
+        let length = car.span.len() as u64;
+        car.chain == NIL && (endpoint.is_read(length) || endpoint.is_mapped(length, car.span))
+    };
+    all.cars.iter().any(|car| was_offered(car, row) && may_be_read(car))
+}
+
+/// The links beside that of a VC which has ended are closed.
+pub(crate) fn end_sides(all: &mut Tables<'_>, row: Row) {
+    let routes = &mut all.procs.routes;
+    routes.set_one_sided(row, None);
+    routes.owed.retain(|&owed| owed != row);
+    routes.attempts.retain(|attempt| attempt.vc != row || !attempt.failed.is_empty());
+    for side in routes.sides.extract_if(.., |side| side.vc == row) {
+        all.endpoints[usize::from(side.endpoint)].transport.get().close_link(side.link);
+    }
+}

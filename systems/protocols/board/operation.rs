@@ -1,0 +1,177 @@
+//! An operation on boards: how far it has come, and what it needs.
+
+use super::shape::Shape;
+use crate::procs::endpoint::Endpoint;
+use crate::procs::seats::Seats;
+use tickwire_components::{Collective, Reduction, Row, Vc};
+
+/// A call that has its number among those of its communicator, and what follows from both.
+#[derive(Clone, Copy, Debug)]
+pub struct NumberedCall {
+    /// What was called.
+    pub call: Collective,
+    /// Its number.
+    pub number: u64,
+    pub(super) shape: Shape,
+    /// Members whose bytes are needed, a bit each.
+    pub(super) sources: u32,
+}
+
+impl NumberedCall {
+    /// The next operation on these boards.
+    #[inline(always)]
+    pub fn new(call: Collective, seats: &mut Seats) -> Self {
+        let number = seats.next;
+        seats.next += 1;
+        let shape = Shape::of(&call, number, seats.size, seats.terms);
+        NumberedCall { shape, number, sources: call.sources(seats.rank, seats.size), call }
+    }
+
+    /// Whether its operands stand in slots.
+    #[inline(always)]
+    pub fn is_short(&self) -> bool {
+        self.shape.is_short()
+    }
+}
+
+/// An operation in progress.
+pub struct Operation {
+    /// What was called, and its number.
+    pub numbered: NumberedCall,
+    /// How elements are reduced, if they are.
+    pub(super) reduction: Option<Reduction>,
+    /// The row of its request; [`NIL`](tickwire_components::NIL) if it has none.
+    pub request: Row,
+    /// Whether its caller waits for it by its number.
+    pub awaited: bool,
+    /// How many collective operations its communicator had before it; `None` of a persistent one.
+    pub before: Option<u32>,
+    /// Whether it is to be given up as soon as its turn comes.
+    pub(super) cancelled: bool,
+    /// Whether others read the operand out of the own memory, and the result.
+    pub(super) shown: [bool; 2],
+    /// Whether slices are reduced by their owners first, and collected then.
+    pub(super) two_rounds: bool,
+    /// Whether what this member gives to itself has been taken.
+    pub(super) own_taken: bool,
+    /// The operand, where the result takes its place while others read it.
+    pub(super) copy: Option<Box<[u128]>>,
+    pub(super) meeting: Meeting,
+    /// Members that were found to be gone by the last look.
+    pub(super) gone: u32,
+    /// Members that need the own bytes.
+    pub(super) readers: u32,
+    /// Chunks that were written, reduced and consumed.
+    pub(super) written: u64,
+    pub(super) reduced: u64,
+    pub(super) consumed: u64,
+}
+
+/// Why an operation has failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Failure {
+    /// One of [`car_flags::ERRORS`].
+    pub flags: u16,
+    /// The member that it is about.
+    pub rank: u32,
+    /// Bytes that it gives, and that were expected.
+    pub sent: u64,
+    /// See `sent`.
+    pub expected: u64,
+}
+
+/// What became of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// It waits for other members.
+    Waits,
+    /// It has come further, and is not done.
+    Moved,
+    /// It is done.
+    Done,
+    /// It has failed.
+    Failed(Failure),
+}
+
+/// What an operation needs besides the boards.
+pub struct Around<'a> {
+    /// Endpoints, to wake members.
+    pub endpoints: &'a mut [Endpoint],
+    /// VCs of the members.
+    pub vcs: &'a [Vc],
+    /// Room for values on the way: [`SCRATCH_BYTES`](super::SCRATCH_BYTES).
+    pub scratch: &'a mut [u128],
+    /// See [`Boards::patience`](crate::procs::boards::Boards::patience).
+    pub patience: u32,
+}
+
+impl Operation {
+    /// Whether it was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.cancelled
+    }
+
+    /// Whether others can see it.
+    pub fn has_begun(&self) -> bool {
+        self.meeting.begun
+    }
+
+    /// Ranks of the members that it waits for: those that have not begun, or else those that have not finished.
+    pub fn waits_for(&self, seats: &Seats) -> impl Iterator<Item = u32> {
+        let (missing, needed, number) =
+            (self.meeting.missing, self.numbered.sources | self.readers, self.numbered.number);
+        seats.peers.iter().zip(0u32..).filter_map(move |(seat, rank)| {
+            let is_awaited = match missing {
+                0 => needed & 1 << rank != 0 && seat.as_ref()?.board.finished() < number,
+                _ => missing & 1 << rank != 0,
+            };
+            is_awaited.then_some(rank)
+        })
+    }
+
+    /// One that has come so far with its meeting.
+    #[inline(always)]
+    pub fn new(
+        numbered: NumberedCall,
+        reduction: Option<Reduction>,
+        meeting: Meeting,
+        seats: &Seats,
+        request: Row,
+    ) -> Self {
+        Operation {
+            request,
+            awaited: false,
+            before: None,
+            cancelled: false,
+            shown: [false; 2],
+            two_rounds: numbered.shape.two_rounds(&numbered.call, seats.size, seats.terms),
+            own_taken: false,
+            copy: None,
+            meeting,
+            gone: 0,
+            readers: 0,
+            written: 0,
+            reduced: 0,
+            consumed: 0,
+            numbered,
+            reduction,
+        }
+    }
+}
+
+/// Whether an operation has begun, and whom it has met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Meeting {
+    /// Whether it is on the own board.
+    pub(super) begun: bool,
+    /// Members whose bytes are needed and that have not begun, a bit each.
+    pub(super) missing: u32,
+}
+
+impl Meeting {
+    /// That of a call that has not begun.
+    #[inline(always)]
+    pub fn of(numbered: &NumberedCall) -> Self {
+        Meeting { begun: false, missing: numbered.sources }
+    }
+}

@@ -1,0 +1,14 @@
+//! The answer to an offer.
+
+use crate::procs::priorities::{insert, list_sender};
+use crate::rows::Rows;
+use tickwire_components::{CarState, Row};
+
+/// Puts a receive's answer to its sender into the queue of replies: what it says follows from the tables when it leaves.
+pub(crate) fn answer(rows: &mut Rows<'_>, row: Row) {
+    let car = &mut rows.cars[row as usize];
+    car.state = CarState::Queued;
+    let vc_row = car.vc;
+    insert(&mut rows.progress.replies, &mut rows.cars, row);
+    list_sender(&mut rows.progress, &mut rows.vcs, vc_row);
+}
