@@ -4,6 +4,7 @@
 
 mod book;
 mod examples;
+mod mutations;
 mod packages;
 
 use std::process::{Command, Output};
