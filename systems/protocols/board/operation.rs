@@ -70,7 +70,7 @@ pub struct Operation {
 /// Why an operation has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// One of [`car_flags::ERRORS`].
+    /// One of [`car_flags::ERRORS`](tickwire_components::car_flags::ERRORS).
     pub flags: u16,
     /// The member that it is about.
     pub rank: u32,
