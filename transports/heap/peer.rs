@@ -156,7 +156,7 @@ impl PeerHeap {
     }
 
     /// Whether a descriptor is of the heap, whose length and seals are known, and for writing.
-    fn is_writable(&self, file: &OwnedFd) -> bool {
+    pub(super) fn is_writable(&self, file: &OwnedFd) -> bool {
         rustix::fs::fstat(file).is_ok_and(|stat| identity(&stat) == self.file)
             && rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)
     }

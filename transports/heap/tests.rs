@@ -195,6 +195,7 @@ fn who_may_write_the_owners_memory_maps_its_heap_for_writing() {
     let buffer = HeapBuffer::new(10_000).expect("room");
     let address = buffer.piece(0).start().expose_provenance() as u64;
     assert!(map.find_writable(address, 8).is_none(), "nobody has asked for it");
+    assert!(!map.is_writable(&file), "what is passed is only read");
     let own = rustix::process::getpid();
     assert!(map.may_write(own.as_raw_pid().cast_unsigned(), &descriptor_of(own)));
     let found = map.find_writable(address, 10_000).expect("in the heap");
