@@ -163,9 +163,9 @@ pub const BOARDS_MAX: usize = 64;
 /// Bytes of an update of a window up to which each element is updated by itself, by an atomic operation of the processor: 6 ns an element.
 /// Longer updates take a lock, for about 15 ns, and less than 1 ns an element.
 pub const UPDATED_FREE_MAX: usize = 64;
-/// Bytes from which a put goes past the caches. The target is not to read them at once, and they would push out what the origin needs. Below,
-/// stores into the caches are a little faster.
-pub const STREAMED_MIN: usize = 128 << 10;
+/// Bytes from which a put goes past the caches: a quarter of a cache of 32 MiB that processors share, out of which it would push what
+/// both need. Below, stores into the caches are faster by a third, also if the target reads the bytes at once.
+pub const STREAMED_MIN: usize = 8 << 20;
 /// Requests of one-sided operations that an origin may have sent to a target without an answer. The target keeps as many answers for each
 /// origin, and old values of as many bytes: 256 KiB.
 pub const REMOTE_FRAMES: u32 = 16;

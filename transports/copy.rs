@@ -15,8 +15,8 @@ const LINE: usize = 64;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const AHEAD: usize = 1024;
 /// Longest run that is copied by words of 32 bytes: of what is in the nearest cache a third more goes in the same time. What comes from
-/// another processor that is far, as longer runs do, takes a tenth longer so.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+/// another processor that is far, as longer runs do, takes a tenth longer so. Of what this processor has written itself, longer runs
+/// gain an eighth, too ([`copy_own`]).
 const WIDE_MAX: usize = 8 << 10;
 /// Longest run that is copied so: longer ones do not fit into the nearest caches, and suffer less than the loop costs.
 const LOOP_MAX: usize = 256 << 10;
@@ -52,7 +52,20 @@ pub unsafe fn copy(to: Span, from: Span) -> usize {
 pub unsafe fn copy_long(to: Span, from: Span) -> usize {
     let length = to.len().min(from.len());
     // SAFETY: by this function's contract.
-    unsafe { copy_run(to.start(), from.start(), length) };
+    unsafe { copy_run::<WIDE_MAX>(to.start(), from.start(), length) };
+    length
+}
+
+/// As [`copy_long`], of bytes that this processor has written itself.
+///
+/// # Safety
+/// As [`copy`].
+#[expect(unsafe_code, reason = "raw copies")]
+#[inline]
+pub(crate) unsafe fn copy_own(to: Span, from: Span) -> usize {
+    let length = to.len().min(from.len());
+    // SAFETY: by this function's contract.
+    unsafe { copy_run::<{ usize::MAX }>(to.start(), from.start(), length) };
     length
 }
 
@@ -69,24 +82,24 @@ pub unsafe fn copy_whole(to: Span, from: Span) {
     unsafe {
         match length {
             8..=16 => move_words::<u64, 2>(to, from, [0, length - 8]),
-            _ => copy_run(to, from, length),
+            _ => copy_run::<WIDE_MAX>(to, from, length),
         }
     }
 }
 
-/// Copies so many bytes.
+/// Copies so many bytes; runs up to `WIDE` by words of 32 bytes.
 ///
 /// # Safety
 /// As [`copy_bytes`].
 #[expect(unsafe_code, reason = "raw copies")]
 #[inline(never)]
-unsafe fn copy_run(to: *mut u8, from: *const u8, length: usize) {
+unsafe fn copy_run<const WIDE: usize>(to: *mut u8, from: *const u8, length: usize) {
     // SAFETY: by this function's contract.
     unsafe {
         if length <= LOOP_MIN || length > LOOP_MAX {
             copy_bytes(to, from, length);
         } else {
-            copy_by_lines(to, from, length);
+            copy_by_lines::<WIDE>(to, from, length);
         }
     }
 }
@@ -97,14 +110,14 @@ unsafe fn copy_run(to: *mut u8, from: *const u8, length: usize) {
 /// As [`copy_bytes`].
 #[expect(unsafe_code, reason = "raw copies")]
 #[inline(never)]
-unsafe fn copy_by_lines(to: *mut u8, from: *const u8, length: usize) {
+unsafe fn copy_by_lines<const WIDE: usize>(to: *mut u8, from: *const u8, length: usize) {
     // SAFETY: by this function's contract.
     unsafe {
         // Where the target starts within the source, a line would be written over one that is still to be read.
         if (to as usize).wrapping_sub(from as usize) < length {
             return to.copy_from(from, length);
         }
-        let lines = copy_lines(to, from, length);
+        let lines = copy_lines::<WIDE>(to, from, length);
         copy_bytes(to.add(lines), from.add(lines), length - lines);
     }
 }
@@ -116,10 +129,10 @@ unsafe fn copy_by_lines(to: *mut u8, from: *const u8, length: usize) {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[expect(unsafe_code, reason = "raw copies")]
 #[inline(always)]
-unsafe fn copy_lines(to: *mut u8, from: *const u8, length: usize) -> usize {
+unsafe fn copy_lines<const WIDE: usize>(to: *mut u8, from: *const u8, length: usize) -> usize {
     // SAFETY: by the same contract, and the processor has what the wide loop takes.
     unsafe {
-        match length <= WIDE_MAX && std::arch::is_x86_feature_detected!("avx") {
+        match length <= WIDE && std::arch::is_x86_feature_detected!("avx") {
             true => copy_lines_wide(to, from, length),
             false => copy_lines_by::<std::arch::x86_64::__m128i>(to, from, length),
         }
@@ -165,7 +178,7 @@ unsafe fn copy_lines_by<W: Copy>(to: *mut u8, from: *const u8, length: usize) ->
 /// As above.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 #[expect(unsafe_code, reason = "raw copies")]
-unsafe fn copy_lines(to: *mut u8, from: *const u8, length: usize) -> usize {
+unsafe fn copy_lines<const WIDE: usize>(to: *mut u8, from: *const u8, length: usize) -> usize {
     // SAFETY: by this function's contract.
     unsafe { to.copy_from(from, length) }
     length
@@ -307,7 +320,7 @@ mod tests {
                 settle();
                 from.len()
             };
-            for copy in [copy, copy_long, past] {
+            for copy in [copy, copy_long, copy_own, past] {
                 to.fill(0xEE);
                 // SAFETY: as above.
                 assert_eq!(unsafe { copy(target, source) }, length);
@@ -337,7 +350,7 @@ mod tests {
         let short = (0..80).chain([200, 300]).flat_map(|length| [(length, 0, 5), (length, 5, 0), (length, 3, 3)]);
         let long = [(2049, 0, 5), (5000, 5, 0), (5000, 0, 2050), (5000, 2050, 0)];
         for (length, from, to) in short.chain(long) {
-            for copy in [copy, copy_long] {
+            for copy in [copy, copy_long, copy_own] {
                 let mut bytes: Vec<u8> = (0..length + from.max(to)).map(|i| (i * 7 + 1) as u8).collect();
                 let mut expected = bytes.clone();
                 expected.copy_within(from..from + length, to);

@@ -342,7 +342,7 @@ unsafe fn put_run(to: *mut u8, from: Span) {
         let apart = (to.addr().wrapping_sub(from.start().addr())) >= from.len()
             && (from.start().addr().wrapping_sub(to.addr())) >= from.len();
         if from.len() < STREAMED_MIN || !apart {
-            copy::copy_long(Span::new(to, from.len()), from);
+            copy::copy_own(Span::new(to, from.len()), from);
         } else {
             copy::copy_past(to, from.start(), from.len());
             copy::settle();
