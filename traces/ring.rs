@@ -17,9 +17,9 @@ const NAMES_MAX: usize = 64;
 
 /// Keeps the last events of an engine. Clones are the same ring: give one to the engine, and look into the other.
 ///
-/// Keeping an event takes no lock. The memory of `capacity` events is reserved with the first one, and used as it is filled; after
-/// that nothing is allocated, but for text of events that are few: errors, and connections that fail. Of a ring that several
-/// engines have at a time each has `capacity` events, and the events of one are found behind those of the other.
+/// Keeping an event takes no lock. The memory of `capacity` events, 88 B each, is reserved at once and used as it is filled. Nothing else
+/// is allocated, but for text of events that are few: errors, and connections that fail. Of a ring that several engines have at a
+/// time each has `capacity` events, and the events of one are found behind those of the other.
 pub struct Ring {
     kept: Arc<Kept>,
     /// Where this clone writes, once it has.
@@ -60,9 +60,13 @@ struct Writer {
 }
 
 impl Ring {
-    /// A ring of so many events.
+    /// A ring of so many events, one at least.
+    ///
+    /// # Panics
+    /// If there is no memory for so many.
     pub fn new(capacity: usize) -> Self {
-        Ring { kept: Arc::new(Kept { capacity: capacity.max(1), parts: Mutex::default() }), writer: None }
+        let first = Arc::new(Part::new(capacity));
+        Ring { kept: Arc::new(Kept { capacity, parts: Mutex::new(vec![first]) }), writer: None }
     }
 
     /// The events that are kept, oldest first.
@@ -113,8 +117,7 @@ impl Kept {
         let part = match free {
             Some(place) => &parts[place],
             None => {
-                let (lane, is_written, rest) = (Lane::new(self.capacity), AtomicBool::new(false), Mutex::default());
-                parts.push(Arc::new(Part { lane, is_written, rest }));
+                parts.push(Arc::new(Part::new(self.capacity)));
                 &parts[parts.len() - 1]
             }
         };
@@ -124,6 +127,10 @@ impl Kept {
 }
 
 impl Part {
+    fn new(capacity: usize) -> Self {
+        Part { lane: Lane::new(capacity), is_written: AtomicBool::new(false), rest: Mutex::default() }
+    }
+
     /// The events that are kept and were not taken, and their numbers.
     fn read(&self, rest: &Rest) -> (Range<u64>, Vec<Event<'static>>) {
         let (first, entries) = self.lane.read(rest.taken);
@@ -242,6 +249,12 @@ mod tests {
         let expected: Vec<Event<'_>> = (2..5).map(|at_ns| Event::TickBegan { at_ns }).collect();
         assert_eq!((ring.events(), ring.dropped()), (expected.clone(), 2));
         assert_eq!((ring.take(), ring.events()), (expected, Vec::new()));
+    }
+
+    #[test]
+    #[should_panic(expected = "no memory for a ring of 18446744073709551615 events")]
+    fn a_ring_that_no_memory_has_room_for_says_so() {
+        let _ = Ring::new(usize::MAX);
     }
 
     #[test]

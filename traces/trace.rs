@@ -72,12 +72,12 @@ impl Trace {
     /// Reads the clock.
     #[inline]
     pub fn now_ns(&mut self) -> u64 {
-        self.noted(self.shared.clock.stamp())
+        self.ns_of(self.shared.clock.stamp())
     }
 
     /// As [`Trace::now_ns`], of a [stamp](Clock::stamp) that was taken just now.
     #[inline]
-    pub fn noted(&mut self, stamp: u64) -> u64 {
+    pub fn ns_of(&mut self, stamp: u64) -> u64 {
         let shared = &mut *self.shared;
         shared.last_ns = shared.clock.ns_of(stamp);
         shared.last_ns

@@ -169,13 +169,9 @@ unsafe impl<T: Transport> Transport for Tapped<T> {
 
     hand_on! {
         name capabilities card reaches moved traffic memory direct one_sided
-        matching lending registering credit_windows shared_memory watchers fits shared_bytes flush release
-        wants_control close_link give_up has_ended wait_fd arm must_poll disarm close
-    }
-
-    #[inline(always)]
-    fn ready(&self) -> bool {
-        self.inner.ready()
+        matching lending registering credit_windows shared_memory watchers fits shared_bytes flush ready
+        release wants_control close_link give_up has_ended wait_fd arm must_poll
+        disarm close
     }
 
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {

@@ -186,7 +186,7 @@ impl Watcher {
         let before = work.get();
         let begin_ns = match (*looked, &mut self.trace) {
             // What is found now has come since then.
-            (Some((stamp, tick)), Some(trace)) if tick + 1 == *ticks => trace.noted(stamp),
+            (Some((stamp, tick)), Some(trace)) if tick + 1 == *ticks => trace.ns_of(stamp),
             _ => self.read_clock(),
         };
         let zone = self.profiled.then(|| Zone::begin(DELIVER as u16, "deliver"));

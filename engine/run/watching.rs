@@ -62,8 +62,9 @@ impl Watching {
 
     /// Runs passes.
     pub(crate) fn run(&mut self, passes: &Passes<'_>, store: &mut StoreMut<'_>, users: &mut Users<'_>) {
+        let tells = self.tells();
         match &mut self.watcher {
-            Some(watcher) if self.has_sink || connected() => {
+            Some(watcher) if tells => {
                 watcher.begin(store);
                 let count = passes.run(&mut **watcher, store, users);
                 watcher.end(store, count);

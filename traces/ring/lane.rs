@@ -82,7 +82,7 @@ impl<const WORDS: usize> Lane<WORDS> {
 
 #[cfg(not(all(test, tickwire_loom)))]
 fn zeroed<const WORDS: usize>(count: usize) -> Box<[[AtomicU64; WORDS]]> {
-    bytemuck::zeroed_slice_box(count)
+    bytemuck::try_zeroed_slice_box(count).unwrap_or_else(|()| panic!("there is no memory for a ring of {count} events"))
 }
 
 #[cfg(all(test, tickwire_loom))]

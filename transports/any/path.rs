@@ -149,11 +149,7 @@ impl AnyTransport {
     /// See [`Transport::ready`].
     #[inline(always)]
     pub fn ready(&self) -> bool {
-        match self {
-            AnyTransport::TappedLoopback(t) => t.ready(),
-            AnyTransport::TappedShm(t) => t.ready(),
-            _ => self.rings_ready() || (!self.has_rings() && self.is_otherwise_ready()),
-        }
+        self.rings_ready() || (!self.has_rings() && self.is_otherwise_ready())
     }
 
     /// [`AnyTransport::ready`] of a transport that consists of rings; `false` of all others. A look at it makes no call.
