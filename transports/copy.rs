@@ -62,7 +62,7 @@ pub unsafe fn copy_long(to: Span, from: Span) -> usize {
 /// As [`copy`].
 #[expect(unsafe_code, reason = "raw copies")]
 #[inline]
-pub(crate) unsafe fn copy_own(to: Span, from: Span) -> usize {
+pub unsafe fn copy_own(to: Span, from: Span) -> usize {
     let length = to.len().min(from.len());
     // SAFETY: by this function's contract.
     unsafe { copy_run::<{ usize::MAX }>(to.start(), from.start(), length) };

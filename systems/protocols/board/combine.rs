@@ -5,7 +5,7 @@
 use super::shape::{DIRECT_CHUNK, ELEMENT_MAX};
 use crate::collectives::fold::Fold;
 use tickwire_components::{Reduction, Span};
-use tickwire_transports::copy::copy_long;
+use tickwire_transports::copy::{copy_long, copy_own};
 
 /// Bytes of a block.
 const BLOCK: usize = ELEMENT_MAX;
@@ -185,6 +185,19 @@ pub(super) unsafe fn copy(to: Span, from: Span) {
     if !std::ptr::eq(to.start(), from.start()) {
         // SAFETY: by this function's contract.
         unsafe { copy_long(to, from) };
+    }
+}
+
+/// As [`copy`], of bytes that this member has written itself: its operand, which goes to others or to itself.
+///
+/// # Safety
+/// As [`copy`].
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+#[inline(always)]
+pub(super) unsafe fn copy_operand(to: Span, from: Span) {
+    if !std::ptr::eq(to.start(), from.start()) {
+        // SAFETY: by this function's contract.
+        unsafe { copy_own(to, from) };
     }
 }
 

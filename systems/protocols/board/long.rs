@@ -5,8 +5,8 @@ use super::meeting::{has_finished, meet};
 use super::moving;
 use super::operation::{Around, Failure, Operation, Step};
 use crate::procs::seats::{CellsUsed, Seats};
-use tickwire_components::Vc;
 use tickwire_components::limits::{BOARD_CHUNKS_A_LOOK, BOARD_SLOTS};
+use tickwire_components::{Collective, CollectiveKind, Vc};
 use tickwire_transports::boards::{Count, Stage};
 
 /// Moves chunks.
@@ -29,9 +29,8 @@ pub(super) fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut
             continue;
         }
         // While others are at work.
-        if !operation.own_taken {
-            moving::take_own(&operation.numbered, seats);
-            operation.own_taken = true;
+        if operation.own_taken < operation.numbered.shape.chunks() {
+            moving::take_own_chunk(operation, seats);
             continue;
         }
         match is_over(operation, seats) {
@@ -87,7 +86,16 @@ fn write(operation: &mut Operation, seats: &mut Seats, vcs: &[Vc]) -> Result<(),
     }
     operation.written += 1;
     seats.own.set(operation.numbered.number, Count::Written, operation.written);
+    // It is in the nearest caches now.
+    if operation.own_taken + 1 == operation.written && gives_itself_the_same(&operation.numbered.call) {
+        moving::take_own_chunk(operation, seats);
+    }
     Ok(())
+}
+
+/// Whether a member gives to itself what it gives to all others.
+fn gives_itself_the_same(call: &Collective) -> bool {
+    matches!(call.kind, CollectiveKind::Allgather | CollectiveKind::Scan)
 }
 
 /// Takes the cells of the operation, if nobody reads an earlier one there; whether it has them.

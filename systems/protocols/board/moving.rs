@@ -3,7 +3,7 @@
 //! An operation keeps its buffers until it is done, and boards are kept by their seats. Bytes of others may change under a hostile
 //! peer, which spoils the result and nothing else.
 
-use super::combine::{Combiner, OPERANDS_BYTES, SCRATCH_BYTES, copy};
+use super::combine::{Combiner, OPERANDS_BYTES, SCRATCH_BYTES, copy, copy_operand};
 use super::operation::{Around, Failure, NumberedCall, Operation};
 use super::shape::{Piece, slice};
 use crate::procs::seats::{Seat, Seats};
@@ -29,8 +29,8 @@ pub(super) fn write_chunk(operation: &Operation, seats: &Seats) {
     let (input, element) =
         (operation.numbered.call.input.part(piece.first, piece.length), operation.numbered.call.element);
     let (first, length) = slice(input, seats.rank, seats.size, element);
-    copy_bytes(place.part(0, first), input.part(0, first));
-    copy_bytes(place.part(first + length, usize::MAX), input.part(first + length, usize::MAX));
+    give(place.part(0, first), input.part(0, first));
+    give(place.part(first + length, usize::MAX), input.part(first + length, usize::MAX));
 }
 
 /// Puts a piece of the operand into a place of the own board: the part of every other member, or what all get.
@@ -38,11 +38,11 @@ pub(super) fn write_chunk(operation: &Operation, seats: &Seats) {
 fn write(numbered: &NumberedCall, seats: &Seats, place: Span, piece: Piece) {
     let call = &numbered.call;
     if !call.has_parts() {
-        return copy_bytes(place, call.input.part(piece.first, piece.length));
+        return give(place, call.input.part(piece.first, piece.length));
     }
     for rank in (0..seats.size).filter(|&rank| rank != seats.rank) {
         let from = call.input.part(rank as usize * call.part + piece.first, piece.length);
-        copy_bytes(place.part(numbered.shape.place(rank), piece.length), from);
+        give(place.part(numbered.shape.place(rank), piece.length), from);
     }
 }
 
@@ -57,7 +57,7 @@ pub(super) fn finish_short(
     let piece = numbered.shape.whole();
     if piece.length > 0 {
         take(numbered, reduction, seats, piece, around)?;
-        take_own(numbered, seats);
+        take_own(numbered, seats, piece);
     }
     Ok(())
 }
@@ -253,21 +253,28 @@ fn combine_operands(
     }
 }
 
-/// Takes what this member gives to itself.
+/// Takes a piece of what this member gives to itself.
 #[inline(always)]
-pub(super) fn take_own(numbered: &NumberedCall, seats: &Seats) {
+pub(super) fn take_own(numbered: &NumberedCall, seats: &Seats, piece: Piece) {
     let (call, own) = (&numbered.call, seats.rank as usize * numbered.call.part);
-    match call.kind {
+    let (from, to) = match call.kind {
         CollectiveKind::Gather | CollectiveKind::Allgather if !call.output.is_empty() && !call.input.is_empty() => {
-            copy_bytes(call.output.part(own, call.part), call.input);
+            (0, own)
         }
-        CollectiveKind::Scatter if seats.rank == call.root && !call.output.is_empty() => {
-            copy_bytes(call.output, call.input.part(own, call.part));
-        }
-        CollectiveKind::Alltoall => copy_bytes(call.output.part(own, call.part), call.input.part(own, call.part)),
-        CollectiveKind::Scan if seats.rank == 0 => copy_bytes(call.output, call.input),
-        _ => {}
-    }
+        CollectiveKind::Scatter if seats.rank == call.root && !call.output.is_empty() => (own, 0),
+        CollectiveKind::Alltoall => (own, own),
+        CollectiveKind::Scan if seats.rank == 0 => (0, 0),
+        _ => return,
+    };
+    give(call.output.part(to + piece.first, piece.length), call.input.part(from + piece.first, piece.length));
+}
+
+/// Takes the next chunk of what this member gives to itself.
+#[inline(always)]
+pub(super) fn take_own_chunk(operation: &mut Operation, seats: &Seats) {
+    let piece = operation.numbered.shape.piece(operation.own_taken, operation.numbered.call.part);
+    take_own(&operation.numbered, seats, piece);
+    operation.own_taken += 1;
 }
 
 /// Copies bytes, unless they are there.
@@ -278,5 +285,15 @@ fn copy_bytes(to: Span, from: Span) {
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     unsafe {
         copy(to, from);
+    }
+}
+
+/// As [`copy_bytes`], of the own operand.
+#[inline(always)]
+fn give(to: Span, from: Span) {
+    // SAFETY: as in `copy_bytes`.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    unsafe {
+        copy_operand(to, from);
     }
 }

@@ -52,8 +52,8 @@ pub struct Operation {
     pub(super) shown: [bool; 2],
     /// Whether slices are reduced by their owners first, and collected then.
     pub(super) two_rounds: bool,
-    /// Whether what this member gives to itself has been taken.
-    pub(super) own_taken: bool,
+    /// Chunks of what this member gives to itself that were taken.
+    pub(super) own_taken: u64,
     /// The operand, where the result takes its place while others read it.
     pub(super) copy: Option<Box<[u128]>>,
     pub(super) meeting: Meeting,
@@ -145,7 +145,7 @@ impl Operation {
             cancelled: false,
             shown: [false; 2],
             two_rounds: numbered.shape.two_rounds(&numbered.call, seats.size, seats.terms),
-            own_taken: false,
+            own_taken: 0,
             copy: None,
             meeting,
             gone: 0,
