@@ -193,8 +193,9 @@ pub enum RequestError {
         /// Bytes that it should have sent.
         expected: usize,
     },
-    /// Of an operation on a window: the target has no such bytes, or elements that are to be updated are not aligned there.
-    #[error("the target's part of the window has no such bytes, or its elements are not aligned there")]
+    /// Of an operation on a window or a region: the target has no such bytes, elements that are to be updated are not aligned there, or
+    /// the fabric that was to do it has refused.
+    #[error("the target has no such bytes, its elements are not aligned there, or the fabric has refused to do it")]
     OutOfBounds,
     /// Of a collective operation: a member has failed in it, or had to give it up for the sake of another one.
     #[error("rank {0} cannot go on with the collective operation: a member that it needs has failed")]

@@ -114,8 +114,11 @@ pub unsafe trait OneSided {
     /// operation of a peer on it is under way, or until the transport is closed. It is not used by reference while peers write it.
     unsafe fn register_exposed(&mut self, run: Span, access: RemoteAccess) -> Result<RemoteKey, String>;
 
-    /// Withdraws an exposed run. What peers ask for it from then on fails, where the provider notices that.
+    /// Withdraws an exposed run. What peers ask for it from then on fails, if [`OneSided::refuses_stale_keys`].
     fn withdraw_exposed(&mut self, key: &RemoteKey);
+
+    /// Whether the key of a run that was withdrawn is refused. Else who still uses it may write to what the memory has become.
+    fn refuses_stale_keys(&self) -> bool;
 
     /// Which atomic operations there are: all of [`AtomicOperation`] and [`OneSided::compare_swap`] on such integers.
     fn atomics(&mut self) -> AtomicWidths;

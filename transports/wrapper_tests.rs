@@ -253,6 +253,10 @@ unsafe impl OneSided for Recorder {
     fn withdraw_exposed(&mut self, _: &RemoteKey) {
         self.note("withdraw_exposed");
     }
+    fn refuses_stale_keys(&self) -> bool {
+        self.note("refuses_stale_keys");
+        true
+    }
     fn atomics(&mut self) -> AtomicWidths {
         self.note("atomics");
         AtomicWidths { four: true, eight: false }

@@ -9,6 +9,7 @@
 mod directory;
 mod fabric;
 mod own;
+mod updating;
 
 use crate::api::collectives::activate;
 use crate::api::request::Request;
@@ -16,15 +17,14 @@ use crate::api::windows::{PostedUpdate, RejectedUpdate, Until, WindowCounts, Win
 use crate::run::engine::Engine;
 use std::marker::PhantomData;
 use tickwire_components::{
-    Comm, Element, Integer, LeasedBytes, NIL, Number, PostError, ProcId, Rank, RegionAccess, RegionKey, RemoteKind,
-    RequestError, Sequence, Span, Update, VcState, WindowError, bytemuck,
+    Comm, Element, LeasedBytes, NIL, Pieces, PostError, ProcId, Rank, RegionAccess, RegionKey, RemoteKind,
+    RequestError, Sequence, Span, VcState, WindowError,
 };
 use tickwire_systems::procs::windows::regions::{
     ExposedRegion, REGION_BYTES_MAX, REGIONS, REGIONS_MAX, displacement, region_of,
 };
 use tickwire_systems::procs::windows::{OwnMemory, RemoteOperation};
 use tickwire_systems::protocols::one_sided::post_remote;
-use tickwire_transports::windows::Updater;
 
 /// A buffer that is exposed: the engine has it until [`Engine::withdraw`] gives it back. Dropping this leaves it exposed.
 #[derive(Debug)]
@@ -172,48 +172,6 @@ impl Engine {
         self.region_token(posted, into)
     }
 
-    /// Combines an element of a region with a value, and returns the one from before: with [`op::Sum`](crate::op::Sum) a fetch and add, with
-    /// [`op::Replace`](crate::op::Replace) a swap, with [`op::Keep`](crate::op::Keep) an atomic read.
-    ///
-    /// # Errors
-    /// As [`Engine::region_get`], or the element is not aligned.
-    pub fn region_fetch_and_op<T: Number, O: Update<T>>(
-        &mut self,
-        value: T,
-        _operation: O,
-        key: &RegionKey,
-        offset: usize,
-    ) -> Result<T, WindowError> {
-        let place = self.region_place(key, RegionAccess::UPDATE, offset, size_of::<T>())?;
-        let (mut operand, mut old) = ([value], [T::zeroed()]);
-        let runs = (span_of(&mut operand), span_of(&mut old));
-        let kind = RemoteKind::FetchUpdate(Updater::of::<T, O>().code);
-        self.region_move(kind, runs, size_of::<T>(), Until::Done, place)?;
-        Ok(old[0])
-    }
-
-    /// Puts a value into an element of a region if the expected one is there; returns what was there.
-    ///
-    /// # Errors
-    /// As [`Engine::region_fetch_and_op`].
-    pub fn region_compare_and_swap<T: Integer>(
-        &mut self,
-        expected: T,
-        new: T,
-        key: &RegionKey,
-        offset: usize,
-    ) -> Result<T, WindowError> {
-        let place = self.region_place(key, RegionAccess::UPDATE, offset, size_of::<T>())?;
-        let mut operands = [0u64; 2];
-        for (word, value) in operands.iter_mut().zip([expected, new]) {
-            bytemuck::bytes_of_mut(word)[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&value));
-        }
-        let mut old = [T::zeroed()];
-        let runs = (span_of(&mut operands), span_of(&mut old));
-        self.region_move(RemoteKind::CompareSwap(T::TYPE), runs, size_of::<T>(), Until::Done, place)?;
-        Ok(old[0])
-    }
-
     /// Waits until all operations so far on regions of a proc are done there.
     ///
     /// # Errors
@@ -237,6 +195,33 @@ impl Engine {
         let me = self.store.all().procs.me;
         for target in (0..targets).filter(|&target| target != me) {
             ended = ended.and(self.flush_target(Rank(target), REGIONS));
+        }
+        ended
+    }
+
+    /// Waits until the buffers of all operations so far on regions of a proc may be used again: those of requests, since others return only
+    /// then.
+    ///
+    /// # Errors
+    /// As [`Engine::region_flush`], of those that are known to have failed by then.
+    pub fn region_flush_local(&mut self, proc: ProcId) -> Result<(), WindowError> {
+        self.closed.check_post()?;
+        match self.known_target(proc) {
+            Some(target) => self.wait_sent(REGIONS, Rank(target)),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Engine::region_flush_local`], of all procs.
+    ///
+    /// # Errors
+    /// As [`Engine::region_flush_local`].
+    pub fn region_flush_local_all(&mut self) -> Result<(), WindowError> {
+        self.closed.check_post()?;
+        let targets = self.store.all().windows.get(REGIONS).map_or(0, |row| row.targets.len() as u32);
+        let mut ended = Ok(());
+        for target in 0..targets {
+            ended = ended.and(self.region_flush_local(ProcId(target)));
         }
         ended
     }
@@ -364,7 +349,7 @@ impl Engine {
         Ok(Some(row))
     }
 
-    fn region_token<B: Sequence>(&mut self, posted: Result<Option<u32>, WindowError>, buffer: B) -> PostedUpdate<B> {
+    fn region_token<B: Pieces>(&mut self, posted: Result<Option<u32>, WindowError>, buffer: B) -> PostedUpdate<B> {
         match posted {
             Ok(Some(row)) => Ok(self.hold(row, buffer, false)),
             Ok(None) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, 0)),

@@ -5,7 +5,7 @@
 //! host nobody waits for a target that computes: operations are loads, stores and atomic operations on memory that the members share, and
 //! between engines of one process on all memory; or calls of the kernel where the memory is a buffer of another process. A short put into
 //! such a buffer is left for the target's engine first, which is faster, and taken back from one that does not tick. Elsewhere a fabric
-//! puts and gets, where it can, and any tick of the target's engine does all else; so it does in dynamic windows.
+//! puts and gets, where it can, and any tick of the target's engine does all else.
 
 mod attaching;
 mod epochs;

@@ -88,6 +88,8 @@ pub struct Epochs {
     pub fence: bool,
     /// Operations on all targets when it was.
     pub fenced: u64,
+    /// Other members may be in the epoch of a fence: none has ended that since.
+    pub fence_exposes: bool,
     /// All are locked.
     pub all_locked: bool,
     /// How many targets are locked one by one.

@@ -1,8 +1,9 @@
 //! Epochs: what they order, and whom they keep out.
 
-use crate::kit::{ALL, Over, SHARED, compute_until, each_rank, next, own, refused, values, windows};
+use crate::kit::{ALL, Over, PATIENCE, SHARED, compute_until, each_rank, next, own, refused, values, windows};
 use std::sync::atomic::{AtomicBool, Ordering};
-use tickwire::{AtomicsDomain, Group, LockKind, Rank, WindowReach, op};
+use std::time::Instant;
+use tickwire::{AtomicsDomain, Engine, Group, LockKind, Rank, WindowReach, op};
 
 #[test]
 fn exclusive_locks_keep_others_out() {
@@ -107,6 +108,73 @@ fn an_epoch_of_a_fence_ends_by_a_lock_if_nothing_was_done_in_it() {
         assert_eq!(engine.win_exclusive(window).unwrap()[..], [6]);
         refused(engine.put(&[6], other, 0, window), "no epoch is open");
         engine.win_free(window).unwrap();
+    });
+}
+
+#[test]
+fn a_fence_that_one_member_has_left_keeps_its_part_shared() {
+    each_rank(2, Over::Shm, |engine, rank, world| {
+        let window = engine.win_allocate::<u64>(1, world).unwrap();
+        engine.win_fence(window).unwrap();
+        if rank == 0 {
+            engine.win_lock(LockKind::Exclusive, Rank(0), window).unwrap();
+            engine.win_unlock(Rank(0), window).unwrap();
+            // The other one may still put, without a lock.
+            refused(engine.win_exclusive(window).map(drop), "a fence's epoch is open");
+        }
+        engine.barrier(world).unwrap();
+        if rank == 1 {
+            engine.put(&[5], Rank(0), 0, window).unwrap();
+        }
+        engine.win_fence_last(window).unwrap();
+        assert_eq!(engine.win_exclusive(window).unwrap()[..], [if rank == 0 { 5 } else { 0 }]);
+        engine.win_free(window).unwrap();
+    });
+}
+
+#[test]
+fn an_exposure_epoch_goes_on_for_those_that_have_not_failed() {
+    let (told, left) = (AtomicBool::new(false), AtomicBool::new(false));
+    each_rank(3, Over::Shm, |engine, rank, world| {
+        let window = engine.win_allocate::<u64>(1, world).unwrap();
+        let group = engine.comm_group(world).unwrap();
+        let start = Instant::now();
+        let wait_for = |engine: &mut Engine, what: &AtomicBool| {
+            while !what.load(Ordering::Acquire) {
+                assert!(start.elapsed() < PATIENCE, "rank {rank} waits");
+                engine.tick();
+            }
+        };
+        if rank == 0 {
+            engine.win_post(&group.include(&[1, 2]).unwrap(), window).unwrap();
+            let failed = loop {
+                match engine.win_test(window) {
+                    Ok(over) => assert!(!over, "nobody has completed"),
+                    Err(error) => break error,
+                }
+                assert!(start.elapsed() < PATIENCE, "nobody has failed");
+                engine.tick();
+            };
+            assert!(failed.to_string().contains("proc 1"), "{failed}");
+            refused(engine.win_exclusive(window).map(drop), "an exposure epoch is posted");
+            told.store(true, Ordering::Release);
+            while !engine.win_test(window).unwrap() {
+                assert!(start.elapsed() < PATIENCE, "the other one does not complete");
+                engine.tick();
+            }
+            assert_eq!(engine.win_exclusive(window).unwrap()[..], [7]);
+            left.store(true, Ordering::Release);
+        } else {
+            engine.win_start(&group.include(&[0]).unwrap(), window).unwrap();
+            if rank == 1 {
+                let _ = engine.finalize(PATIENCE);
+                return;
+            }
+            wait_for(engine, &told);
+            engine.put(&[7], Rank(0), 0, window).unwrap();
+            engine.win_complete(window).unwrap();
+            wait_for(engine, &left);
+        }
     });
 }
 

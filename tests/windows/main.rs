@@ -110,6 +110,20 @@ fn wrong_use_is_an_error_and_changes_nothing() {
                 refused(engine.put(&[1], other, 0, window), "no epoch is open towards rank");
                 refused(engine.get(&mut [1], other, 0, window), "no epoch is open");
                 refused(engine.accumulate(&[1], op::Sum, other, 0, window), "no epoch is open");
+                refused(
+                    engine.rput(vec![1], other, 0, window).map(drop).map_err(|back| back.error),
+                    "no epoch is open",
+                );
+                refused(
+                    engine.rget(vec![1], other, 0, window).map(drop).map_err(|back| back.error),
+                    "no epoch is open",
+                );
+                refused(engine.fetch_and_op(1, op::Sum, other, 0, window).map(drop), "no epoch is open");
+                refused(engine.compare_and_swap(0, 1, other, 0, window).map(drop), "no epoch is open");
+                refused(engine.win_flush(other, window), "no epoch is open");
+                refused(engine.win_flush_local(other, window), "no epoch is open");
+                refused(engine.win_flush_all(window), "win_flush_all has nothing to end");
+                refused(engine.win_flush_local_all(window), "win_flush_local_all has nothing to end");
                 refused(engine.win_unlock(other, window), "win_unlock has nothing to end");
                 refused(engine.win_unlock_all(window), "win_unlock_all has nothing to end");
                 refused(engine.win_complete(window), "win_complete has nothing to end");
@@ -125,7 +139,12 @@ fn wrong_use_is_an_error_and_changes_nothing() {
                 let swapped = engine.compare_and_swap(0, 1, other, 4, window);
                 refused(swapped.map(drop), "not within");
                 refused(engine.win_free(window), "win_free is not possible while a rank is locked");
+                refused(engine.win_flush(Rank(rank), window), "no epoch is open");
+                engine.win_flush_all(window).unwrap();
                 engine.win_unlock(other, window).unwrap();
+                engine.win_lock_all(window).unwrap();
+                refused(engine.win_lock_all(window), "while all ranks are locked");
+                engine.win_unlock_all(window).unwrap();
                 assert_eq!(
                     engine.win_counts(other, window).unwrap().issued,
                     engine.win_counts(other, window).unwrap().completed

@@ -60,12 +60,25 @@ fn a_counter_in_a_region_counts_what_all_add() {
             for _ in 0..100 {
                 engine.region_fetch_and_op(1u64, op::Sum, &keys[0], 8).unwrap();
             }
+            // Those with requests are updates as all others, however many are in progress.
+            let adding: Vec<_> =
+                (0..50).map(|_| engine.region_rfetch_and_op(2u64, op::Sum, &keys[0], 8).unwrap()).collect();
+            let before: Vec<u64> = adding.into_iter().map(|adding| engine.wait_take(adding).unwrap().0.1[0]).collect();
+            assert!(before.is_sorted_by(|one, next| one + 2 <= *next), "of one origin, in order");
+            let swap = engine.region_rcompare_and_swap(77u32, 78, &keys[0], 4).unwrap();
+            assert_eq!(engine.wait_take(swap).unwrap().0.1, [0], "it is not 77");
+            engine.barrier(world).unwrap();
+            if rank == 3 {
+                let swap = engine.region_rcompare_and_swap(0u32, 78, &keys[0], 4).unwrap();
+                assert_eq!(engine.wait_take(swap).unwrap().0.1, [0]);
+                assert_eq!(engine.region_fetch_and_op(0u32, op::Replace, &keys[0], 4), Ok(78));
+            }
             // One of all is elected.
             let old = engine.region_compare_and_swap(0u32, rank + 1, &keys[0], 0).unwrap();
             let mut won = [0u32];
             engine.allreduce(&[u32::from(old == 0)], &mut won, op::Sum, world).unwrap();
             assert_eq!(won, [1]);
-            assert_eq!(engine.region_fetch_and_op(0u64, op::Keep, &keys[0], 8).unwrap(), 400);
+            assert_eq!(engine.region_fetch_and_op(0u64, op::Keep, &keys[0], 8).unwrap(), 800);
             engine.barrier(world).unwrap();
             engine.withdraw(region).unwrap();
         });
@@ -80,6 +93,8 @@ fn a_key_allows_what_it_says_and_only_within_its_region() {
             for key in keys {
                 refused(engine.region_put(&[1u64], &key, 0), "does not allow to write it");
                 refused(engine.region_fetch_and_op(1u64, op::Sum, &key, 0).map(drop), "does not allow to update it");
+                let update = engine.region_rfetch_and_op(1u64, op::Sum, &key, 0);
+                refused(update.map(drop).map_err(|back| back.error), "does not allow to update it");
                 refused(engine.region_get(&mut [1u64], &key, 25), "bytes 25 to 33 are not within the 32 bytes");
                 refused(engine.region_get(&mut [1u64], &key, usize::MAX), "not within");
                 engine.region_get(&mut [1u64], &key, 24).unwrap();
@@ -129,6 +144,26 @@ fn a_stale_key_is_an_error_and_never_a_write() {
             assert_eq!(engine.withdraw(again).unwrap(), [3; 100]);
         });
     }
+}
+
+/// A provider that does not look at keys is not asked: the buffer is the application's again once it is withdrawn.
+#[test]
+fn a_fabric_that_takes_stale_keys_reaches_no_region() {
+    each_rank(2, Over::Fabric("shm"), |engine, rank, world| {
+        let (region, keys) = exposed(engine, 100, RegionAccess::ALL, world);
+        let other = keys[1 - rank as usize];
+        assert_eq!(engine.region_reach(&other).unwrap(), WindowReach::Engine);
+        engine.region_put(&[1u64; 100], &other, 0).unwrap();
+        engine.region_flush(ProcId(other.proc)).unwrap();
+        engine.barrier(world).unwrap();
+        let buffer = engine.withdraw(region).unwrap();
+        assert_eq!(buffer, [1; 100]);
+        engine.barrier(world).unwrap();
+        let put = engine.region_put(&[5u64; 100], &other, 0);
+        refused(put.and(engine.region_flush(ProcId(other.proc))), "no such bytes");
+        engine.barrier(world).unwrap();
+        assert_eq!(buffer, [1; 100], "it is the application's");
+    });
 }
 
 #[test]

@@ -192,3 +192,41 @@ fn what_a_put_with_a_request_wrote_is_there_for_all_when_it_is_done() {
         });
     }
 }
+
+/// A fabric, or the target's engine, does these: they are not done when they are posted.
+#[test]
+fn a_local_flush_waits_until_buffers_may_be_used_again() {
+    const COUNT: usize = 200_000;
+    for over in [Over::Loopback, Over::Short].into_iter().chain(FABRICS) {
+        each_rank(2, over, |engine, rank, world| {
+            let window = engine.win_allocate::<u64>(COUNT, world).unwrap();
+            engine.win_write(&values(rank, COUNT)[..], 0, window).unwrap();
+            let region = engine.expose(values(rank, COUNT), RegionAccess::ALL).unwrap();
+            let mut keys = vec![region.key(); 2];
+            engine.allgather(&[region.key()], &mut keys, world).unwrap();
+            let (other, key) = (1 - rank, keys[1 - rank as usize]);
+            engine.win_lock_all(window).unwrap();
+            engine.barrier(world).unwrap();
+            for all in [false, true] {
+                let got = engine.rget(vec![0; COUNT], Rank(other), 0, window).unwrap();
+                match all {
+                    false => engine.win_flush_local(Rank(other), window).unwrap(),
+                    true => engine.win_flush_local_all(window).unwrap(),
+                }
+                assert!(engine.test(&got).unwrap().is_done(), "{over:?}");
+                assert!(engine.wait_take(got).unwrap().0 == values(other, COUNT));
+                let got = engine.region_rget(vec![0u64; COUNT], &key, 0).unwrap();
+                match all {
+                    false => engine.region_flush_local(ProcId(other)).unwrap(),
+                    true => engine.region_flush_local_all().unwrap(),
+                }
+                assert!(engine.test(&got).unwrap().is_done(), "{over:?}");
+                assert!(engine.wait_take(got).unwrap().0 == values(other, COUNT));
+            }
+            engine.barrier(world).unwrap();
+            engine.win_unlock_all(window).unwrap();
+            engine.win_free(window).unwrap();
+            engine.withdraw(region).unwrap();
+        });
+    }
+}

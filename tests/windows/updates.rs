@@ -150,6 +150,18 @@ fn datatypes_say_which_elements_of_both_sides() {
                 let mut back = Typed::new(vec![99u64; 12], &every_second, 1).unwrap();
                 engine.get_typed(&mut back, other, 10, (&pairs, 1), window).unwrap();
                 assert_eq!(back.into_buffer(), [0, 99, 4, 99, 8, 99, 12, 99, 16, 99, 20, 99]);
+                let mut old = Typed::new(vec![99u64; 12], &every_second, 1).unwrap();
+                engine.get_accumulate_typed((&from, &mut old), op::Sum, other, 10, (&pairs, 1), window).unwrap();
+                assert_eq!(old.into_buffer(), [0, 99, 4, 99, 8, 99, 12, 99, 16, 99, 20, 99]);
+                let mut all = [0; 14];
+                engine.get(&mut all, other, 10, window).unwrap();
+                assert_eq!(all, [0, 6, 0, 0, 0, 12, 18, 0, 0, 0, 24, 30, 0, 0]);
+                let mut short = Typed::new(vec![0u64; 12], &every_second, 2);
+                assert!(short.is_err(), "12 elements have no 12 of every second one");
+                short = Typed::new(vec![0u64; 6], &number, 5);
+                let wrong =
+                    engine.get_accumulate_typed((&from, &mut short.unwrap()), op::Sum, other, 10, (&pairs, 1), window);
+                refused(wrong, "has 40 elements, and 48 are needed");
                 let wrong = engine.put_typed(&from, other, 30, (&pairs, 1), window);
                 assert!(wrong.is_err(), "it is not within the part");
                 refused(engine.put_typed(&from, other, 0, (&pairs, 2), window), "48 are needed");

@@ -46,6 +46,8 @@ use std::time::{Duration, Instant};
 /// Providers, or layers of them, that complete all operations with an error when a peer has gone (measured with libfabric 1.17).
 /// `shm` and `ofi_rxd` keep them for ever.
 const LENT: [&str; 3] = ["ofi_rxm", "net", "sockets"];
+/// Layers that do not look whether a key is still known: what was withdrawn can be written (libfabric 1.17).
+const UNCHECKED: [&str; 2] = ["shm", "ofi_rxd"];
 /// The layer whose endpoints are left open after a peer has gone: closing one then crashes now and then (libfabric 1.17). Nothing
 /// touches memory that was lent to it, since nobody progresses it.
 const LEFT_OPEN: &str = "ofi_rxm";

@@ -55,6 +55,7 @@ macro_rules! call_all {
                 heard("compare_swap", &one_sided.compare_swap(CHANNEL, run, word, word, none, 0));
             }
             heard("withdraw_exposed", &one_sided.withdraw_exposed(&KEY));
+            heard("refuses_stale_keys", &one_sided.refuses_stale_keys());
             heard("issued", &one_sided.issued(CHANNEL));
             heard("completed", &one_sided.completed(CHANNEL));
             heard("failed_operation", &one_sided.failed_operation());
@@ -163,6 +164,7 @@ const UNSIMULATED: [&str; 53] = [
     "contexts",
     "register_exposed",
     "withdraw_exposed",
+    "refuses_stale_keys",
     "atomics",
     "copies_max",
     "put",

@@ -37,6 +37,10 @@ impl Engine {
                     || all.procs.routes.sides.iter().any(|side| side.endpoint == endpoint);
                 let name = of.transport.get().name().to_owned();
                 let fabric = of.transport.get().one_sided().filter(|_| several || is_alone || is_used)?;
+                // The buffer goes back to the application when it is withdrawn, and a key may outlive that.
+                if !fabric.refuses_stale_keys() {
+                    return None;
+                }
                 // SAFETY: the engine keeps the buffer until the region is withdrawn, or for ever. Nobody has a reference to it meanwhile.
                 #[expect(unsafe_code, reason = "bytes that are addresses")]
                 let registered = unsafe { fabric.register_exposed(memory, access) };

@@ -50,6 +50,8 @@ impl Engine {
             window.epochs.fence = goes_on;
         }
         window.epochs.fenced = window.targets.iter().map(|target| target.issued).sum();
+        // Also if not all have met: others may have gone on with the epoch before.
+        window.epochs.fence_exposes = goes_on || met.is_err() && window.epochs.fence_exposes;
         flushed.and(met.map_err(WindowError::from))
     }
 
@@ -144,7 +146,7 @@ impl Engine {
     /// Whether all origins of the epoch of [`Engine::win_post`] have completed theirs (`MPI_Win_test`); if so it has ended.
     ///
     /// # Errors
-    /// As [`Engine::win_wait`].
+    /// There is none, or an origin has failed. That is said once; the epoch goes on until all others have completed theirs.
     pub fn win_test<T>(&mut self, window: Window<T>) -> Result<bool, WindowError> {
         let completions = self.take_exposure(window.handle, "win_test")?;
         let mut open = Vec::new();
@@ -153,15 +155,16 @@ impl Engine {
             match self.test(&completion) {
                 Ok(test) if !test.is_done() => open.push(completion),
                 Ok(_) => {}
-                Err(error) => ended = Err(error),
+                Err(error) => ended = ended.and(Err(error)),
             }
         }
-        if !open.is_empty() && ended.is_ok() {
-            self.exposures.push(Exposure { handle: window.handle, completions: open });
-            return Ok(false);
+        let is_over = open.is_empty();
+        match is_over {
+            true => self.window(window.handle)?.epochs.posted = false,
+            // Those that have not failed may still use the part.
+            false => self.exposures.push(Exposure { handle: window.handle, completions: open }),
         }
-        self.window(window.handle)?.epochs.posted = false;
-        ended.map(|()| true).map_err(WindowError::from)
+        ended.map(|()| is_over).map_err(WindowError::from)
     }
 
     fn take_exposure(&mut self, handle: u32, what: &'static str) -> Result<Vec<Request<Box<[u8; 0]>>>, WindowError> {

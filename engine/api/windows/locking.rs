@@ -131,17 +131,19 @@ impl Engine {
     /// Waits until all operations on a rank's part are done there (`MPI_Win_flush`).
     ///
     /// # Errors
-    /// There is no such window or rank, or one of the operations has failed: the first that did.
+    /// There is no such window or rank, no epoch is open towards the rank, or one of the operations has failed: the first that did.
     #[inline]
     pub fn win_flush<T>(&mut self, rank: Rank, window: Window<T>) -> Result<(), WindowError> {
+        self.check_epoch(rank, window.handle)?;
         self.flush_target(rank, window.handle)
     }
 
     /// As [`Engine::win_flush`], of all ranks (`MPI_Win_flush_all`).
     ///
     /// # Errors
-    /// As [`Engine::win_flush`].
+    /// As [`Engine::win_flush`]; an epoch towards one rank will do.
     pub fn win_flush_all<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
+        self.check_epochs(window.handle, "win_flush_all")?;
         self.flush_window(window.handle)
     }
 
@@ -151,17 +153,21 @@ impl Engine {
     /// # Errors
     /// As [`Engine::win_flush`].
     pub fn win_flush_local<T>(&mut self, rank: Rank, window: Window<T>) -> Result<(), WindowError> {
-        self.target(rank, window.handle)?;
-        self.wait_sent(window.handle, Some(rank))
+        self.check_epoch(rank, window.handle)?;
+        self.wait_sent(window.handle, rank)
     }
 
     /// As [`Engine::win_flush_local`], of all ranks (`MPI_Win_flush_local_all`).
     ///
     /// # Errors
-    /// As [`Engine::win_flush`].
+    /// As [`Engine::win_flush_all`].
     pub fn win_flush_local_all<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
-        self.window(window.handle)?;
-        self.wait_sent(window.handle, None)
+        self.check_epochs(window.handle, "win_flush_local_all")?;
+        let mut ended = Ok(());
+        for rank in 0..self.window(window.handle)?.targets.len() as u32 {
+            ended = ended.and(self.wait_sent(window.handle, Rank(rank)));
+        }
+        ended
     }
 
     /// Orders what this proc reads and writes in its own part with what others did there (`MPI_Win_sync`).
@@ -308,17 +314,41 @@ impl Engine {
         ended
     }
 
-    /// Waits until all that is posted has left.
-    fn wait_sent(&mut self, handle: u32, only: Option<Rank>) -> Result<(), WindowError> {
+    /// Waits until the buffers of all operations on a rank's part that are posted by now may be used again. What is got is awaited.
+    pub(crate) fn wait_sent(&mut self, handle: u32, rank: Rank) -> Result<(), WindowError> {
+        // What is posted later is none of this flush.
+        let last = self.store.all().windows.next;
         self.wait_at_once(|engine| {
-            let Some(window) = engine.store.all().windows.get(handle) else { return true };
-            let mut targets = (0..).zip(&window.targets).filter(|(rank, _)| only.is_none_or(|only| only.0 == *rank));
-            // What is got is awaited, too.
-            targets.all(|(_, target)| {
-                target.operations.iter().all(|operation| operation.all_sent && operation.into.is_empty())
-            })
+            let windows = &mut *engine.store.all().windows;
+            let by_fabric = windows.by_fabric.iter();
+            let is_meant = |number: u64| number <= last;
+            let mut at_fabric = by_fabric.filter(|operation| (operation.handle, operation.target) == (handle, rank.0));
+            if at_fabric.any(|operation| is_meant(operation.number)) {
+                return false;
+            }
+            let Some(window) = windows.get(handle) else { return true };
+            let mut posted = window.targets[rank.0 as usize].operations.iter();
+            posted.all(|operation| !is_meant(operation.number) || operation.all_sent && operation.into.is_empty())
         })?;
-        Ok(())
+        match self.target(rank, handle)?.failure.take() {
+            Some(failure) => Err(self.failed(failure, rank, handle)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether an epoch is open towards a rank.
+    #[inline(always)]
+    fn check_epoch(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        match self.target(rank, handle)?.access {
+            Access::None => Err(WindowError::NoEpoch(rank)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether an epoch is open towards any rank.
+    fn check_epochs(&mut self, handle: u32, what: &'static str) -> Result<(), WindowError> {
+        let is_open = self.window(handle)?.targets.iter().any(|target| target.access != Access::None);
+        if is_open { Ok(()) } else { Err(WindowError::NothingOpen { what, needed: "an epoch" }) }
     }
 }
 

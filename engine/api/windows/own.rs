@@ -139,8 +139,8 @@ impl Engine {
             let instead = "use win_read and win_write";
             return Err(WindowError::OwnPart { what: "attached piece by piece", instead });
         }
-        if epochs.fence {
-            // Others may have begun with this fence's epoch.
+        // Also if this member has gone on to locks: others may have begun with the fence's epoch.
+        if epochs.fence_exposes {
             let open = "a fence's epoch is open (win_fence_last ends it)";
             return Err(WindowError::EpochOpen { what: "win_exclusive", open });
         }

@@ -96,15 +96,43 @@ impl Engine {
         window: Window<T>,
     ) -> Result<(), WindowError> {
         let (packed, runs) = self.packed(from, target, displacement, (of, count), window)?;
-        let size = size_of::<T>();
-        let is_unaligned = |run: &&Placed| !(run.target.start | run.target.len()).is_multiple_of(size);
-        if let Some(run) = runs.iter().find(is_unaligned) {
-            return Err(WindowError::Unaligned { target, displacement: run.target.start / size });
-        }
+        check_aligned::<T>(&runs, target)?;
         for run in runs {
-            let elements: Vec<T> = packed[run.packed].chunks_exact(size).map(bytemuck::pod_read_unaligned).collect();
-            self.accumulate(&elements[..], operation, target, run.target.start / size, window)?;
+            let elements: Vec<T> = elements_of(&packed[run.packed]);
+            self.accumulate(&elements[..], operation, target, run.target.start / size_of::<T>(), window)?;
         }
+        Ok(())
+    }
+
+    /// As [`Engine::get_accumulate`], with datatypes whose elements all are `T`s. The values from before go to `into`, in the order of the
+    /// target's datatype. See [`Engine::put_typed`].
+    ///
+    /// # Errors
+    /// As [`Engine::accumulate_typed`], also if `into` has another number of bytes.
+    pub fn get_accumulate_typed<B: Elements, C: ElementsMut, T: Number, O: Update<T>>(
+        &mut self,
+        (from, into): (&Typed<B>, &mut Typed<C>),
+        operation: O,
+        target: Rank,
+        displacement: usize,
+        (of, count): (&Datatype, usize),
+        window: Window<T>,
+    ) -> Result<(), WindowError> {
+        let (packed, runs) = self.packed(from, target, displacement, (of, count), window)?;
+        check_aligned::<T>(&runs, target)?;
+        if into.size() != packed.len() {
+            let (given, needed) = (into.size(), packed.len());
+            return Err(WindowError::Elements { what: "receive buffer (in bytes)", given, needed });
+        }
+        let mut before = Vec::with_capacity(packed.len());
+        for run in runs {
+            let elements: Vec<T> = elements_of(&packed[run.packed]);
+            let mut old = vec![T::zeroed(); elements.len()];
+            let at = run.target.start / size_of::<T>();
+            self.get_accumulate(&elements[..], &mut old[..], operation, target, at, window)?;
+            before.extend_from_slice(bytemuck::cast_slice(&old));
+        }
+        into.unpack(0, &before);
         Ok(())
     }
 
@@ -141,4 +169,19 @@ impl Engine {
             false => Err(WindowError::Elements { what: "target's datatype (in bytes)", given, needed }),
         }
     }
+}
+
+/// Says that a run is not made of whole elements, at places of theirs.
+fn check_aligned<T>(runs: &[Placed], target: Rank) -> Result<(), WindowError> {
+    let size = size_of::<T>();
+    let is_unaligned = |run: &&Placed| !(run.target.start | run.target.len()).is_multiple_of(size);
+    match runs.iter().find(is_unaligned) {
+        Some(run) => Err(WindowError::Unaligned { target, displacement: run.target.start / size }),
+        None => Ok(()),
+    }
+}
+
+/// The elements that bytes are, wherever these begin.
+fn elements_of<T: Number>(bytes: &[u8]) -> Vec<T> {
+    bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }

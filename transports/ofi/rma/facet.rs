@@ -1,9 +1,10 @@
 //! The facet, as an endpoint over libfabric has it.
 
 use super::operation::What;
-use super::{Rma, RmaConfig};
+use super::{Rma, RmaConfig, UNCHECKED};
 use crate::facets::OneSided;
 use crate::ofi::Ofi;
+use crate::ofi::choice::is_named;
 use crate::ofi::control::Message;
 use crate::remote::{
     AtomicOperation, AtomicWidths, AtomicWord, Channel, FailedOperation, Issued, RemoteAccess, RemoteKey, RemoteRun,
@@ -56,6 +57,10 @@ unsafe impl OneSided for Ofi {
 
     fn withdraw_exposed(&mut self, key: &RemoteKey) {
         self.port.get_mut().rma().into_iter().for_each(|rma| rma.withdraw(key));
+    }
+
+    fn refuses_stale_keys(&self) -> bool {
+        !UNCHECKED.iter().any(|layer| is_named(self.provider(), layer))
     }
 
     fn atomics(&mut self) -> AtomicWidths {

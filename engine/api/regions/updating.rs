@@ -1,0 +1,115 @@
+//! Updates of elements of regions, which are read and written as a whole, whoever else updates them.
+
+use super::span_of;
+use crate::api::windows::{PostedUpdate, Until};
+use crate::run::engine::Engine;
+use tickwire_components::{
+    Integer, Number, Pieces, RegionAccess, RegionKey, RemoteKind, Span, Update, WindowError, bytemuck,
+};
+use tickwire_transports::windows::Updater;
+
+impl Engine {
+    /// Combines an element of a region with a value, and returns the one from before: with [`op::Sum`](crate::op::Sum) a fetch and add, with
+    /// [`op::Replace`](crate::op::Replace) a swap, with [`op::Keep`](crate::op::Keep) an atomic read.
+    ///
+    /// # Errors
+    /// As [`Engine::region_get`], or the element is not aligned.
+    pub fn region_fetch_and_op<T: Number, O: Update<T>>(
+        &mut self,
+        value: T,
+        _operation: O,
+        key: &RegionKey,
+        offset: usize,
+    ) -> Result<T, WindowError> {
+        let place = self.region_place(key, RegionAccess::UPDATE, offset, size_of::<T>())?;
+        let (mut operand, mut old) = ([value], [T::zeroed()]);
+        let runs = (span_of(&mut operand), span_of(&mut old));
+        let kind = RemoteKind::FetchUpdate(Updater::of::<T, O>().code);
+        self.region_move(kind, runs, size_of::<T>(), Until::Done, place)?;
+        Ok(old[0])
+    }
+
+    /// Puts a value into an element of a region if the expected one is there; returns what was there.
+    ///
+    /// # Errors
+    /// As [`Engine::region_fetch_and_op`].
+    pub fn region_compare_and_swap<T: Integer>(
+        &mut self,
+        expected: T,
+        new: T,
+        key: &RegionKey,
+        offset: usize,
+    ) -> Result<T, WindowError> {
+        let place = self.region_place(key, RegionAccess::UPDATE, offset, size_of::<T>())?;
+        let mut operands = words_of(expected, new);
+        let mut old = [T::zeroed()];
+        let runs = (span_of(&mut operands), span_of(&mut old));
+        self.region_move(RemoteKind::CompareSwap(T::TYPE), runs, size_of::<T>(), Until::Done, place)?;
+        Ok(old[0])
+    }
+
+    /// As [`Engine::region_fetch_and_op`], with a request: it is done when the value from before is in the second buffer, whose only element
+    /// it is.
+    ///
+    /// ```
+    /// # use tickwire::{Bootstrap, Engine, RegionAccess, op};
+    /// # let mut engine = Engine::builder().build(Bootstrap::solo())?;
+    /// let region = engine.expose(vec![5u64], RegionAccess::ALL)?;
+    /// let request = engine.region_rfetch_and_op(2u64, op::Sum, &region.key(), 0)?;
+    /// let ((_, old), _) = engine.wait_take(request)?;
+    /// assert_eq!(old, [5]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Engine::region_fetch_and_op`], or no row is free; the buffers come back.
+    pub fn region_rfetch_and_op<T: Number, O: Update<T>>(
+        &mut self,
+        value: T,
+        _operation: O,
+        key: &RegionKey,
+        offset: usize,
+    ) -> PostedUpdate<(Vec<T>, Vec<T>)> {
+        let kind = RemoteKind::FetchUpdate(Updater::of::<T, O>().code);
+        self.post_update(kind, (vec![value], vec![T::zeroed()]), key, offset)
+    }
+
+    /// As [`Engine::region_compare_and_swap`], with a request: it is done when the value from before is in the second buffer, whose only
+    /// element it is.
+    ///
+    /// # Errors
+    /// As [`Engine::region_compare_and_swap`], or no row is free; the buffers come back.
+    pub fn region_rcompare_and_swap<T: Integer>(
+        &mut self,
+        expected: T,
+        new: T,
+        key: &RegionKey,
+        offset: usize,
+    ) -> PostedUpdate<(Vec<u64>, Vec<T>)> {
+        let operands = words_of(expected, new).to_vec();
+        self.post_update(RemoteKind::CompareSwap(T::TYPE), (operands, vec![T::zeroed()]), key, offset)
+    }
+
+    /// Posts an update of one element: its operands, and where the value from before goes.
+    fn post_update<S: Number, T: Number>(
+        &mut self,
+        kind: RemoteKind,
+        buffers: (Vec<S>, Vec<T>),
+        key: &RegionKey,
+        offset: usize,
+    ) -> PostedUpdate<(Vec<S>, Vec<T>)> {
+        let runs: (Span, Span) = (buffers.0.piece(0), buffers.1.piece(0));
+        let posted = self.region_place(key, RegionAccess::UPDATE, offset, size_of::<T>());
+        let posted = posted.and_then(|place| self.region_post(kind, runs, size_of::<T>(), place));
+        self.region_token(posted, buffers)
+    }
+}
+
+/// The operands of a compare and swap, a word each.
+fn words_of<T: Integer>(expected: T, new: T) -> [u64; 2] {
+    [expected, new].map(|value| {
+        let mut word = 0u64;
+        bytemuck::bytes_of_mut(&mut word)[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&value));
+        word
+    })
+}
