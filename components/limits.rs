@@ -240,8 +240,8 @@ pub const REGISTERED_BYTES: usize = 256 << 20;
 /// Bytes that the pool keeps for reuse after the unexpected queue has been emptied.
 pub const POOL_KEPT_BYTES: usize = 32 << 20;
 
-/// Passes of which one serves first what would be served last: with 8 pieces a pass, 3 % of a VC is never taken from a
-/// message by more urgent ones.
+/// Every fourth pass serves the queue with the lowest priority first, so that more urgent messages cannot stop it for ever. With 8
+/// pieces a pass it keeps 3 % of a VC.
 pub const FAIR_TURN: u32 = 4;
 
 /// Rows whose age is known, of CARs and of unexpected messages each: 1 MiB of stamps, sixteen times the rows at start.

@@ -178,8 +178,8 @@ pub struct Progress {
     pub free_buffers: [FreeList; Buffer::CLASSES],
     /// Free buffer rows of all classes.
     pub free_buffer_rows: u32,
-    /// Buffer rows that are held back from unexpected messages: a part for operations that pass bytes on, and a part of
-    /// that for control.
+    /// Buffer rows that unexpected messages may not take: the first number is kept for operations that pass bytes on, and the second
+    /// one, a part of the first, for control frames.
     pub held_buffers: [u32; 2],
     /// Bytes of storage in free buffer rows.
     pub pool_bytes: u64,

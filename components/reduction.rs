@@ -238,6 +238,7 @@ macro_rules! indexed {
 }
 
 indexed! {
+    i8, u8; i8, i8; u8, u8; i16, u16; i16, i16; u16, u16;
     f32, u32; f32, i32; i32, u32; i32, i32; u32, u32;
     f64, u64; f64, i64; i64, u64; i64, i64; u64, u64;
 }

@@ -5,8 +5,10 @@
 use bevy_ecs::prelude::Entity;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::time::Duration;
+use tickwire::internals::systems::procs::boards::Boards;
 use tickwire::internals::traces::{Depths, Event, Message, Ring, Trace, TraceFile};
-use tickwire::testing::Cluster;
+use tickwire::testing::{Board, Cluster};
 use tickwire::{Builder, Datatype, Engine, Limits, Persistent, Rank, Request, Tag, Test, Typed, op};
 
 /// Counts what the thread of a test allocates while it asks for it.
@@ -162,6 +164,45 @@ fn starting_a_persistent_collective_operation_allocates_nothing() {
         cluster.tick_times(100);
         cluster.assert_at_rest();
     }
+}
+
+/// On boards, in a slot and through cells, each rank in a thread of its own.
+#[test]
+fn starting_a_persistent_collective_operation_on_boards_allocates_nothing() {
+    let board = Board::new(2);
+    std::thread::scope(|threads| {
+        for rank in 0..2 {
+            let bootstrap = board.bootstrap(rank);
+            threads.spawn(move || {
+                let mut engine = Engine::builder().build(bootstrap).unwrap();
+                let world = engine.comm_world();
+                engine.barrier(world).unwrap();
+                for count in [1usize, 200, 4000, 100_000] {
+                    let mut sum = engine.allreduce_init(vec![1.0; count], vec![0.0; count], op::Sum, world).unwrap();
+                    let mut gather = engine.allgather_init(vec![rank; count], vec![9; 2 * count], world).unwrap();
+                    let mut start = |times: u32| {
+                        for _ in 0..times {
+                            engine.start(&sum).unwrap();
+                            engine.start(&gather).unwrap();
+                            engine.wait(&gather).unwrap();
+                            engine.wait(&sum).unwrap();
+                        }
+                    };
+                    start(20);
+                    let allocated = allocations(|| start(100));
+                    assert_eq!(allocated, 0, "allocations of 100 starts of {count} elements");
+                    assert!(engine.buffer(&mut sum).unwrap().1.iter().all(|of| *of == 2.0));
+                    let all = &engine.buffer(&mut gather).unwrap().1;
+                    assert!(all[..count].iter().all(|of| *of == 0) && all[count..].iter().all(|of| *of == 1));
+                    let boards = engine.world().try_query::<&Boards>().map(|mut all| {
+                        all.iter(engine.world()).map(Boards::count).sum::<usize>()
+                    });
+                    assert_eq!(boards, Some(1), "it runs on boards");
+                }
+                engine.finalize(Duration::from_secs(20)).unwrap();
+            });
+        }
+    });
 }
 
 #[test]

@@ -271,6 +271,16 @@ fn a_rank_that_has_not_entered_a_collective_operation_is_found() {
 }
 
 #[test]
+fn a_rank_that_has_not_entered_the_first_operation_of_all_is_found() {
+    let job = Hanging::start("first", 2, &[]);
+    let words = [
+        "rank 0 waits for rank 1 to take part in barrier of world; rank 1 has not entered it\n",
+        "rank 1 waits for tag 1 from rank 0\n",
+    ];
+    job.until(&["whowaits"], &words);
+}
+
+#[test]
 fn a_rank_that_does_not_take_part_is_found() {
     let job = Hanging::start("collective", 2, &[]);
     let words =

@@ -1,12 +1,20 @@
 //! Storms of collective operations: many at once, of all kinds, on several communicators, against a serial model. All ranks draw
-//! the same operations from a seed, and take their results in orders of their own.
+//! the same operations from a seed. Those of one communicator are started in one order, those of different ones in orders of each rank's
+//! own, and so are results taken.
 
-use tickwire::{Comm, Engine, Rank, consecutive, in_place, op};
+use std::collections::VecDeque;
+use tickwire::{Cartesian, Comm, Engine, Rank, consecutive, in_place, op};
 
 /// Lengths of buffers, elements.
 const COUNTS: [usize; 5] = [0, 1, 5, 300, 3000];
 /// Operations at once, at most.
 const BATCH_MAX: u64 = 8;
+/// Kinds of operations.
+const KINDS: u64 = 20;
+/// Those among neighbours, which only the ring has.
+const AMONG_NEIGHBORS: u64 = 18;
+/// The ring's place among the communicators.
+const RING: usize = 3;
 
 /// Numbers that look random, the same from the same seed.
 pub(crate) struct Random(u64);
@@ -33,6 +41,7 @@ struct Members {
 /// An operation of a storm.
 #[derive(Clone, Copy)]
 struct Planned {
+    comm: usize,
     kind: u64,
     number: u64,
     count: usize,
@@ -56,37 +65,62 @@ pub fn storm(engine: &mut Engine, seed: u64, batches: u32) {
     let (rank, size) = (engine.rank().0, engine.size());
     let odd = engine.comm_split(world, Some(rank % 2), 0).expect("all take part").expect("all have a color");
     let reversed = engine.comm_split(world, Some(0), -(rank as i32)).expect("all take part").expect("one color");
+    let ring =
+        engine.cart_create(world, &Cartesian::new(&[(size, true)])).expect("all take part").expect("all are in it");
     let communicators = [
         Members { comm: world, world: (0..size).collect() },
         Members { comm: odd, world: (rank % 2..size).step_by(2).collect() },
         Members { comm: reversed, world: (0..size).rev().collect() },
+        Members { comm: ring, world: (0..size).collect() },
     ];
     let mut random = Random(seed);
     let mut own = Random(seed ^ u64::from(rank) << 40);
     let mut number = 0;
     for _ in 0..batches {
-        let count = 1 + random.below(BATCH_MAX);
-        let mut checks: Vec<Check> = Vec::new();
-        for _ in 0..count {
+        let mut planned = [const { VecDeque::new() }; 4];
+        for _ in 0..1 + random.below(BATCH_MAX) {
             number += 1;
-            let members = &communicators[random.below(3) as usize];
+            let (kind, comm) = (random.below(KINDS), random.below(4) as usize);
+            let comm = if kind >= AMONG_NEIGHBORS { RING } else { comm };
             let count = COUNTS[random.below(COUNTS.len() as u64) as usize];
-            let planned = Planned { kind: random.below(12), number, count, root: random.below(1 << 20) as u32 };
-            checks.push(post(engine, members, rank, planned));
+            planned[comm].push_back(Planned { comm, kind, number, count, root: random.below(1 << 20) as u32 });
+        }
+        let mut checks: Vec<Check> = Vec::new();
+        while planned.iter().any(|left| !left.is_empty()) {
+            if let Some(planned) = planned[own.below(4) as usize].pop_front() {
+                checks.push(post(engine, &communicators[planned.comm], rank, planned));
+            }
         }
         while !checks.is_empty() {
             let next = own.below(checks.len() as u64) as usize;
             checks.swap_remove(next)(engine);
         }
+        // The first of a communicator that waits opens its boards.
+        let members = &communicators[random.below(4) as usize];
         let mut total = [1u32];
-        engine.allreduce(in_place(), &mut total, op::Sum, world).expect("all take part");
-        assert_eq!(total, [size]);
+        engine.allreduce(in_place(), &mut total, op::Sum, members.comm).expect("all take part");
+        assert_eq!(total, [members.world.len() as u32]);
     }
-    engine.comm_free(odd).expect("it is there");
-    engine.comm_free(reversed).expect("it is there");
+    for Members { comm, .. } in &communicators[1..] {
+        engine.comm_free(*comm).expect("it is there");
+    }
+}
+
+/// A square matrix of two rows, and the product of two: it is associative, and not commutative.
+type Matrix = [u64; 4];
+
+fn product([a, b, c, d]: Matrix, [e, f, g, h]: Matrix) -> Matrix {
+    let row = |a: u64, b: u64| {
+        let at = |e: u64, g: u64| a.wrapping_mul(e).wrapping_add(b.wrapping_mul(g));
+        [at(e, g), at(f, h)]
+    };
+    let ([first, second], [third, fourth]) = (row(a, b), row(c, d));
+    [first, second, third, fourth]
 }
 
 /// Starts an operation; the check waits for it.
+// One arm for each kind.
+#[expect(clippy::too_many_lines, reason = "one arm for each kind")]
 fn post(engine: &mut Engine, members: &Members, rank: u32, planned: Planned) -> Check {
     let Members { comm, world } = members;
     let (comm, ranks) = (*comm, world.len());
@@ -101,6 +135,7 @@ fn post(engine: &mut Engine, members: &Members, rank: u32, planned: Planned) -> 
         }
         sums
     };
+    let around = [own + ranks as u32 - 1, own + 1].map(|place| world[place as usize % ranks]);
     let words = format!("operation {number} of kind {kind}, {count} elements, {ranks} ranks, root {root}, rank {own}");
     /// Waits for buffers, and compares the one that has the result.
     macro_rules! check {
@@ -113,6 +148,10 @@ fn post(engine: &mut Engine, members: &Members, rank: u32, planned: Planned) -> 
         }};
     }
     let all = |count: usize| world.iter().flat_map(|&rank| of(rank, count)).collect::<Vec<_>>();
+    // Every rank has one more than the rank before it.
+    let more = |place: usize| count + place;
+    let places = consecutive(&(0..ranks).map(more).collect::<Vec<_>>());
+    let joined = || (0..).zip(world).flat_map(|(place, &rank)| of(rank, more(place))).collect::<Vec<i64>>();
     match kind {
         0 => {
             let request = engine.ibarrier(comm).expect("it can be started");
@@ -162,12 +201,69 @@ fn post(engine: &mut Engine, members: &Members, rank: u32, planned: Planned) -> 
             let expected = if own == 0 { vec![-1; count] } else { sum(own as usize, count) };
             check!(engine.iexscan(of(rank, count), vec![-1i64; count], op::Sum, comm), expected)
         }
+        11 => {
+            let expected = joined();
+            check!(
+                engine.iallgatherv(of(rank, more(own as usize)), vec![0i64; expected.len()], &places, comm),
+                expected
+            )
+        }
+        12 => {
+            let (expected, places) = if own == root { (joined(), &places[..]) } else { (vec![], &[][..]) };
+            let room = vec![0i64; expected.len()];
+            check!(engine.igatherv(of(rank, more(own as usize)), room, places, Rank(root), comm), expected)
+        }
+        13 => {
+            let sent = of(world[root as usize], places[ranks - 1].end);
+            let expected = sent[places[own as usize].clone()].to_vec();
+            let (sent, places) = if own == root { (sent, &places[..]) } else { (vec![], &[][..]) };
+            check!(engine.iscatterv(sent, vec![0i64; expected.len()], places, Rank(root), comm), expected)
+        }
+        14 => {
+            // Each gives each other one as many as that one's place says.
+            let given = places[own as usize].clone();
+            let parts = |from: u32| of(from, places[ranks - 1].end)[given.clone()].to_vec();
+            let expected: Vec<i64> = world.iter().flat_map(|&from| parts(from)).collect();
+            let taken = consecutive(&vec![given.len(); ranks]);
+            let sent = of(rank, places[ranks - 1].end);
+            check!(engine.ialltoallv(sent, &places, vec![0i64; expected.len()], &taken, comm), expected)
+        }
+        15 => {
+            let expected = sum(ranks, places[ranks - 1].end)[places[own as usize].clone()].to_vec();
+            let counts: Vec<usize> = (0..ranks).map(more).collect();
+            let sent = of(rank, places[ranks - 1].end);
+            check!(engine.ireduce_scatter(sent, vec![0i64; expected.len()], &counts, op::Sum, comm), expected)
+        }
+        16 => {
+            let matrices = |rank: u32| -> Vec<Matrix> {
+                let numbers = of(rank, 4 * count);
+                numbers.chunks_exact(4).map(|four| [0, 1, 2, 3].map(|at| four[at] as u64)).collect()
+            };
+            let mut expected = matrices(world[0]);
+            for &rank in &world[1..] {
+                expected.iter_mut().zip(matrices(rank)).for_each(|(left, right)| *left = product(*left, right));
+            }
+            check!(engine.iallreduce(matrices(rank), vec![[0; 4]; count], product, comm), expected)
+        }
+        17 => {
+            let expected = sum(ranks, count);
+            let total = engine.allreduce_init(of(rank, count), vec![0i64; count], op::Sum, comm);
+            let mut total = total.expect("it can be made");
+            engine.start(&total).expect("it can be started");
+            Box::new(move |engine| {
+                engine.wait(&total).unwrap_or_else(|_| panic!("{words} has failed"));
+                assert!(engine.buffer(&mut total).expect("it is done").1 == expected, "{words}");
+                engine.free(total).unwrap_or_else(|_| panic!("{words} is not free"));
+            })
+        }
+        AMONG_NEIGHBORS => {
+            let expected = [around[0], around[1]].map(|rank| of(rank, count)).concat();
+            check!(engine.ineighbor_allgather(of(rank, count), vec![0i64; 2 * count], comm), expected)
+        }
         _ => {
-            // Every rank has one more than the rank before it.
-            let places = consecutive(&(0..ranks).map(|of| count + of).collect::<Vec<_>>());
-            let expected: Vec<i64> = (0..).zip(world).flat_map(|(place, &rank)| of(rank, count + place)).collect();
-            let send = of(rank, count + own as usize);
-            check!(engine.iallgatherv(send, vec![0i64; expected.len()], &places, comm), expected)
+            // What one has for the rank behind it comes from the rank before that.
+            let expected = [&of(around[0], 2 * count)[count..], &of(around[1], 2 * count)[..count]].concat();
+            check!(engine.ineighbor_alltoall(of(rank, 2 * count), vec![0i64; 2 * count], comm), expected)
         }
     }
 }

@@ -64,9 +64,8 @@ pub struct Limits {
     pub hash_seed: u64,
     /// Bits of the counter that orders receives from one source against those from any: less than 32 in tests only.
     pub wildcard_bits: u32,
-    /// Short messages to oneself go to receives that are posted within the call that sends them; otherwise through a tick, as
-    /// all others do, and as they do in any case where the application has systems, a trace is written, a profiler is
-    /// connected or a receipt is open.
+    /// A short message to oneself goes to a receive that is posted within the call that sends it. Otherwise it goes through a tick, as all
+    /// others do, and as it does in any case where the application has systems.
     pub own_at_once: bool,
     /// Row by row: a message that is short enough leaves within the call that sends it, and one that is awaited goes through
     /// the steps of all systems by itself (Deliver). Otherwise every message goes through the systems column by column. Both

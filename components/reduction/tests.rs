@@ -42,6 +42,22 @@ fn of_equal_values_the_lowest_index_is_taken() {
     assert_eq!(apply(op::MaxLoc, vec![at(1.0, 3), at(2.0, 0)], vec![at(1.0, 5), at(1.0, 9)]), [at(1.0, 3), at(2.0, 0)]);
 }
 
+/// A value with an index of each type that there is.
+#[test]
+fn all_numbers_have_pairs_with_an_index() {
+    macro_rules! pairs {
+        ($($value:ty, $index:ty;)*) => {$({
+            let at = |value: u8, index: u8| Indexed { value: value as $value, index: index as $index };
+            assert_eq!(apply(op::MinLoc, vec![at(5, 1), at(5, 9)], vec![at(7, 0), at(5, 3)]), [at(5, 1), at(5, 3)]);
+            assert_eq!(apply(op::MaxLoc, vec![at(5, 1), at(5, 9)], vec![at(7, 0), at(5, 3)]), [at(7, 0), at(5, 3)]);
+        })*};
+    }
+    pairs! {
+        i8, u8; i8, i8; u8, u8; i16, u16; i16, i16; u16, u16; i32, u32; i32, i32; u32, u32; i64, u64; i64, i64; u64, u64;
+        f32, u32; f32, i32; f64, u64; f64, i64;
+    }
+}
+
 #[test]
 fn predefined_operations_do_not_panic_and_functions_may() {
     assert!(!reduce::<f64>(op::Sum).may_panic());

@@ -73,9 +73,9 @@ pub struct Engine {
     /// Whether Deliver may run: not where the application has systems.
     pub(crate) delivers: bool,
     pub(crate) watching: Watching,
-    /// The own proc, if messages to it go to posted receives at once.
+    /// The own proc, if a message to it is copied into a posted receive by the send; else [`NIL`].
     pub(crate) own_at_once: u32,
-    /// The own VC's row, if nobody watches: whoever watches is told of messages that go so.
+    /// The own VC's row, if such messages need not be told to a trace or a receipt; else [`NIL`].
     pub(crate) own_row: Row,
     pub(crate) exchange: Box<dyn Exchange>,
     pub(crate) counters: Arc<Counters>,

@@ -68,7 +68,7 @@ pub struct Endpoint {
     pub matches: bool,
     /// Looking costs next to nothing, so it is looked at in every tick.
     pub cheap_poll: bool,
-    /// Looking at it costs so much that what has come is delivered by the look. Then `cheap_poll` is not set.
+    /// A look at it is expensive, so the look itself delivers what it finds. Then `cheap_poll` is not set.
     pub prompt: bool,
     /// Whether an operation waits for something from it, as far as that is known; while one does, it is looked at in every
     /// tick. Written by [`Endpoint::find_operations`]; of one that is expensive to look at only.

@@ -277,7 +277,7 @@ fn look(open: &mut RowReceipt, car: &Car, large: &Large, request: &Request, now_
         CarState::New => open.was_new = true,
         CarState::Posted => open.was_new = false,
         CarState::Offered => open.offered = true,
-        // A message in a temporary has its length here and the temporary's row as its peer; an offer has no bytes yet.
+        // Bytes of a message that stands in a temporary are copied a second time; an offer has no bytes yet.
         CarState::Matched => {
             matched = true;
             receipt.unexpected |= receive && open.was_new;

@@ -4,7 +4,7 @@ use crate::procs::priorities::{insert, list_sender};
 use crate::rows::Rows;
 use tickwire_components::{CarState, Row};
 
-/// Puts a receive's answer to its sender into the queue of replies: what it says follows from the tables when it leaves.
+/// Puts a receive's answer to its sender into the queue of replies. The frame is made of the tables' contents when it leaves.
 pub(crate) fn answer(rows: &mut Rows<'_>, row: Row) {
     let car = &mut rows.cars[row as usize];
     car.state = CarState::Queued;

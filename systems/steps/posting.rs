@@ -15,8 +15,8 @@ use tickwire_components::{
 };
 use tickwire_transports::Sent;
 
-/// Sends an eager message at once if nothing is before it: no CAR, no request; `PROMPT` as the endpoint is. `true` if it has
-/// gone.
+/// Sends an eager message at once, without a CAR or a request, if no other message is queued before it. `PROMPT` is the endpoint's
+/// field of that name. `true` if it has gone.
 #[inline(always)]
 pub fn send_inline<const PROMPT: bool, P: Pieces + ?Sized>(
     progress: &mut Progress,

@@ -1,4 +1,4 @@
-//! Sending: what a row says first, an envelope or an answer, goes to its transport.
+//! Sending: the first frame of a row goes to its transport. That is the envelope of a send, or a receive's answer to an offer.
 
 use crate::procs::endpoint::Endpoint;
 use crate::protocols::graph::blocks::asked;

@@ -26,7 +26,7 @@ use tickwire_components::{
 };
 use tickwire_transports::Sent;
 
-/// What is told of a VC whose transport only says so.
+/// Why a VC has failed, where the transport gives no reason.
 const LINK_FAILED: &str = "the transport reports a failed link";
 
 /// The system.

@@ -2,9 +2,10 @@
 //! boards are opened by an operation that waits.
 
 use crate::kit::on_threads;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tickwire::internals::components::limits::BOARDS_WIDE;
+use tickwire::internals::systems::procs::boards::Boards;
 use tickwire::{Comm, Engine, Limits, OperationError, Rank, RequestError, in_place, op};
 
 /// Elements of an operand: in one line, in a slot, in one chunk and in many, and more than the cells hold.
@@ -113,6 +114,7 @@ fn operations_give_the_same_bits_over_boards_and_by_messages() {
                     _ => *count < 10_000,
                 }) {
                     let results = run_all(engine, rank, world, count);
+                    assert_eq!(with_boards(engine), usize::from(boards));
                     found[place].lock().unwrap().push((rank, count, results));
                 }
             });
@@ -126,6 +128,12 @@ fn operations_give_the_same_bits_over_boards_and_by_messages() {
     }
 }
 
+/// How many communicators of an engine have boards.
+fn with_boards(engine: &mut Engine) -> usize {
+    let mut query = engine.world().try_query::<&Boards>().unwrap();
+    query.iter(engine.world()).map(Boards::count).sum()
+}
+
 #[test]
 fn sixteen_members_have_boards_and_seventeen_have_none() {
     for size in [16, 17] {
@@ -134,6 +142,37 @@ fn sixteen_members_have_boards_and_seventeen_have_none() {
                 let mut sums = vec![0; count];
                 engine.allreduce(&vec![rank; count], &mut sums, op::Sum, world).unwrap();
                 assert_eq!(sums, vec![size * (size - 1) / 2; count]);
+            }
+            assert_eq!(with_boards(engine), usize::from(size == 16));
+        });
+    }
+}
+
+/// Nobody leaves before all have come: who is late is waited for, with boards and by messages.
+#[test]
+fn nobody_leaves_a_barrier_before_all_have_entered_it() {
+    const ROUNDS: u32 = 60;
+    for (size, boards) in [(2, true), (3, true), (2, false), (5, false)] {
+        let entered = [const { AtomicU32::new(0) }; ROUNDS as usize];
+        each_rank(size, boards, |engine, rank, world| {
+            for (round, entered) in (0..).zip(&entered) {
+                if round % size == rank {
+                    std::thread::sleep(Duration::from_micros(300));
+                }
+                entered.fetch_add(1, Ordering::SeqCst);
+                match round % 3 {
+                    0 => engine.barrier(world).unwrap(),
+                    1 => {
+                        let request = engine.ibarrier(world).unwrap();
+                        engine.wait_take(request).unwrap();
+                    }
+                    _ => {
+                        let barrier = engine.barrier_init(world).unwrap();
+                        engine.start(&barrier).unwrap();
+                        engine.wait(&barrier).unwrap();
+                    }
+                }
+                assert_eq!(entered.load(Ordering::SeqCst), size, "round {round}, boards: {boards}");
             }
         });
     }
@@ -330,22 +369,66 @@ fn a_member_that_has_done_its_part_may_go_while_others_wait_for_a_third() {
     });
 }
 
+/// What is in progress when its scope ends is completed by then: the borrowed buffers have the result.
 #[test]
-fn requests_in_progress_end_with_their_scope_and_others_hear_of_it() {
-    each_rank(2, true, |engine, rank, world| {
-        engine.barrier(world).unwrap();
-        let mut sums = vec![0u64; 400];
-        if rank == 0 {
-            let request = engine.iallreduce(vec![1u64; 400], vec![0; 400], op::Sum, world).unwrap();
-            let second = engine.ibarrier(world).unwrap();
-            engine.wait_take(request).unwrap();
-            engine.wait_take(second).unwrap();
-        } else {
-            engine.allreduce(&[2u64; 400], &mut sums, op::Sum, world).unwrap();
-            assert_eq!(sums, [3; 400]);
+fn requests_in_progress_are_completed_by_the_end_of_their_scope() {
+    for count in [1, 400, 100_000] {
+        let posted = AtomicBool::new(false);
+        each_rank(2, true, |engine, rank, world| {
             engine.barrier(world).unwrap();
-        }
-    });
+            if rank == 0 {
+                let (own, mut sums) = (vec![1u64; count], vec![0u64; count]);
+                engine.scope(|scope| {
+                    let sum = scope.iallreduce(&own[..], &mut sums[..], op::Sum, world).unwrap();
+                    assert!(!scope.test(&sum).unwrap().is_done(), "the other one does not take part yet");
+                    posted.store(true, Ordering::Release);
+                });
+                assert_eq!(sums, vec![3; count]);
+            } else {
+                let start = Instant::now();
+                while !posted.load(Ordering::Acquire) {
+                    assert!(start.elapsed() < Duration::from_secs(20), "nothing is posted");
+                    std::thread::yield_now();
+                }
+                let mut sums = vec![0u64; count];
+                engine.allreduce(&vec![2u64; count], &mut sums, op::Sum, world).unwrap();
+                assert_eq!(sums, vec![3; count]);
+            }
+        });
+    }
+}
+
+/// An engine that can do nothing more gives up what is in progress, and others hear of it.
+#[test]
+fn requests_of_a_poisoned_engine_end_and_others_hear_of_it() {
+    for count in [1, 400, 100_000] {
+        each_rank(2, true, |engine, rank, world| {
+            let other = engine.comm_dup(world).unwrap();
+            engine.barrier(world).unwrap();
+            engine.barrier(other).unwrap();
+            let (own, mut sums) = (vec![1u64; count], vec![0u64; count]);
+            if rank == 0 {
+                let panics = |_: u64, _: u64| -> u64 { panic!("the application's function") };
+                engine.scope(|scope| {
+                    let _sum = scope.iallreduce(&own[..], &mut sums[..], op::Sum, world).unwrap();
+                    let ended = scope.allreduce(&[1], &mut [0], panics, other);
+                    assert!(matches!(ended, Err(OperationError::Request(RequestError::Poisoned(_)))), "{ended:?}");
+                });
+                // Nobody writes there any more.
+                sums.fill(7);
+            } else {
+                engine.allreduce(&[1], &mut [0], |left: u64, right: u64| left + right, other).unwrap();
+                match engine.allreduce(&own, &mut sums, op::Sum, world) {
+                    // A short operand was shown as a whole before.
+                    Ok(()) => assert!(count <= 400 && sums == vec![2; count]),
+                    Err(OperationError::Request(
+                        RequestError::Abandoned(Rank(0)) | RequestError::PeerFailed { .. },
+                    )) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+    }
 }
 
 #[test]

@@ -24,6 +24,20 @@ fn processes_weather_storms() {
     }
 }
 
+/// Over a fabric all goes by messages.
+#[test]
+fn processes_weather_storms_over_a_fabric() {
+    for (seed, ranks, batches, transports) in
+        [("9", "3", "60", "loopback,ofi:tcp;ofi_rxm"), ("10", "2", "60", "loopback,ofi:sockets")]
+    {
+        let mut job = Command::new(binary("tickwire"));
+        job.args(["run", "-n", ranks, "--timeout", "120", "--", env!("CARGO_BIN_EXE_tests-storm"), seed, batches]);
+        let output = job.env("TICKWIRE_TRANSPORTS", transports).output().unwrap();
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{ranks} ranks over {transports}: {words}");
+    }
+}
+
 /// Killed in a long operation over boards, through cells and by copies of the kernel: the others are told in time, and talk on.
 #[test]
 fn a_process_that_is_killed_in_a_long_operation_fails_it_and_the_others_go_on() {

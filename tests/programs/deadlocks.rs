@@ -44,6 +44,11 @@ fn main() {
             0 => drop(engine.comm_dup(world)),
             _ => hang(&mut engine, Rank(0), Tag(1), world),
         },
+        // The first operation of all, by all but the last.
+        "first" => match me == last {
+            true => hang(&mut engine, Rank(0), Tag(1), world),
+            false => drop(engine.barrier(world)),
+        },
         // Two operations by all, a third by all but the last.
         "sum" => {
             let mut sums = [0u64; 1];

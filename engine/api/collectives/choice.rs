@@ -34,10 +34,15 @@ impl Engine {
     ///
     /// What a short operation needs is one piece of code, so that nothing is passed on by way of memory.
     #[inline(always)]
-    pub(super) fn run_on_boards<B, D: Draw<B>>(&mut self, comm: Comm, buffer: &B, draw: D) -> Run<D> {
+    pub(super) fn run_on_boards<B, D: Draw<B>>(
+        &mut self,
+        (name, comm): (&'static str, Comm),
+        buffer: &B,
+        draw: D,
+    ) -> Run<D> {
         let (rank, size) = match self.member_on_boards(comm) {
             Ok(Some(member)) => member,
-            Ok(None) => return self.run_without_boards(comm, buffer, draw),
+            Ok(None) => return self.run_without_boards((name, comm), buffer, draw),
             Err(error) => return Run::Refused(error),
         };
         let member = Member { rank, size, has_boards: true, comm, topologies: &self.comms.topologies };
@@ -67,8 +72,8 @@ impl Engine {
     /// As [`Engine::run_on_boards`], where there are none yet, or never will be.
     #[cold]
     #[inline(never)]
-    fn run_without_boards<B, D: Draw<B>>(&mut self, comm: Comm, buffer: &B, draw: D) -> Run<D> {
-        match self.ready_boards(comm) {
+    fn run_without_boards<B, D: Draw<B>>(&mut self, (name, comm): (&'static str, Comm), buffer: &B, draw: D) -> Run<D> {
+        match self.ready_boards(name, comm) {
             Ok(()) => {}
             Err(OperationError::Post(error)) => return Run::Refused(error),
             Err(error) => return Run::Ended(Err(error)),

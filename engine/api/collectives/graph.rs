@@ -55,7 +55,7 @@ impl Engine {
         let Call { name, buffer, draw, same } = call;
         // After a panic a peer may still read what was lent: it is not freed.
         let buffer = ManuallyDrop::new(buffer);
-        let run = self.lending(|engine| engine.run_on_boards(comm, &*buffer, draw));
+        let run = self.lending(|engine| engine.run_on_boards((name, comm), &*buffer, draw));
         let draw = match run {
             Run::Ended(ended) => {
                 drop(ManuallyDrop::into_inner(buffer));

@@ -134,7 +134,7 @@ impl Engine {
         if envelope.proc != NIL {
             vc_row = tables.procs.known[envelope.proc as usize].row;
             if vc_row == NIL || tables.vcs[vc_row as usize].state == VcState::Unconnected {
-                // Connecting is what callbacks the peer's death; a failure is told by the request, after what has arrived.
+                // Only who is connected hears of the peer's death. The request tells a failure, after what has arrived.
                 vc_row = self.reach(envelope.proc)?;
                 tables = self.store.all();
             }

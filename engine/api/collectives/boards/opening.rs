@@ -2,7 +2,7 @@
 //! whether they can, pass their boards, and tell each other whether they have those of all. All that is said goes by an operation of
 //! messages, so all members come to the same answer.
 
-use super::super::exchange;
+use super::super::{Call, exchange};
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
 use std::collections::VecDeque;
@@ -27,17 +27,18 @@ const WIDE: u8 = 8;
 const ALONE: u8 = 16;
 
 impl Engine {
-    /// Opens the boards of a communicator, unless that was tried.
+    /// Opens the boards of a communicator, unless that was tried, for an operation of this name: who waits here waits for members that have
+    /// not called that.
     ///
     /// # Errors
     /// A member has failed, or messages cannot be posted.
-    pub(in super::super) fn ready_boards(&mut self, comm: Comm) -> Result<(), OperationError> {
+    pub(in super::super) fn ready_boards(&mut self, name: &'static str, comm: Comm) -> Result<(), OperationError> {
         let (row, context) = self.context_of(comm);
-        if self.store.all().boards.is_untried(row, context) { self.open_boards(comm) } else { Ok(()) }
+        if self.store.all().boards.is_untried(row, context) { self.open_boards(name, comm) } else { Ok(()) }
     }
 
     #[cold]
-    fn open_boards(&mut self, comm: Comm) -> Result<(), OperationError> {
+    fn open_boards(&mut self, name: &'static str, comm: Comm) -> Result<(), OperationError> {
         let (row, context) = self.context_of(comm);
         let size = self.store.all().communicators[row].size;
         if !(2..=BOARD_MEMBERS).contains(&size) {
@@ -45,12 +46,12 @@ impl Engine {
             return Ok(());
         }
         let own = self.make_board(comm);
-        let told = self.tell_all(comm, if own.is_some() { CAN } else { 0 });
+        let told = self.tell_all(name, comm, if own.is_some() { CAN } else { 0 });
         let all_can = told.as_ref().is_ok_and(|told| told.iter().all(|told| told & CAN != 0));
         let seats = self.pass_boards(comm, own.filter(|_| all_can));
         let can = seats.as_ref().map_or(0, |seats| CAN | self.reach_of(seats));
         // Also after a failure: others may wait for what this member says.
-        let said = self.tell_all(comm, can);
+        let said = self.tell_all(name, comm, can);
         let standing = match (told.and(said), seats) {
             (Ok(said), Some(seats)) if said.iter().all(|said| said & CAN != 0) => {
                 let all = |what| said.iter().all(|said| said & what != 0);
@@ -100,10 +101,10 @@ impl Engine {
     }
 
     /// Tells all members a byte, and hears theirs.
-    fn tell_all(&mut self, comm: Comm, byte: u8) -> Result<Vec<u8>, OperationError> {
+    fn tell_all(&mut self, name: &'static str, comm: Comm, byte: u8) -> Result<Vec<u8>, OperationError> {
         let size = self.store.all().communicators[Communicator::row(comm.0)].size;
         let mut told = vec![0; size as usize];
-        self.run_graph(exchange::allgather(&[byte][..], &mut told[..]), comm)?;
+        self.run_graph(Call { name, ..exchange::allgather(&[byte][..], &mut told[..]) }, comm)?;
         Ok(told)
     }
 
