@@ -14,6 +14,7 @@ mod forms;
 mod growth;
 mod kept;
 mod kit;
+mod lengths;
 mod persistent;
 mod random;
 mod storms;
