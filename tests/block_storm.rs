@@ -1,12 +1,16 @@
 //! Storms of blocks: chains through all ranks, several at once, in orders that all ranks draw from a seed, against a serial model.
 
 use crate::storm::Random;
+use tickwire::internals::components::limits::FORWARD_WINDOW;
+use tickwire::testing::rows;
 use tickwire::{Comm, Engine, Rank, Tag, op};
 
 /// Lengths of messages, elements: short, in one frame, and long.
 const COUNTS: [usize; 5] = [1, 50, 3_000, 40_000, 150_000];
 /// Chains at once, at most.
 const CHAINS_MAX: u64 = 5;
+/// Elements of a message that is many windows long: 4 MiB.
+const LONG: usize = 1 << 19;
 
 /// What the ranks of a chain do with what comes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,6 +60,7 @@ pub fn block_storm(engine: &mut Engine, seed: u64, batches: u32) {
     assert!(size > 1, "a chain has two ends");
     let mut random = Random::new(seed);
     let mut own = Random::new(seed ^ u64::from(rank) << 40);
+    long_chain(engine, world, (rank, size));
     let mut number = 0;
     for _ in 0..batches {
         let mut checks: Vec<Check> = Vec::new();
@@ -74,6 +79,16 @@ pub fn block_storm(engine: &mut Engine, seed: u64, batches: u32) {
             let next = own.below(checks.len() as u64) as usize;
             checks.swap_remove(next)(engine);
         }
+    }
+}
+
+/// A long message goes through all ranks. Those in the middle hold no more than a window of it at a time.
+fn long_chain(engine: &mut Engine, world: Comm, (rank, size): (u32, u32)) {
+    let chain = Chain { number: 0, order: (0..size).collect(), count: LONG, way: Way::Forward, tag: Tag(0) };
+    start(engine, world, rank, chain)(engine);
+    if rank > 0 && rank + 1 < size {
+        let most = rows(engine).progress.forward_bytes_most;
+        assert!(most > 0 && most <= FORWARD_WINDOW as u64, "rank {rank} has held {most} of {} bytes", LONG * 8);
     }
 }
 

@@ -281,6 +281,24 @@ fn a_rank_that_has_not_entered_the_first_operation_of_all_is_found() {
 }
 
 #[test]
+fn who_keeps_a_part_of_a_window_locked_is_found() {
+    let job = Hanging::start("lock", 2, &[]);
+    let words = [
+        "rank 1 waits for rank 0 to unlock rank 0's part of window ",
+        "rank 0 waits for tag 1 from rank 1",
+        "cycle: rank 0 → 1 → 0: each waits for the next\n",
+    ];
+    job.until(&["whowaits"], &words);
+    let dump = |rank: usize| good(&tickwire(&["dump", &job.processes()[rank].to_string()], None));
+    let (holder, waiting) = (dump(0), dump(1));
+    assert!(
+        holder.contains("rank 0 locked alone") && holder.contains("its lock is held by rank 0 (alone)"),
+        "{holder}"
+    );
+    assert!(waiting.contains("waits for the lock of rank 0, held by rank 0 (alone)"), "{waiting}");
+}
+
+#[test]
 fn a_rank_that_does_not_take_part_is_found() {
     let job = Hanging::start("collective", 2, &[]);
     let words =

@@ -1,4 +1,6 @@
 //! Receipts of operations: over each transport, by each protocol.
+//!
+//! Longer than other files: all its tests use the exchange that its first functions make.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 

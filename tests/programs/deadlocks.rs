@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
 use std::time::{Duration, Instant};
-use tickwire::{Bootstrap, Comm, Engine, Limits, Rank, Source, Tag, op};
+use tickwire::{Bootstrap, Comm, Engine, Limits, LockKind, Rank, Source, Tag, op};
 
 /// How long a rank hangs at most.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,6 +44,18 @@ fn main() {
             0 => drop(engine.comm_dup(world)),
             _ => hang(&mut engine, Rank(0), Tag(1), world),
         },
+        // The first rank keeps its own part of a window locked, and the second one wants it.
+        "lock" => {
+            let window = engine.win_allocate::<u64>(1, world).unwrap();
+            if me == 0 {
+                engine.win_lock(LockKind::Exclusive, Rank(0), window).unwrap();
+                engine.send(b"locked", Rank(1), Tag(2), world).unwrap();
+                hang(&mut engine, Rank(1), Tag(1), world);
+            } else {
+                engine.recv(&mut [0u8; 6], Rank(0), Tag(2), world).unwrap();
+                drop(engine.win_lock(LockKind::Shared, Rank(0), window));
+            }
+        }
         // The first operation of all, by all but the last.
         "first" => match me == last {
             true => hang(&mut engine, Rank(0), Tag(1), world),

@@ -1,4 +1,6 @@
 //! The heap of this test process, and maps of it as peers have them.
+//!
+//! Longer than other files: a process has one heap, and its first functions make it and look at it for all tests.
 
 use super::space::Space;
 use super::*;

@@ -1,4 +1,6 @@
 //! Both ends of a ring on the heap, and what a hostile other end can do to each: nothing but an error.
+//!
+//! Longer than other files: all its tests use the ring and the frames that its first functions make.
 
 use super::memory::{CONTROL_BYTES, HeapMemory, RawRing};
 use super::ring::{Corrupt, Reader, RingMemory, Writer};

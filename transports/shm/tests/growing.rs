@@ -1,4 +1,6 @@
 //! Rings that grow, and peers that have them grow as they should not.
+//!
+//! Longer than other files: all its tests use the net and the counts that its first functions make.
 
 use super::kit::{Net, RING, drain, payload, send};
 use crate::handshake::Packet;
