@@ -127,10 +127,6 @@ pub struct Graph {
     pub comm: Comm,
     /// The row of its request; [`NIL`] while it waits for a call.
     pub request: Row,
-    /// Of a collective operation: how many its communicator had before it, of its kind, persistent or not.
-    pub call: u32,
-    /// Of a collective operation: the tag of its first message. The step of each message is added to it.
-    pub tag: u32,
     /// Its CARs.
     pub nodes: Box<[Row]>,
     /// The successors of all nodes.

@@ -244,9 +244,6 @@ pub const POOL_KEPT_BYTES: usize = 32 << 20;
 /// pieces a pass it keeps 3 % of a VC.
 pub const FAIR_TURN: u32 = 4;
 
-/// Unexpected messages that one look for stray ones looks at: 50 µs, every 20 ms at most.
-pub const STRAYS_A_LOOK: usize = 4096;
-
 /// Rows whose age is known, of CARs and of unexpected messages each: 1 MiB of stamps, sixteen times the rows at start.
 pub const STAMPS_MAX: usize = 1 << 16;
 

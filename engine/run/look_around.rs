@@ -2,11 +2,9 @@
 
 use crate::bootstrap::{BootstrapEvent, EXITED};
 use crate::run::engine::{Closed, Engine};
-use tickwire_components::{Communicator, Pending};
+use tickwire_components::Pending;
 use tickwire_systems::procs::connections::{ask_after, control, process_ended};
 use tickwire_systems::procs::ending::remind;
-use tickwire_systems::protocols::graph::failure::{fail_called_otherwise, tell_called_otherwise};
-use tickwire_systems::protocols::graph::strays::{Stray, take_stray};
 use tickwire_systems::steps::posted::{may_await_any, posted_to_any};
 
 /// Time between two looks after members that have failed, for receives from any source, ns.
@@ -61,7 +59,6 @@ impl Engine {
         }
         if self.controlled_ns.wrapping_sub(self.ends.asked_ns) >= ASK_NS {
             self.ask_after_ends();
-            self.look_for_strays();
         }
         self.free_dropped();
         if self.store.progress().has_provider() {
@@ -91,26 +88,6 @@ impl Engine {
         }
         if self.ends.probed || may_await_any(all.progress) && posted_to_any(all.cars).next().is_some() {
             ask_after(&mut self.store.as_mut(), &mut self.ends.next);
-        }
-    }
-
-    /// Fails collective operations that members have called with different lengths, and tells the others.
-    #[cold]
-    fn look_for_strays(&mut self) {
-        if self.store.progress().unexpected.count == 0 {
-            return;
-        }
-        while let Some(Stray { comm, from, graph, tell }) = self.store.with(|rows, _| take_stray(rows)) {
-            self.store.with(|rows, _| fail_called_otherwise(rows, graph, from));
-            let Some(tag) = tell else { continue };
-            let Communicator { context, rank: me, size, .. } = self.store.all().communicators[comm];
-            for rank in (0..size).filter(|&rank| rank != me) {
-                let proc = self.store.all().communicators[comm].proc(rank);
-                let Some(Ok(vc)) = proc.map(|proc| self.reach(proc)) else { continue };
-                if self.need_rows(1).is_ok() {
-                    self.store.with(|rows, _| tell_called_otherwise(rows, vc, (context, me), tag));
-                }
-            }
         }
     }
 }

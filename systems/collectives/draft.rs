@@ -35,19 +35,7 @@ pub enum Act {
 /// Steps of an operation, at most: they are the low bits of the tags of its messages.
 pub const STEPS_MAX: u32 = 1 << STEP_BITS;
 /// See [`STEPS_MAX`].
-const STEP_BITS: u32 = 8;
-/// Ways in which an operation may be drawn, at most ([`Draft::way`]): the bits behind those of the step. The last one is that of no
-/// operation.
-pub const WAYS_MAX: u32 = 1 << WAY_BITS;
-/// See [`WAYS_MAX`].
-const WAY_BITS: u32 = 7;
-/// Bits of the tag of a message that are not its operation's number.
-pub const CALL_SHIFT: u32 = STEP_BITS + WAY_BITS;
-
-/// What the tags of all messages of an operation have in common, but for the number of the operation.
-pub const fn tag_of_way(way: u32) -> u32 {
-    way << STEP_BITS
-}
+pub const STEP_BITS: u32 = 8;
 
 /// One rank's part of a graph, as it is drawn.
 #[derive(Default)]
@@ -64,9 +52,6 @@ pub struct Draft {
     pub temporaries: Vec<Temporary>,
     /// What is added to the steps: the parts of an operation that has several each have steps of their own.
     pub first_step: u32,
-    /// In which way it is drawn, where that depends on how long buffers are. Messages of one way never meet receives of another one:
-    /// whoever gets one knows that lengths differ ([`crate::protocols::graph::strays`]).
-    pub way: u32,
     /// How operands are reduced, if they are.
     pub reduction: Option<Reduction>,
     /// What runs in its place where all members have boards, if that can be.

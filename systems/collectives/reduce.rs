@@ -17,9 +17,6 @@ fn meet_here(draft: &mut Draft, own: Value, from: u32, step: u32, side: Side) ->
     Value { made: Some(made), ..own }
 }
 
-/// The [way](Draft::way) of an operation in which each rank reduces a part.
-const PARTS_WAY: u32 = 1;
-
 /// The values of all ranks, reduced, come to `root`, where they go to `output`. `input` is only read; it is `output` itself, or
 /// does not overlap with it. `element` is how many bytes must stay together.
 pub fn reduce(draft: &mut Draft, input: Span, output: Option<Span>, root: u32, element: usize) {
@@ -73,7 +70,6 @@ fn is_long(fold: Fold, input: Span, element: usize) -> bool {
 /// A long [`reduce`]: each rank reduces a part, and the root gathers them along a tree.
 fn reduce_parts(draft: &mut Draft, fold: Fold, buffers: (Span, Option<Span>, bool), root: u32, element: usize) {
     let (input, output, in_place) = buffers;
-    draft.way = PARTS_WAY;
     let down = down(draft, fold, input, Stretch::all(input, element));
     let readers = in_place.then_some(&down.readers[..]);
     for half in &down.reduced {
@@ -123,7 +119,6 @@ pub fn allreduce(draft: &mut Draft, input: Span, output: Span, element: usize) {
     if !is_long(fold, input, element) {
         return reduce_whole(draft, fold, input, output, in_place);
     }
-    draft.way = PARTS_WAY;
     let down = down(draft, fold, input, Stretch::all(input, element));
     let readers = in_place.then_some(&down.readers[..]);
     let mut here = Vec::new();

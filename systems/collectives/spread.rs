@@ -1,6 +1,6 @@
 //! What one rank has goes to all: barrier, broadcast, scatter; and gather, the other way.
 
-use super::draft::{Draft, NodeId, WAYS_MAX};
+use super::draft::{Draft, NodeId};
 use super::exchange::allgather;
 use tickwire_components::Span;
 
@@ -18,11 +18,6 @@ const GATHERING: u32 = 64;
 const REST: u32 = 192;
 /// Blocks that are longer go to their ranks past those in between.
 const BLOCK_DIRECT: usize = 2 << 10;
-/// The [way](Draft::way) of a broadcast that is dealt out. Behind it are those of other ones, by the number of their pieces.
-const DEALT_WAY: u32 = 32;
-/// That of blocks that go past those in between.
-const DIRECT_WAY: u32 = 1;
-const _: () = assert!(DEALT_WAY as usize + PIECES_MAX < WAYS_MAX as usize - 1);
 
 /// Nobody leaves before all have come: in round k each rank tells the one 2^k ahead that it and the 2^k − 1 before it are there.
 pub fn barrier(draft: &mut Draft) {
@@ -45,10 +40,8 @@ pub fn broadcast(draft: &mut Draft, bytes: Span, root: u32) {
     let ranks = draft.size as usize;
     let dealt_out = bytes.len() >= DEALT_OUT.0.max(BLOCK_MIN * ranks) && draft.size >= DEALT_OUT.1;
     if pieces < ranks && dealt_out {
-        draft.way = DEALT_WAY;
         return deal_out(draft, bytes, root);
     }
-    draft.way = DEALT_WAY + pieces as u32;
     pass_on(draft, bytes, root);
 }
 
@@ -134,7 +127,6 @@ pub fn gather_directly(draft: &mut Draft, own: Option<Span>, place: impl Fn(u32)
 pub fn scatter(draft: &mut Draft, all: Span, own: Option<Span>, block: usize, root: u32, after: &[NodeId]) {
     let place = relative(draft, root);
     if block > BLOCK_DIRECT {
-        draft.way = DIRECT_WAY;
         let part = |rank: u32| own.filter(|_| place != 0).unwrap_or_else(|| all.part(rank as usize * block, block));
         return scatter_directly(draft, part, own, root, after);
     }
@@ -181,7 +173,6 @@ fn deal_blocks(
 pub fn gather(draft: &mut Draft, own: Option<Span>, all: Span, block: usize, root: u32) {
     let place = relative(draft, root);
     if block > BLOCK_DIRECT {
-        draft.way = DIRECT_WAY;
         return gather_directly(draft, own, |rank| all.part(rank as usize * block, block), root);
     }
     let mut came = Vec::new();

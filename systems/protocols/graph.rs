@@ -12,7 +12,6 @@ pub mod failure;
 mod intake;
 pub mod kept;
 pub(crate) mod passing;
-pub mod strays;
 
 use crate::rows::{Rows, Wire};
 use crate::steps::finish::{abort, finish_car};

@@ -14,7 +14,6 @@ mod forms;
 mod growth;
 mod kept;
 mod kit;
-mod lengths;
 mod persistent;
 mod random;
 mod storms;

@@ -108,8 +108,6 @@ impl Engine {
         own_request(all.cars, all.requests, request, word);
         all.progress.graphs.windows += windows;
         let graph = Graph {
-            call: 0,
-            tag: 0,
             name,
             comm,
             request,

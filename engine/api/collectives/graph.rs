@@ -12,13 +12,15 @@ use tickwire_components::{
     Car, CarKind, CarState, Comm, Communicator, Computation, Graph, GraphKey, NIL, NoBytes, Node, Pieces, PostError,
     RequestId, RequestState, Row, Span, context,
 };
-use tickwire_systems::collectives::draft::{Act, CALL_SHIFT, Draft, tag_of_way};
+use tickwire_systems::collectives::draft::{Act, Draft, STEP_BITS, STEPS_MAX};
 use tickwire_systems::procs::communicators::live;
 use tickwire_systems::protocols::graph::failure::cancel;
 use tickwire_systems::protocols::graph::kept::renew;
-use tickwire_systems::protocols::graph::strays::PERSISTENT_TAG;
 use tickwire_systems::steps::signatures::note;
 use tickwire_systems::tick::complete::start_graph;
+
+/// The lowest tag of messages of persistent operations, which live while others come and go.
+const PERSISTENT_TAG: u32 = 1 << 30;
 
 impl Engine {
     /// Starts an operation.
@@ -153,7 +155,7 @@ impl Engine {
     ) -> Result<Row, PostError> {
         if draft.acts.is_empty() {
             // Others may have something to do: their next operation is this rank's next one.
-            self.next_call(comm, false);
+            self.next_tag(comm, false);
             return Ok(NIL);
         }
         let number = self.build_graph(name, comm, draft, key, None)?;
@@ -178,8 +180,7 @@ impl Engine {
     ) -> Result<u32, PostError> {
         let peers = self.reach_peers(comm, &draft)?;
         self.need_rows(draft.acts.len() + 1)?;
-        let (call, tag) = self.next_call(comm, buffers.is_some());
-        let first_tag = tag | tag_of_way(draft.way);
+        let first_tag = self.next_tag(comm, buffers.is_some());
         let all = self.store.all();
         let Communicator { context: word, rank: me, priority, .. } = all.communicators[Communicator::row(comm.0)];
         let word = word | context::COLLECTIVE;
@@ -215,8 +216,6 @@ impl Engine {
             name,
             comm,
             request,
-            call,
-            tag: first_tag,
             nodes: rows.into(),
             successors: successors.concat().into(),
             computations: computations.into(),
@@ -238,24 +237,23 @@ impl Engine {
 
     /// Gives the graph of a call before that was the same a request of its own.
     fn renew_graph(&mut self, number: u32, comm: Comm) -> Result<u32, PostError> {
-        let call = self.next_call(comm, false);
+        let first_tag = self.next_tag(comm, false);
         let all = self.store.all();
         let Communicator { context: word, priority, .. } = all.communicators[Communicator::row(comm.0)];
         let Some(request) = all.progress.free_cars.pop(all.cars) else { return Err(self.full()) };
         own_request(all.cars, all.requests, request, word | context::COLLECTIVE);
-        self.store.with(|rows, _| renew(rows, number, request, call, priority));
+        self.store.with(|rows, _| renew(rows, number, request, first_tag, STEPS_MAX, priority));
         Ok(number)
     }
 
-    /// The number of the next operation of a communicator, and what the tags of its messages have of that.
-    fn next_call(&mut self, comm: Comm, persistent: bool) -> (u32, u32) {
+    /// The tag of the first step of the next operation.
+    fn next_tag(&mut self, comm: Comm, persistent: bool) -> u32 {
         let all = self.store.all();
-        let tag = |number: u32| number << CALL_SHIFT & (PERSISTENT_TAG - 1);
         if !persistent {
             let communicator = &mut all.communicators[Communicator::row(comm.0)];
             let number = communicator.collectives;
             communicator.collectives = number.wrapping_add(1);
-            return (number, tag(number));
+            return number << STEP_BITS & (PERSISTENT_TAG - 1);
         }
         let communicators = &*all.communicators;
         let made = &mut all.progress.graphs.made;
@@ -266,7 +264,7 @@ impl Engine {
         });
         let number = made[place].1;
         made[place].1 = number.wrapping_add(1);
-        (number, PERSISTENT_TAG | tag(number))
+        PERSISTENT_TAG | number << STEP_BITS & (PERSISTENT_TAG - 1)
     }
 
     /// The VC of the peer of each act; [`NIL`] for those without one.

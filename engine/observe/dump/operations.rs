@@ -6,6 +6,7 @@ use tickwire_components::{
     Car, CarKind, CarState, Control, ControlFrame, NIL, Request, RequestState, Row, Stamp, Unexpected, Vc, VcState,
     Way, car_flags, context,
 };
+use tickwire_systems::collectives::draft::STEP_BITS;
 use tickwire_systems::steps::chain::capacity;
 use tickwire_systems::store::Tables;
 use tickwire_traces::dump::{Age, CollectiveDump, Kind, MessageDump, Obstacle, OperationDump, Plane, Stage};
@@ -64,7 +65,7 @@ pub(super) fn operation(all: &Tables<'_>, row: Row, now: Stamp) -> OperationDump
 /// The collective operation that a message is of.
 fn collective(all: &Tables<'_>, row: Row) -> Option<CollectiveDump> {
     let graph = all.progress.graphs.get(all.nodes[row as usize].graph)?;
-    let number = (!graph.persistent && graph.blocks.is_none()).then_some(graph.call);
+    let number = (!graph.persistent && graph.blocks.is_none()).then_some(all.cars[row as usize].tag >> STEP_BITS);
     Some(CollectiveDump { name: graph.name.into(), number })
 }
 

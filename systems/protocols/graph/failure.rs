@@ -1,8 +1,8 @@
 //! Failure of graphs. A graph ends as a whole. Each member owes its peers a message for every one that they expect. So a member whose
 //! graph fails sends in place of each message that has not begun to leave one that says so ([`context::abandoned`]), and
 //! leaves its receives posted, without a buffer, for what its peers send meanwhile. These CARs are the graph's no more, and
-//! end by themselves. What is at work on the application's memory is waited for. If two members have drawn different graphs since lengths
-//! differ ([`super::strays`]), receives of messages that the peer never sends are left until the connection ends: a row each.
+//! end by themselves. What is at work on the application's memory is waited for. If lengths differ so much that two members have
+//! drawn different graphs, receives of messages that the peer never sends are left until the connection ends: a row each.
 //!
 //! Of messages that go on as they come, a send that has been asked for tells its receiver that no more will come ([`Kind::Nack`]); one
 //! that has been offered does so when it is asked, and leaves the graph until then. A receive that has asked leaves the graph too: it
@@ -17,12 +17,11 @@ use crate::steps::credit::{forget, owe_lines};
 use crate::steps::finish::{abort, free_car};
 use crate::steps::matching::find_posted;
 use crate::steps::posted::key;
-use crate::steps::unexpected::take_unexpected;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, ArrivalState, Body, Car, CarKind, CarState, Kept, Large, NIL, Node, Pending, Request, RequestState, Row,
-    Span, Unexpected, Way, car_flags, context,
+    Arrival, ArrivalState, Body, CarKind, CarState, Kept, Large, NIL, Node, Pending, Request, RequestState, Row, Span,
+    Unexpected, Way, car_flags, context,
 };
 
 /// A graph fails: nodes that have not begun leave it.
@@ -178,67 +177,16 @@ pub(super) fn take_abandoned(rows: &mut Rows<'_>, row: Row) -> bool {
 /// Ends a graph before its time: it fails as if a node had. Complete ends its request, at once or with the last of its nodes
 /// that are at work.
 pub fn cancel(rows: &mut Rows<'_>, number: u32) {
-    end_early(rows, number, car_flags::CANCELLED);
-}
-
-/// A graph fails since members have called its operation with different arguments, as this one says. One that is persistent and not in
-/// progress does not start any more.
-#[cold]
-pub fn fail_called_otherwise(rows: &mut Rows<'_>, number: u32, rank: u32) {
-    let Some(graph) = rows.progress.graphs.get_mut(number) else { return };
-    let owner = graph.request;
-    if rows.requests.get(owner as usize).is_none_or(|request| request.counter == 0) {
-        graph.failed = true;
-    } else if !graph.failed {
-        rows.cars[owner as usize].source = rank;
-        end_early(rows, number, car_flags::ABANDONED);
-    }
-}
-
-fn end_early(rows: &mut Rows<'_>, number: u32, flags: u16) {
     let Some(graph) = rows.progress.graphs.get_mut(number) else { return };
     let owner = graph.request;
     if rows.requests[owner as usize].counter == 0 || std::mem::replace(&mut graph.failed, true) {
         return;
     }
-    rows.cars[owner as usize].flags |= flags;
+    rows.cars[owner as usize].flags |= car_flags::CANCELLED;
     give_up(rows, number);
     if rows.requests[owner as usize].counter == 0 {
         leave_ended(rows, number);
         rows.requests[owner as usize].counter = 1;
-        abort(&mut rows.progress, &mut rows.cars, owner, flags);
+        abort(&mut rows.progress, &mut rows.cars, owner, car_flags::CANCELLED);
     }
-}
-
-/// Tells a member that a collective operation has been called with different arguments: an empty message in place of one that no way of
-/// drawing it has. `false` if there is no row for it.
-#[cold]
-pub fn tell_called_otherwise(rows: &mut Rows<'_>, vc: Row, (word, me): (u32, u32), tag: u32) -> bool {
-    let context = context::abandoned(word | context::COLLECTIVE);
-    let message = Car { kind: CarKind::Send, context, source: me, tag, vc, ..Car::default() };
-    let Some(row) = take_detached(rows, message) else { return false };
-    start_message(rows, row);
-    true
-}
-
-/// Receives an unexpected message, and throws it away. `false` if there is no row for that.
-#[cold]
-pub(super) fn receive_for_nobody(rows: &mut Rows<'_>, message: &Unexpected) -> bool {
-    let Unexpected { context, source, tag, vc, .. } = *message;
-    let receive = Car { kind: CarKind::Receive, context, source, tag, vc, ..Car::default() };
-    let Some(row) = take_detached(rows, receive) else { return false };
-    rows.cars[row as usize].state = CarState::Posted;
-    take_unexpected(rows, row)
-}
-
-/// A row for a message without bytes that is no node's: nobody asks for its request.
-fn take_detached(rows: &mut Rows<'_>, car: Car) -> Option<Row> {
-    let Rows { progress, cars, nodes, .. } = rows;
-    let row = progress.free_cars.pop(cars)?;
-    cars[row as usize] = Car { state: CarState::Waiting, ..car };
-    nodes[row as usize] = Node::NONE;
-    let stamp = progress.stamp();
-    progress.stamps.set(row, stamp);
-    detach(rows, row);
-    Some(row)
 }

@@ -4,15 +4,11 @@
 //! graphs of the last calls are kept, a few of them and with little memory, and such a call builds nothing.
 
 use super::blocks::release_windows;
-use crate::collectives::draft::CALL_SHIFT;
 use crate::rows::Rows;
 use crate::steps::finish::free_car;
 use std::mem::ManuallyDrop;
 use tickwire_components::limits::{GRAPH_BYTES_KEPT, GRAPHS_KEPT};
 use tickwire_components::{CarKind, Communicator, Graph, NIL, Node, RequestState, Row};
-
-/// What the tags of two calls in a row differ by.
-const CALL_STEP: u32 = 1 << CALL_SHIFT;
 
 /// A graph whose last node is done stays if somebody may start it again.
 pub(super) fn leave_ended(rows: &mut Rows<'_>, number: u32) {
@@ -58,21 +54,19 @@ fn forget_oldest(rows: &mut Rows<'_>) {
     }
 }
 
-/// Gives a kept graph the request of another call, and its messages that one's tags: `tag` is that of the operation, without the way in
-/// which it is drawn and the steps, which stay.
-pub fn renew(rows: &mut Rows<'_>, number: u32, request: Row, (call, tag): (u32, u32), priority: u8) {
+/// Gives a kept graph the request of another call, and its messages the tag of that one's first step.
+pub fn renew(rows: &mut Rows<'_>, number: u32, request: Row, first_tag: u32, steps: u32, priority: u8) {
     let Rows { progress, cars, .. } = rows;
     let graphs = &mut *progress.graphs;
     let Some(graph) = graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut) else { return };
     graphs.kept -= 1;
     graphs.kept_bytes -= graph.bytes();
     graph.request = request;
-    (graph.call, graph.tag) = (call, tag | graph.tag & (CALL_STEP - 1));
     for &row in &graph.nodes {
         let car = &mut cars[row as usize];
         (car.request, car.priority) = (request, priority);
         if car.kind != CarKind::Computation {
-            car.tag = tag | car.tag & (CALL_STEP - 1);
+            car.tag = first_tag | car.tag & (steps - 1);
         }
     }
 }
