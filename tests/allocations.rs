@@ -194,10 +194,13 @@ fn starting_a_persistent_collective_operation_on_boards_allocates_nothing() {
                     assert!(engine.buffer(&mut sum).unwrap().1.iter().all(|of| *of == 2.0));
                     let all = &engine.buffer(&mut gather).unwrap().1;
                     assert!(all[..count].iter().all(|of| *of == 0) && all[count..].iter().all(|of| *of == 1));
-                    let boards = engine.world().try_query::<&Boards>().map(|mut all| {
-                        all.iter(engine.world()).map(Boards::count).sum::<usize>()
-                    });
+                    let boards = engine
+                        .world()
+                        .try_query::<&Boards>()
+                        .map(|mut all| all.iter(engine.world()).map(Boards::count).sum::<usize>());
                     assert_eq!(boards, Some(1), "it runs on boards");
+                    // The other one still counts.
+                    engine.barrier(world).unwrap();
                 }
                 engine.finalize(Duration::from_secs(20)).unwrap();
             });

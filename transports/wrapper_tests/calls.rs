@@ -146,7 +146,7 @@ fn a_tap_and_a_box_hand_everything_on_and_its_answer_back() {
 
 /// What neither a simulated network nor a provider that matches has: what goes past its frames, and a descriptor that tells
 /// of what is late. Their capabilities say so.
-const UNSIMULATED: [&str; 53] = [
+const UNSIMULATED: [&str; 54] = [
     "name",
     "capabilities",
     "memory",

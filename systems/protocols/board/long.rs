@@ -29,7 +29,7 @@ pub(super) fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut
             continue;
         }
         // While others are at work.
-        if operation.own_taken < operation.numbered.shape.chunks() {
+        if operation.own_taken < operation.numbered.shape.chunks() && gives_itself(&operation.numbered.call) {
             moving::take_own_chunk(operation, seats);
             continue;
         }
@@ -91,6 +91,14 @@ fn write(operation: &mut Operation, seats: &mut Seats, vcs: &[Vc]) -> Result<(),
         moving::take_own_chunk(operation, seats);
     }
     Ok(())
+}
+
+/// Whether a member may have something for itself.
+fn gives_itself(call: &Collective) -> bool {
+    match call.kind {
+        CollectiveKind::Gather | CollectiveKind::Scatter | CollectiveKind::Alltoall => true,
+        _ => gives_itself_the_same(call),
+    }
 }
 
 /// Whether a member gives to itself what it gives to all others.
