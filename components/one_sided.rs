@@ -234,6 +234,9 @@ pub enum WindowError {
     /// No epoch is open that allows the operation.
     #[error("no epoch is open towards rank {0}: lock it, lock all, fence, or start one first")]
     NoEpoch(Rank),
+    /// No epoch is open towards any rank.
+    #[error("no epoch is open: lock a rank, lock all, fence, or start one before {0}")]
+    NoEpochs(&'static str),
     /// A key does not allow the operation.
     #[error("the key of the region does not allow to {0} it: ask its owner for one that does")]
     Forbidden(&'static str),

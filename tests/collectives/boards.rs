@@ -157,7 +157,13 @@ fn nobody_leaves_a_barrier_before_all_have_entered_it() {
         each_rank(size, boards, |engine, rank, world| {
             for (round, entered) in (0..).zip(&entered) {
                 if round % size == rank {
-                    std::thread::sleep(Duration::from_micros(300));
+                    // The last one: all others are in it by now, or about to be, and have time to leave it.
+                    let start = Instant::now();
+                    while entered.load(Ordering::SeqCst) < size - 1 {
+                        assert!(start.elapsed() < Duration::from_secs(20), "round {round}: the others do not come");
+                        std::thread::yield_now();
+                    }
+                    (0..100).for_each(|_| std::thread::yield_now());
                 }
                 entered.fetch_add(1, Ordering::SeqCst);
                 match round % 3 {

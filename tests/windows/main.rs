@@ -122,8 +122,11 @@ fn wrong_use_is_an_error_and_changes_nothing() {
                 refused(engine.compare_and_swap(0, 1, other, 0, window).map(drop), "no epoch is open");
                 refused(engine.win_flush(other, window), "no epoch is open");
                 refused(engine.win_flush_local(other, window), "no epoch is open");
-                refused(engine.win_flush_all(window), "win_flush_all has nothing to end");
-                refused(engine.win_flush_local_all(window), "win_flush_local_all has nothing to end");
+                refused(
+                    engine.win_flush_all(window),
+                    "no epoch is open: lock a rank, lock all, fence, or start one before win_flush_all",
+                );
+                refused(engine.win_flush_local_all(window), "start one before win_flush_local_all");
                 refused(engine.win_unlock(other, window), "win_unlock has nothing to end");
                 refused(engine.win_unlock_all(window), "win_unlock_all has nothing to end");
                 refused(engine.win_complete(window), "win_complete has nothing to end");

@@ -348,7 +348,7 @@ impl Engine {
     /// Whether an epoch is open towards any rank.
     fn check_epochs(&mut self, handle: u32, what: &'static str) -> Result<(), WindowError> {
         let is_open = self.window(handle)?.targets.iter().any(|target| target.access != Access::None);
-        if is_open { Ok(()) } else { Err(WindowError::NothingOpen { what, needed: "an epoch" }) }
+        if is_open { Ok(()) } else { Err(WindowError::NoEpochs(what)) }
     }
 }
 

@@ -95,11 +95,8 @@ impl Engine {
         (of, count): (&Datatype, usize),
         window: Window<T>,
     ) -> Result<(), WindowError> {
-        let (packed, runs) = self.packed(from, target, displacement, (of, count), window)?;
-        check_aligned::<T>(&runs, target)?;
-        for run in runs {
-            let elements: Vec<T> = elements_of(&packed[run.packed]);
-            self.accumulate(&elements[..], operation, target, run.target.start / size_of::<T>(), window)?;
+        for (at, operands) in self.operands(from, target, displacement, (of, count), window)? {
+            self.accumulate(&operands[..], operation, target, at, window)?;
         }
         Ok(())
     }
@@ -118,22 +115,38 @@ impl Engine {
         (of, count): (&Datatype, usize),
         window: Window<T>,
     ) -> Result<(), WindowError> {
-        let (packed, runs) = self.packed(from, target, displacement, (of, count), window)?;
-        check_aligned::<T>(&runs, target)?;
-        if into.size() != packed.len() {
-            let (given, needed) = (into.size(), packed.len());
+        let operands = self.operands(from, target, displacement, (of, count), window)?;
+        let (given, needed) = (into.size(), from.size());
+        if given != needed {
             return Err(WindowError::Elements { what: "receive buffer (in bytes)", given, needed });
         }
-        let mut before = Vec::with_capacity(packed.len());
-        for run in runs {
-            let elements: Vec<T> = elements_of(&packed[run.packed]);
-            let mut old = vec![T::zeroed(); elements.len()];
-            let at = run.target.start / size_of::<T>();
-            self.get_accumulate(&elements[..], &mut old[..], operation, target, at, window)?;
+        let mut before = Vec::with_capacity(needed);
+        for (at, operands) in operands {
+            let mut old = vec![T::zeroed(); operands.len()];
+            self.get_accumulate(&operands[..], &mut old[..], operation, target, at, window)?;
             before.extend_from_slice(bytemuck::cast_slice(&old));
         }
         into.unpack(0, &before);
         Ok(())
+    }
+
+    /// The elements of a message, run by run, and where each run of them goes.
+    fn operands<B: Elements, T: Number>(
+        &mut self,
+        from: &Typed<B>,
+        target: Rank,
+        displacement: usize,
+        of: (&Datatype, usize),
+        window: Window<T>,
+    ) -> Result<Vec<(usize, Vec<T>)>, WindowError> {
+        let (packed, runs) = self.packed(from, target, displacement, of, window)?;
+        let size = size_of::<T>();
+        let is_unaligned = |run: &&Placed| !(run.target.start | run.target.len()).is_multiple_of(size);
+        if let Some(run) = runs.iter().find(is_unaligned) {
+            return Err(WindowError::Unaligned { target, displacement: run.target.start / size });
+        }
+        let elements = |bytes: &[u8]| bytes.chunks_exact(size).map(bytemuck::pod_read_unaligned).collect();
+        Ok(runs.into_iter().map(|run| (run.target.start / size, elements(&packed[run.packed]))).collect())
     }
 
     /// The bytes of a message, and where they go.
@@ -169,19 +182,4 @@ impl Engine {
             false => Err(WindowError::Elements { what: "target's datatype (in bytes)", given, needed }),
         }
     }
-}
-
-/// Says that a run is not made of whole elements, at places of theirs.
-fn check_aligned<T>(runs: &[Placed], target: Rank) -> Result<(), WindowError> {
-    let size = size_of::<T>();
-    let is_unaligned = |run: &&Placed| !(run.target.start | run.target.len()).is_multiple_of(size);
-    match runs.iter().find(is_unaligned) {
-        Some(run) => Err(WindowError::Unaligned { target, displacement: run.target.start / size }),
-        None => Ok(()),
-    }
-}
-
-/// The elements that bytes are, wherever these begin.
-fn elements_of<T: Number>(bytes: &[u8]) -> Vec<T> {
-    bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
 }
