@@ -102,7 +102,7 @@ pub mod car_flags {
     pub const OTHER_TYPE: u16 = 1 << 11;
     /// Of a receive in a graph: the message is shorter than all members must send.
     pub const SHORT: u16 = 1 << 12;
-    /// Of a receive in a graph: its peer cannot go on with the operation. Of a send that a graph has left: it is to tell its peer so.
+    /// Of an operation in a graph: a member cannot go on with it.
     pub const ABANDONED: u16 = 1 << 13;
     /// Of a receive that goes on as it comes: it has asked for a part of its message.
     pub const ASKED: u16 = 1 << 14;
@@ -154,8 +154,8 @@ pub struct Car {
     pub leaves_with: u16,
     /// Priority of the message: of a send as it was posted, of a receive as the offer says that it was paired with.
     pub priority: u8,
-    /// 0.
-    pub unused: u8,
+    /// Of a send: its graph has failed and has left it. Once its receiver asks for it, it tells that no more will come.
+    pub is_left: bool,
 }
 
 const _: () = assert!(size_of::<Car>() == 64);
@@ -176,7 +176,7 @@ impl Default for Car {
             state: CarState::Free,
             kind: CarKind::None,
             priority: 0,
-            unused: 0,
+            is_left: false,
             flags: 0,
             leaves_with: 0,
         }
@@ -200,9 +200,10 @@ impl Car {
 pub struct Large {
     /// Bytes of the message.
     pub length: u64,
-    /// Bytes of it that the receiver takes. Written when the RTS is matched, and at the sender when the CTS arrives; of a
-    /// truncated receive that is done, what it could take.
+    /// Bytes of it that the receiver takes. Written when the RTS is matched, and at the sender when the CTS arrives.
     pub wanted: u64,
+    /// Of a receive that has failed because of its message's length: bytes that it has room for. Written when it ends.
+    pub room: u64,
     /// The peer's CAR row: of the sender in a matched receive, of the receiver in a send after its CTS.
     pub peer: Row,
     /// See [`Body`].
@@ -283,7 +284,7 @@ impl Large {
     /// Of a message of so many bytes, which is wanted as a whole.
     #[inline]
     pub const fn of(length: u64) -> Self {
-        Large { length, wanted: length, peer: NIL, body: Body::AtSender, way: Way::Undecided }
+        Large { length, wanted: length, room: 0, peer: NIL, body: Body::AtSender, way: Way::Undecided }
     }
 }
 

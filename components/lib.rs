@@ -57,7 +57,7 @@ mod window;
 pub mod wire;
 mod work;
 
-pub use arrival::{Arrival, ArrivalState};
+pub use arrival::{Arrival, ArrivalState, Destination};
 pub use blocks::{Blocks, Inlet, InletMemory, Operand, Part, PartKind, Passage};
 pub use buffer::Buffer;
 pub use bytemuck;
@@ -96,7 +96,7 @@ pub use sequence::{InPlace, NoLayout, Sequence, in_place};
 pub use signatures::Signatures;
 pub use span::{Lent, NoBytes, Payload, Span, Spans};
 pub use stamp::{Stamp, Stamps};
-pub use stream::{Destination, Stream};
+pub use stream::Stream;
 pub use supply::{Abilities, Combine, Decision, Granted, Means, Need, Question, Supplier, Supply, SupplyState, Target};
 pub use topology::{Cartesian, Neighbor, Neighbors, Topology, TopologyError};
 pub use truth::Bool;

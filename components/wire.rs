@@ -11,7 +11,7 @@
 //! | 8–11 | context word: id, incarnation and plane ([`crate::context`]) |
 //! | 12–15 | source: the sender's rank in the communicator |
 //! | 16–19 | tag |
-//! | 20–23 | bytes of payload for [`Kind::Head`]; else message id: the sender's CAR row for [`Kind::Rts`] and [`Kind::Sync`], the addressed CAR row for [`Kind::Cts`], [`Kind::Piece`], [`Kind::Nack`] and [`Kind::Done`] |
+//! | 20–23 | bytes of payload for [`Kind::Head`]; else message id: the sender's CAR row for [`Kind::Rts`] and [`Kind::Sync`], the addressed CAR row for [`Kind::Cts`], [`Kind::Piece`], [`Kind::Stop`], [`Kind::Nack`] and [`Kind::Done`] |
 //! | 24–31 | length, bytes: of the payload that follows, or of the whole message for [`Kind::Rts`] and [`Kind::Head`] |
 //!
 //! What each kind may have is in one table; [`Header::check`] refuses all else.
@@ -25,7 +25,7 @@
 //! | [`Kind::Head`] | none | 0 | any | more than its payload | bytes 20–23, at least 1 |
 //! | [`Kind::Piece`], [`Kind::Part`] | none | 0 | 0 | at least 1 | its length |
 //! | [`Kind::Type`], [`Kind::Remote`], [`Kind::Answer`] | none | 0 | 0 | any | its length |
-//! | [`Kind::Bye`], [`Kind::Nack`], [`Kind::Done`], [`Kind::Credit`], [`Kind::Offers`], [`Kind::Call`], [`Kind::Accept`] | none | 0 | 0 | 0 | 0 |
+//! | [`Kind::Bye`], [`Kind::Nack`], [`Kind::Stop`], [`Kind::Done`], [`Kind::Credit`], [`Kind::Offers`], [`Kind::Call`], [`Kind::Accept`] | none | 0 | 0 | 0 | 0 |
 //!
 //! A [`Kind::Bye`] says in its tag field whether its sender has finalized: 0, or [`UNFINISHED`]. A [`Kind::Cts`] names the receiver's CAR in its tag field, and with [`DIRECT`] the message's turn in its source field. A [`Kind::Offers`]
 //! has its number, which wraps, in its tag field. A [`Kind::Type`] has the number of the type in its tag field, and the type's
@@ -44,7 +44,7 @@ pub const HEADER_BYTES: usize = 32;
 /// First bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"tickwire";
 /// Version of the header and of the handshake. Peers of another version are refused.
-pub const VERSION: u16 = 19;
+pub const VERSION: u16 = 20;
 /// A number whose bytes tell the byte order of who wrote it.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
@@ -79,8 +79,7 @@ pub enum Kind {
     Piece = 4,
     /// The sender has finalized, or ends with its tag [`UNFINISHED`]: nothing follows.
     Bye = 5,
-    /// The answer to an [`Kind::Rts`] in ready mode that met no posted receive: the message is not wanted. To a receive in a graph that
-    /// has asked for its message: no more of it will come.
+    /// The answer to an [`Kind::Rts`] in ready mode that met no posted receive: the message is not wanted.
     Nack = 6,
     /// The receiver of an [`Kind::Rts`] with [`READABLE`] has read the message.
     Done = 7,
@@ -105,15 +104,17 @@ pub enum Kind {
     Call = 16,
     /// The answer to a [`Kind::Call`]: its link is used, and no other.
     Accept = 17,
+    /// To a receive in a graph that has asked for its message: no more of it will come.
+    Stop = 18,
     /// The rest of the ring up to its end is unused. A ring's own mark, never handed on.
-    Wrap = 18,
+    Wrap = 19,
     /// The ring goes on in a larger one, at the same position. A ring's own mark, never handed on; its second byte is the binary
     /// logarithm of the larger one's bytes.
-    Moved = 19,
+    Moved = 20,
     /// The receiver of an [`Kind::Rts`] with [`READABLE`] asks that a part of the message be spliced to it. A ring's own frame,
     /// never handed on: bytes 8–15 are the address of the part, the tag field is the number of its first piece, and the length is
     /// that of the part.
-    Question = 20,
+    Question = 21,
 }
 
 impl Kind {
@@ -138,9 +139,10 @@ impl Kind {
             15 => Kind::Answer,
             16 => Kind::Call,
             17 => Kind::Accept,
-            18 => Kind::Wrap,
-            19 => Kind::Moved,
-            20 => Kind::Question,
+            18 => Kind::Stop,
+            19 => Kind::Wrap,
+            20 => Kind::Moved,
+            21 => Kind::Question,
             _ => return None,
         })
     }
@@ -182,9 +184,14 @@ impl Kind {
             Kind::Head => typed(Length::BeyondPayload),
             Kind::Type | Kind::Remote | Kind::Answer => bare(Length::Any),
             Kind::Piece | Kind::Part => bare(Length::Some),
-            Kind::Bye | Kind::Nack | Kind::Done | Kind::Credit | Kind::Offers | Kind::Call | Kind::Accept => {
-                bare(Length::None)
-            }
+            Kind::Bye
+            | Kind::Nack
+            | Kind::Stop
+            | Kind::Done
+            | Kind::Credit
+            | Kind::Offers
+            | Kind::Call
+            | Kind::Accept => bare(Length::None),
             Kind::Wrap | Kind::Moved | Kind::Question => None,
         }
     }

@@ -14,6 +14,7 @@ pub mod provider_matched;
 pub(crate) mod read;
 pub(crate) mod rendezvous;
 
+use crate::protocols::graph::blocks::take_piece;
 use crate::protocols::graph::failure::{abandon, is_abandonment};
 use crate::rows::Rows;
 use crate::steps::check::{NotTaken, refuse, was_offered};
@@ -48,11 +49,7 @@ pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arriv
         arrival.state = ArrivalState::Handled;
         rows.progress.pending |= Pending::TRANSFER;
     }
-    // Looked at before the answer changes the row.
-    let over = match header.kind() {
-        Some(Kind::Done | Kind::Cts | Kind::Nack) => answered(&rows.cars, &header, vc_row),
-        _ => Other::Taken,
-    };
+    let mut over = Other::Taken;
     let taken = match header.kind() {
         Some(Kind::Eager) if AT_ONCE => match eager::receive(rows, &header, arrival.payload, vc_row) {
             true => Ok(()),
@@ -60,13 +57,23 @@ pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arriv
         },
         Some(Kind::Eager) => eager::take(rows, arrival),
         Some(Kind::Rts) => rendezvous::take_offer(rows, &header, arrival.payload, vc_row),
-        Some(Kind::Done) => read::end(rows, header.message(), vc_row, AT_ONCE),
+        Some(Kind::Done) => {
+            over = answered(&rows.cars, &header, vc_row);
+            read::end(rows, header.message(), vc_row, AT_ONCE)
+        }
         _ if AT_ONCE => return Other::Left,
         Some(Kind::Head) => parts::take_head(rows, arrival),
         Some(Kind::Part) => parts::take_part(&mut rows.progress, arrival),
-        Some(Kind::Cts) => rendezvous::clear_to_send(rows, &header, vc_row),
-        Some(Kind::Nack) => rendezvous::end_refused(rows, arrival),
+        Some(Kind::Cts) => {
+            over = answered(&rows.cars, &header, vc_row);
+            rendezvous::clear_to_send(rows, &header, vc_row)
+        }
+        Some(Kind::Nack) => {
+            over = answered(&rows.cars, &header, vc_row);
+            rendezvous::end_refused(rows, &header, vc_row)
+        }
         Some(Kind::Piece) => pieces::take(rows, arrival),
+        Some(Kind::Stop) => take_piece(rows, arrival),
         Some(Kind::Credit) => Ok(()),
         Some(Kind::Type) => learn(&mut rows.progress, &header, arrival.payload, vc_row),
         Some(Kind::Offers) => provider_matched::take_count(&mut rows.progress, &mut rows.vcs, &header, vc_row),
@@ -85,7 +92,7 @@ pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arriv
     Other::Taken
 }
 
-/// The bytes of the offered message that a frame answers, if it is an answer.
+/// The bytes of the offered message that a frame answers, if it is an answer. Looked at before the answer changes the row.
 fn answered(cars: &[Car], header: &Header, vc_row: Row) -> Other {
     match cars.get(header.message() as usize) {
         Some(car) if was_offered(car, vc_row) && car.chain == NIL && header.flags() & wire::WIDER == 0 => {

@@ -192,6 +192,7 @@ impl<'a> Run<'a> {
     fn any_frame(&mut self) {
         let kind = match self.input.byte() {
             byte @ 254.. => Kind::from_byte(byte - 238),
+            253 => Some(Kind::Stop),
             byte => Kind::from_byte(1 + byte % 15),
         };
         let kind = kind.unwrap_or(Kind::Eager);

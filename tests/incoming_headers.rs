@@ -198,7 +198,7 @@ impl Stage {
             Kind::Head => (60, 100),
             Kind::Rts | Kind::Sync => (3, 100),
             Kind::Cts => (self.offered, 100),
-            Kind::Done | Kind::Nack => (self.offered, 0),
+            Kind::Done | Kind::Nack | Kind::Stop => (self.offered, 0),
             Kind::Bye | Kind::Credit | Kind::Offers | Kind::Call | Kind::Accept => (0, 0),
             Kind::Piece | Kind::Part | Kind::Type | Kind::Remote | Kind::Answer => (0, 100),
             Kind::Wrap | Kind::Moved | Kind::Question => (0, 100),
@@ -253,7 +253,7 @@ fn meets(systems: bool, awaited: bool, frame: impl Fn(&Stage) -> Header, possibl
 
 /// All kinds that a peer can name where types are not checked; those behind them are a ring's own.
 fn kinds() -> impl Iterator<Item = Kind> {
-    (1..=17).filter_map(Kind::from_byte).filter(|&kind| kind != Kind::Type)
+    (1..=18).filter_map(Kind::from_byte).filter(|&kind| kind != Kind::Type)
 }
 
 fn ways() -> impl Iterator<Item = (bool, bool)> {
@@ -291,7 +291,7 @@ fn a_kind_has_the_priority_and_the_lengths_that_are_its_own_or_ends_its_connecti
         let with_length = |length| move |stage: &Stage| Header { length, ..stage.plain(kind) };
         let empty = matches!(kind, Kind::Piece | Kind::Part | Kind::Head);
         meets(systems, awaited, with_length(0), !empty);
-        let bare = matches!(kind, Kind::Done | Kind::Nack | Kind::Bye | Kind::Credit | Kind::Offers);
+        let bare = matches!(kind, Kind::Done | Kind::Nack | Kind::Stop | Kind::Bye | Kind::Credit | Kind::Offers);
         let long = bare || matches!(kind, Kind::Call | Kind::Accept | Kind::Head);
         meets(systems, awaited, with_length(60), !long);
     }

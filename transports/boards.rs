@@ -22,8 +22,8 @@
 mod words;
 
 use crate::heap::PeerHeap;
+use crate::hints::{For, prefetch};
 use crate::rings::atomics::AtomicU64;
-use crate::rings::hints::before_write;
 #[cfg(not(all(test, tickwire_loom)))]
 use crate::shared::SHARED_ALIGN;
 use crate::shared::SharedRun;
@@ -201,7 +201,7 @@ impl OwnBoard {
     #[inline(always)]
     pub fn finish(&self, operations: u64) {
         words::say(self.view.finished(), operations);
-        before_write(self.view.slot(operations + 1).cast_const().cast());
+        prefetch(self.view.slot(operations + 1).cast_const().cast(), For::Write);
     }
 
     /// Says that this member takes no part in any further operation on the board.

@@ -1,5 +1,7 @@
 //! The one place where bytes of messages are moved, but for those that a datatype scatters ([`tickwire_components::Stretch`]).
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use crate::hints::{For, prefetch};
 use tickwire_components::{Pieces, Span};
 
 /// Longer runs are copied by a loop of our own.
@@ -159,12 +161,11 @@ unsafe fn copy_lines_wide(to: *mut u8, from: *const u8, length: usize) -> usize 
 #[expect(unsafe_code, reason = "raw copies")]
 #[inline(always)]
 unsafe fn copy_lines_by<W: Copy>(to: *mut u8, from: *const u8, length: usize) -> usize {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     let mut at = 0;
-    // SAFETY: every access is within `length` bytes of either pointer; a prefetch cannot fault.
+    // SAFETY: every access is within `length` bytes of either pointer.
     unsafe {
         while length - at >= LINE {
-            _mm_prefetch::<{ _MM_HINT_T0 }>(from.wrapping_add(at + AHEAD).cast());
+            prefetch(from.wrapping_add(at + AHEAD), For::Read);
             let (target, source) = (to.add(at).cast::<W>(), from.add(at).cast::<W>());
             for word in 0..LINE / size_of::<W>() {
                 target.add(word).write_unaligned(source.add(word).read_unaligned());

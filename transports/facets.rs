@@ -64,7 +64,7 @@ pub unsafe trait Memory {
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 pub unsafe trait Direct {
     /// Takes a message of the peer straight into its place, if it can: `into` is the transport's until an arrival with
-    /// [`ArrivalState::Moved`] whose `car` is `row`, or until the link is closed. Returns the message's turn among those of the
+    /// [`ArrivalState::Moved`] of CAR `row`, or until the link is closed. Returns the message's turn among those of the
     /// link, which the peer is told with the answer to its offer.
     ///
     /// [`ArrivalState::Moved`]: tickwire_components::ArrivalState::Moved

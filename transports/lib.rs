@@ -14,6 +14,7 @@ mod facets;
 mod frames;
 pub mod handshake;
 pub mod heap;
+mod hints;
 mod loopback;
 pub mod ofi;
 mod processes;

@@ -7,7 +7,6 @@
 
 pub(crate) mod atomics;
 pub mod fences;
-pub(crate) mod hints;
 pub mod inbox;
 pub mod links;
 #[cfg(all(test, not(miri), not(tickwire_loom)))]

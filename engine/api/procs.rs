@@ -97,9 +97,10 @@ impl Engine {
     pub fn progress(&mut self, only: Only<'_>) -> Result<Work, ProgressError> {
         self.store.progress().only = self.place_of(only)?;
         // Only the systems know of it.
-        let delivers = std::mem::take(&mut self.delivers);
+        let delivers = self.delivers;
+        self.allow_deliver(false);
         let work = self.tick();
-        self.delivers = delivers;
+        self.allow_deliver(delivers);
         self.store.progress().only = (NIL, NIL);
         Ok(work)
     }

@@ -4,7 +4,7 @@ use crate::run::engine::{Engine, Looks};
 use crate::run::passes::{Passes, Users};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tickwire_components::limits::{CLOCK_LOOKS, CLOCK_LOOKS_A_TICK};
-use tickwire_components::{Pending, Work};
+use tickwire_components::{Pending, Progress, Work};
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::procs::connections::{control, wants_control};
 use tickwire_systems::procs::endpoint::OperationRows;
@@ -210,8 +210,7 @@ impl Engine {
     #[inline(always)]
     fn look_promptly_at(&mut self, row: usize, patient: bool) -> bool {
         let Tables { progress, endpoints, .. } = self.store.all();
-        let next = progress.pending == Pending::NONE && progress.senders.is_empty() && self.delivers;
-        if !next || progress.closed() || self.watching.is_on() {
+        if !may_deliver(progress, self.delivers, Pending::NONE) || progress.closed() || self.watching.is_on() {
             let endpoint = &mut endpoints[row];
             if endpoint.ready() {
                 endpoint.found = true;
@@ -258,7 +257,7 @@ impl Engine {
         self.observer.found();
         progress.budget = std::mem::replace(&mut self.budget, self.delivered_max);
         // The frequent case: nothing but arrivals, of messages that are awaited. No code of an application runs here.
-        if progress.pending == Pending::DRAIN && self.delivers && progress.senders.is_empty() {
+        if may_deliver(progress, self.delivers, Pending::DRAIN) {
             self.counters.ran(DELIVER);
             let is_left = match self.watching.is_on() {
                 true => self.deliver_watched(),
@@ -352,9 +351,16 @@ impl Engine {
         }
     }
 
-    /// Says whether Deliver may run.
+    /// Says whether Deliver may run: not where systems of the application, or those who read from one place only, are to see the
+    /// rows in between.
     pub(crate) fn allow_deliver(&mut self, delivers: bool) {
         self.delivers = delivers;
         self.choose_own_at_once();
     }
+}
+
+/// Whether Deliver may run: it is `allowed`, and nothing is pending but what it is to do. Order is that of a pass then.
+#[inline(always)]
+fn may_deliver(progress: &Progress, allowed: bool, pending: Pending) -> bool {
+    progress.pending == pending && allowed && progress.senders.is_empty()
 }

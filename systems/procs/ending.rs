@@ -103,9 +103,9 @@ fn cut_off(all: &mut Tables<'_>, row: Row) {
     let Some(at) = all.progress.streams.iter().position(|stream| stream.vc == row) else { return };
     let stream = all.progress.streams.swap_remove(at);
     let entry = match stream.to {
-        Destination::Temporary(entry) => entry,
+        Destination::Unexpected(entry) => entry,
         Destination::Receive(receive) => return fail_taken_over(all, receive),
-        Destination::Nobody => return,
+        Destination::Temporary(_) | Destination::Nobody => return,
     };
     // A probe may have taken it: whoever receives it is told.
     all.progress.unexpected.entries[entry as usize].cut_off();

@@ -27,6 +27,17 @@ pub struct OperationRows<'a> {
     pub vcs: &'a [Vc],
 }
 
+/// Where the bytes of a message are, as far as it decides how they move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// In several runs, or where a datatype says.
+    Runs,
+    /// In one run.
+    Run,
+    /// In one run of memory that its receiver has mapped.
+    Mapped,
+}
+
 /// A row of the endpoint table: an open transport and what protocols need to know of it.
 #[derive(Component)]
 #[component(immutable, on_discard = tickwire_components::refuse_removal)]
@@ -192,13 +203,6 @@ impl Endpoint {
         TrafficClass::ALL.iter().position(|&of| of == class).is_some_and(|number| self.classes[number])
     }
 
-    /// Whether a message of so many bytes is sent without asking where there is credit for it; one in more than one run only
-    /// if a frame takes it whole.
-    #[inline(always)]
-    pub const fn is_eager(&self, length: u64, one_run: bool) -> bool {
-        length <= self.eager_max && (one_run || self.is_whole(length))
-    }
-
     /// Whether a message that is sent without asking goes in one frame.
     #[inline(always)]
     pub const fn is_whole(&self, length: u64) -> bool {
@@ -214,29 +218,27 @@ impl Endpoint {
         }
     }
 
-    /// Whether a message in one run that is offered may be read by its receiver.
+    /// Where the bytes of a message are that is in one run.
     #[inline(always)]
-    pub const fn is_read(&self, length: u64) -> bool {
-        length >= self.read_min
-    }
-
-    /// Whether a message of so many bytes that is in one run is offered to be read since its receiver has mapped it.
-    #[inline(always)]
-    pub fn is_mapped(&self, length: u64, run: Span) -> bool {
-        length >= self.mapped_min && self.mapped.holds(run)
-    }
-
-    /// How the bytes of a message in one run move, `mapped` or not; `offered` if it must be, for want of credit or since its
-    /// sender asks to know of its receive. Over a connection that turns out not to be readable, in pieces.
-    pub const fn protocol(&self, length: u64, offered: bool, mapped: bool) -> Protocol {
-        let mapped = mapped && length >= self.mapped_min;
-        let eager = !offered && !mapped && self.is_eager(length, true);
-        match (eager, self.is_whole(length), mapped || self.is_read(length)) {
-            (true, true, _) => Protocol::Eager,
-            (true, false, _) => Protocol::Parts,
-            (false, _, true) => Protocol::Read,
-            (false, _, false) => Protocol::Pieces,
+    pub fn place(&self, length: u64, run: Span) -> Place {
+        match length >= self.mapped_min && self.mapped.holds(run) {
+            true => Place::Mapped,
+            false => Place::Run,
         }
+    }
+
+    /// How the bytes of a message move: the one place where this is decided. `offered` if its sender must ask first: for want of
+    /// credit, or since it wants to know of the receive. A connection may not do what its endpoint does: what it cannot read or
+    /// take in one frame goes in pieces or in parts.
+    #[inline(always)]
+    pub const fn protocol(&self, length: u64, place: Place, offered: bool) -> Protocol {
+        let one_run = !matches!(place, Place::Runs);
+        let mapped = matches!(place, Place::Mapped) && length >= self.mapped_min;
+        let whole = self.is_whole(length);
+        if !offered && !mapped && length <= self.eager_max && (one_run || whole) {
+            return if whole { Protocol::Eager } else { Protocol::Parts };
+        }
+        if one_run && (mapped || length >= self.read_min) { Protocol::Read } else { Protocol::Pieces }
     }
 
     /// Leaves matching to the engine: another endpoint matches already.

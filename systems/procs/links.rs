@@ -5,9 +5,10 @@ use crate::steps::check::was_offered;
 use crate::steps::credit::{due, window};
 use crate::steps::matching::enqueue;
 use crate::steps::provider;
+use crate::steps::send::place_of;
 use crate::store::Tables;
 use tickwire_components::limits::CREDIT_INITIAL;
-use tickwire_components::{Car, CarState, NIL, Pending, Queue, Row, VcState};
+use tickwire_components::{Car, CarState, Pending, Protocol, Queue, Row, VcState};
 
 /// Frames may flow: what was sent while connecting goes first, in order.
 pub(crate) fn connected(all: &mut Tables<'_>, row: Row) {
@@ -59,7 +60,7 @@ pub(crate) fn has_exposed(all: &mut Tables<'_>, row: Row) -> bool {
     let endpoint = &all.endpoints[all.vcs[row as usize].endpoint as usize];
     let may_be_read = |car: &Car| {
         let length = car.span.len() as u64;
-        car.chain == NIL && (endpoint.is_read(length) || endpoint.is_mapped(length, car.span))
+        endpoint.protocol(length, place_of(car, endpoint, length), true) == Protocol::Read
     };
     all.cars.iter().any(|car| was_offered(car, row) && may_be_read(car))
 }

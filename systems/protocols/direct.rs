@@ -41,12 +41,13 @@ pub(super) fn move_direct(
 #[cold]
 pub(crate) fn moved(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     rows.progress.pending |= Pending::TRANSFER;
-    match rows.cars.get_mut(arrival.car as usize) {
+    let row = arrival.receive();
+    match rows.cars.get_mut(row as usize) {
         Some(car) if car.state == CarState::Direct && car.vc == arrival.vc => {
             arrival.state = ArrivalState::Handled;
             car.state = CarState::Finished;
-            car.done = rows.large[arrival.car as usize].length;
-            rows.progress.finished.push(&mut rows.cars, arrival.car);
+            car.done = rows.large[row as usize].length;
+            rows.progress.finished.push(&mut rows.cars, row);
             rows.progress.pending |= Pending::COMPLETE;
         }
         _ => refuse(&mut rows.progress, arrival, "a message before it was asked for"),
@@ -63,7 +64,7 @@ mod tests {
     use crate::tick::transfer::tests::world;
     use crate::tick::transfer::transfer;
     use tickwire_components::wire::{self, Header, Kind};
-    use tickwire_components::{Ended, car_flags};
+    use tickwire_components::{Destination, Ended, car_flags};
 
     /// An offer of proc 1 in one run, and the receive that it meets; both have been through Match and SupplyBuffers.
     fn offered(world: &mut TestWorld, vc: Row, lengths: &[usize], length: u64) -> Posted {
@@ -82,7 +83,7 @@ mod tests {
     fn tell(world: &mut TestWorld, vc: Row, posted: Posted) {
         let row = world.arrive(vc, Header::default(), &[]);
         let arrival = &mut world.all().arrivals[row as usize];
-        (arrival.state, arrival.car) = (ArrivalState::Moved, posted.car);
+        (arrival.state, arrival.to) = (ArrivalState::Moved, Destination::Receive(posted.car));
         world.step(match_cars);
     }
 

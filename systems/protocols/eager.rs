@@ -10,7 +10,7 @@ use crate::steps::posted::key;
 use crate::steps::signatures::{check_peer, compare};
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Arrival, ArrivalState, CarState, Row, Span};
+use tickwire_components::{Arrival, ArrivalState, CarState, Destination, Row, Span};
 
 /// Pairs a message with its posted receive: the row.
 ///
@@ -39,7 +39,7 @@ pub(crate) fn take(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<(), Not
         compare(types, &mut rows.cars[row as usize], row, arrival.vc, number, length);
     }
     rows.cars[row as usize].state = CarState::Matched;
-    (arrival.car, arrival.state) = (row, ArrivalState::Placed);
+    (arrival.to, arrival.state) = (Destination::Receive(row), ArrivalState::Placed);
     Ok(())
 }
 

@@ -11,19 +11,20 @@ pub(crate) mod blocks;
 pub mod failure;
 mod intake;
 pub mod kept;
+mod messages;
 pub(crate) mod passing;
 
 use crate::rows::{Rows, Wire};
-use crate::steps::finish::{abort, finish_car};
-use crate::steps::posting::{queue_receive, queue_send, send_whole};
+use crate::steps::finish::finish_car;
+use crate::steps::posting::send_whole;
 use crate::steps::send::send_now;
-use failure::{give_up, take_abandoned};
+use failure::give_up;
 use kept::leave_ended;
+use messages::{block_of, start_message};
 use tickwire_components::limits::STAGED_A_PASS;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Blocks, Car, CarKind, CarState, Computation, Large, NIL, Node, Pending, Pieces, Progress, RequestState, Row, Span,
-    VcState, car_flags,
+    Car, CarKind, CarState, Computation, Large, NIL, Node, Pending, Pieces, RequestState, Row, Span, VcState, car_flags,
 };
 
 /// Starts a graph: its request is active, and nodes that need no other one begin. Of what an earlier start has left only counts
@@ -128,45 +129,6 @@ fn end_now(rows: &mut Rows<'_>, row: Row) {
     }
 }
 
-/// Posts the message of a node, or queues it.
-fn start_message(rows: &mut Rows<'_>, row: Row) {
-    let Rows { progress, cars, large, vcs, nodes, .. } = rows;
-    let car = &mut cars[row as usize];
-    let stamp = progress.stamp();
-    progress.stamps.set(row, stamp);
-    (car.flags, car.done, car.counter) = (0, 0, progress.counter);
-    if car.kind == CarKind::Receive {
-        if !take_abandoned(rows, row) {
-            let Rows { progress, cars, vcs, .. } = rows;
-            cars[row as usize].state = CarState::Posted;
-            queue_receive(progress, cars, vcs, row);
-        }
-    } else if vcs[car.vc as usize].state == VcState::Failed {
-        abort(progress, cars, row, car_flags::PEER_FAILED);
-    } else {
-        car.state = CarState::Queued;
-        let mut length = car.span.len() as u64;
-        if car.chain != NIL
-            && let Some((blocks, index)) = block_of(progress, nodes, row)
-        {
-            length = blocks.passages[index as usize].bytes;
-            if blocks.passages[index as usize].is_whole {
-                passing::gather(blocks, index);
-            }
-        }
-        queue_send(progress, cars, large, vcs, row, length);
-    }
-}
-
-/// The messages in parts of a node's graph, and which of them the node's message is.
-fn block_of<'a>(progress: &'a Progress, nodes: &[Node], row: Row) -> Option<(&'a Blocks, u32)> {
-    let Node { graph, computation, .. } = nodes[row as usize];
-    if computation == NIL {
-        return None;
-    }
-    Some((progress.graphs.get(graph)?.blocks.as_deref()?, computation))
-}
-
 /// Does what a node computes.
 fn compute(rows: &mut Rows<'_>, row: Row) {
     let Node { graph: number, computation, .. } = rows.nodes[row as usize];
@@ -260,5 +222,5 @@ fn note_failure(rows: &mut Rows<'_>, owner: Row, failed: &Car, expected: u64) {
     let car = &mut rows.cars[owner as usize];
     car.flags |= flags & car_flags::ERRORS;
     (car.source, car.tag, car.vc, car.done) = (source, tag, vc, done);
-    rows.large[owner as usize] = Large { wanted: expected, ..Large::of(done) };
+    rows.large[owner as usize] = Large { room: expected, ..Large::of(done) };
 }

@@ -11,6 +11,7 @@
 
 mod ending;
 pub mod fabric;
+mod frames;
 mod target;
 
 use crate::procs::endpoint::Endpoint;
@@ -21,52 +22,15 @@ use crate::steps::finish::{abort, finish_at_once};
 use ending::fail_operation;
 pub(crate) use ending::fail_windows;
 pub use ending::{close_windows, cut_loans, cut_operation, remove_window};
-use std::any::Any;
+use frames::{Body, LEAD, send};
 pub(super) use target::take_request;
 use target::{send_answer, serve_waiting};
 use tickwire_components::limits::{REMOTE_BYTES, REMOTE_FRAMES};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, NIL, Pending, Pieces, Progress, RemoteKind, RemoteOutcome, Row, Span, Vc, VcState, car_flags, context,
+    Arrival, NIL, Pending, Pieces, Progress, RemoteKind, RemoteOutcome, Row, Vc, VcState, car_flags, context,
 };
 use tickwire_transports::{Sent, copy};
-
-/// Bytes in front of a request's payload: where in the part, and how many bytes.
-const LEAD: usize = 16;
-
-/// A request's payload, or an answer's.
-struct Body {
-    lead: [u8; LEAD],
-    /// Bytes of `lead` that are sent.
-    first: usize,
-    rest: Span,
-}
-
-impl Body {
-    fn request(at: u64, length: u64, rest: Span) -> Self {
-        let mut lead = [0; LEAD];
-        lead[..8].copy_from_slice(&at.to_ne_bytes());
-        lead[8..].copy_from_slice(&length.to_ne_bytes());
-        Body { lead, first: LEAD, rest }
-    }
-
-    fn answer(rest: Span) -> Self {
-        Body { lead: [0; LEAD], first: 0, rest }
-    }
-}
-
-// SAFETY: the bytes in front stay where they are while they are borrowed; the rest is kept by the operation that is sent. Both are only read.
-unsafe impl Pieces for Body {
-    fn pieces(&self) -> usize {
-        2
-    }
-
-    fn piece(&self, index: usize) -> Span {
-        // SAFETY: as long as `self` is borrowed, which a send is over within.
-        let lead = unsafe { Span::new(self.lead.as_ptr().cast_mut(), self.first) };
-        if index == 0 { lead } else { self.rest }
-    }
-}
 
 /// Bytes of an operation that one request has.
 fn fragment(endpoint: &Endpoint) -> u64 {
@@ -194,26 +158,6 @@ fn send_requests(
     false
 }
 
-fn send(
-    endpoint: &mut Endpoint,
-    link: u32,
-    header: &Header,
-    body: &Body,
-    state: &mut Option<Box<dyn Any + Send + Sync>>,
-) -> Sent {
-    if let Some(states) = endpoint.rows {
-        state.get_or_insert_with(states.fresh);
-    }
-    let state = state.as_deref_mut().map(|state| state as &mut dyn Any);
-    endpoint.transport.get().send(link, header, body, state)
-}
-
-/// Bytes as a span, for reading while they are kept.
-fn span_of(bytes: &[u8]) -> Span {
-    // SAFETY: whoever asks keeps the bytes as long as the span is used.
-    unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) }
-}
-
 /// Takes the answer to a request.
 pub(super) fn take_answer(rows: &mut Rows<'_>, arrival: &Arrival) -> Result<(), NotTaken> {
     const WRONG: NotTaken = NotTaken::Wrong("an answer to no one-sided operation");
@@ -266,7 +210,7 @@ fn end_first(rows: &mut Rows<'_>, handle: u32, rank: usize) {
     match (request, failure) {
         (NIL, _) if awaited => windows.ended.push((number, failure.map_or(Ok(()), Err))),
         (NIL, _) => target.failure = target.failure.or(failure),
-        (row, None) => finish_at_once(progress, cars, requests, row, length, false),
+        (row, None) => finish_at_once(progress, cars, requests, row, length),
         (row, Some(_)) => abort(progress, cars, row, car_flags::OUT_OF_BOUNDS),
     }
 }

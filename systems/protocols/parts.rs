@@ -55,16 +55,17 @@ pub(crate) fn take_part(progress: &mut Progress, arrival: &mut Arrival) -> Resul
     }
     (arrival.header.origin, arrival.header.name) = (stream.seen, stream.length);
     stream.seen += part;
+    arrival.to = stream.to;
     match stream.to {
-        Destination::Receive(row) => (arrival.car, arrival.state) = (row, ArrivalState::Placed),
-        Destination::Temporary(entry) => {
-            (arrival.car, arrival.state) = (entry, ArrivalState::Unexpected);
+        Destination::Receive(_) => arrival.state = ArrivalState::Placed,
+        Destination::Unexpected(entry) => {
+            arrival.state = ArrivalState::Unexpected;
             if stream.seen == stream.length {
                 progress.unexpected.entries[entry as usize].complete();
             }
             progress.pending |= Pending::SUPPLY;
         }
-        Destination::Nobody => {}
+        Destination::Temporary(_) | Destination::Nobody => {}
     }
     if stream.seen == stream.length {
         progress.streams.swap_remove(at);

@@ -17,8 +17,8 @@ use std::any::Any;
 use tickwire_components::limits::{PAGE_BYTES, PIECES_A_PASS};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, ArrivalState, Car, CarState, Ended, Large, NIL, Pending, Pieces, Progress, Queue, Row, Span, Stretch, Vc,
-    VcState, car_flags,
+    Arrival, ArrivalState, Car, CarState, Destination, Ended, Large, NIL, Pending, Pieces, Progress, Queue, Row, Span,
+    Stretch, Vc, VcState, car_flags,
 };
 use tickwire_transports::{Frame, Sent};
 
@@ -33,7 +33,7 @@ pub(crate) fn take(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<(), Not
             if length > rows.large[row as usize].wanted.saturating_sub(car.done) {
                 return Err(NotTaken::Wrong("a piece longer than what is missing"));
             }
-            (arrival.car, arrival.state) = (row, ArrivalState::Placed);
+            (arrival.to, arrival.state) = (Destination::Receive(row), ArrivalState::Placed);
             Ok(())
         }
         _ => blocks::take_piece(rows, arrival),

@@ -35,8 +35,8 @@ use tickwire_components::credit::cost;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, ArrivalState, Car, CarState, Communicator, Control, NIL, Pending, Progress, Pull, Row, Span, Vc, VcState,
-    car_flags,
+    Arrival, ArrivalState, Car, CarState, Communicator, Control, Destination, NIL, Pending, Progress, Pull, Row, Span,
+    Vc, VcState, car_flags,
 };
 use tickwire_transports::{AnyTransport, Matching, Peeked, ReceiveEnvelope, Sent};
 
@@ -117,7 +117,7 @@ pub(crate) fn take(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     rows.progress.pending |= Pending::TRANSFER;
     match state {
         ArrivalState::Claimed => take_claimed(rows, arrival),
-        ArrivalState::Recalled => take_back(rows, arrival.car),
+        ArrivalState::Recalled => take_back(rows, arrival.receive()),
         _ => take_matched(rows, arrival),
     }
     if !rows.progress.provider.queue.is_empty() {
@@ -128,7 +128,7 @@ pub(crate) fn take(rows: &mut Rows<'_>, arrival: &mut Arrival) {
 
 /// A receive that the transport has paired with a message.
 fn take_matched(rows: &mut Rows<'_>, arrival: &mut Arrival) {
-    let (row, header) = (arrival.car, arrival.header);
+    let (row, header) = (arrival.receive(), arrival.header);
     let asked = key(&rows.cars[row as usize]);
     leave(&mut rows.progress, &mut rows.cars, row);
     let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
@@ -155,7 +155,7 @@ fn give(rows: &mut Rows<'_>, arrival: &mut Arrival, row: Row) {
     let header = arrival.header;
     rows.progress.work.matched += 1;
     let car = &mut rows.cars[row as usize];
-    arrival.car = row;
+    arrival.to = Destination::Receive(row);
     (car.source, car.tag, car.vc, car.priority) = (header.source(), header.tag(), arrival.vc, header.priority());
     if header.kind() == Some(Kind::Rts) {
         return offer(

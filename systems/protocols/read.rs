@@ -11,7 +11,7 @@ use crate::steps::send::send_now;
 use smallvec::SmallVec;
 use tickwire_components::limits::{PAGE_BYTES, PIECES_A_PASS, READ_BYTES_A_TURN, READ_TURNS_A_PASS, READS_A_CALL};
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Body, Car, Large, NIL, NoBytes, Pending, Row, Span, Vc, VcState, car_flags};
+use tickwire_components::{Body, Car, Large, NIL, NoBytes, Pending, Row, Span, Vc, VcState};
 use tickwire_transports::{MemoryRead, Sent};
 
 /// Reads messages out of their senders' memory, in turn; what cannot be read is asked for in pieces instead.
@@ -190,11 +190,7 @@ pub(crate) fn read_at_once(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], left
         return true;
     }
     progress.work.sent += 1;
-    // Requests end in the order in which their messages were read.
-    match progress.finished.is_empty() && progress.registered == 0 && car.flags & car_flags::ERRORS == 0 {
-        true => finish_at_once(progress, cars, requests, row, message.length, false),
-        false => finish_car(progress, cars, row, message.length, false),
-    }
+    finish_at_once(progress, cars, requests, row, message.length);
     true
 }
 
@@ -209,7 +205,7 @@ pub(crate) fn end(rows: &mut Rows<'_>, row: Row, vc_row: Row, at_once: bool) -> 
     }
     let length = large[row as usize].length;
     match at_once {
-        true => finish_at_once(progress, cars, requests, row, length, false),
+        true => finish_at_once(progress, cars, requests, row, length),
         false => finish_car(progress, cars, row, length, false),
     }
     Ok(())

@@ -19,8 +19,8 @@ use crate::steps::signatures::{check_peer, compare};
 use crate::steps::supply::decide::{decide, received};
 use tickwire_components::wire::Header;
 use tickwire_components::{
-    Access, Arrival, ArrivalState, Body, CarKind, CarState, Control, Large, Means, NIL, Pending, Row, Span, Target,
-    VcState, car_flags, wire,
+    Access, Arrival, ArrivalState, Body, CarState, Control, Large, Means, NIL, Pending, Row, Span, Target, VcState,
+    car_flags, wire,
 };
 
 /// Pairs an offer with its posted receive, which SupplyBuffers answers.
@@ -59,7 +59,7 @@ pub(crate) fn clear_to_send(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -
     if !cars.get(row as usize).is_some_and(|car| was_offered(car, vc_row)) {
         return Err(NotTaken::Wrong("a clear-to-send for a message that was not offered"));
     }
-    let passes = is_passage(cars, row) || cars[row as usize].flags & car_flags::ABANDONED != 0;
+    let passes = is_passage(cars, row) || cars[row as usize].is_left;
     let car = &mut cars[row as usize];
     let message = &mut large[row as usize];
     if wanted > message.length {
@@ -161,20 +161,19 @@ fn is_readable(endpoint: &mut Endpoint, link: u32, address: u64, wanted: u64) ->
     wanted > 0 && endpoint.transport.get().memory().is_some_and(|memory| memory.reads(link, address, wanted))
 }
 
-/// An offer in ready mode has met no receive: its send ends. Or the sender of a message that goes on as it comes cannot go on.
+/// An offer in ready mode has met no receive: its send ends.
 ///
 /// # Errors
-/// If there is no such offer, nor such a receive.
+/// If there is no such offer.
 #[cold]
-pub(crate) fn end_refused(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<(), NotTaken> {
-    let (row, vc_row) = (arrival.header.message(), arrival.vc);
+pub(crate) fn end_refused(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> Result<(), NotTaken> {
     let Rows { progress, cars, .. } = rows;
+    let row = header.message();
     match cars.get(row as usize) {
         Some(car) if was_offered(car, vc_row) && car.flags & car_flags::READY != 0 => {
             abort(progress, cars, row, car_flags::NOT_READY);
             Ok(())
         }
-        Some(car) if car.kind == CarKind::Receive => blocks::take_piece(rows, arrival),
         _ => Err(NotTaken::Wrong("a refusal of a message that was not offered in ready mode")),
     }
 }

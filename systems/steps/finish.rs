@@ -22,7 +22,7 @@ pub(crate) fn finish_car(progress: &mut Progress, cars: &mut [Car], row: Row, le
     progress.pending |= Pending::COMPLETE;
 }
 
-/// As [`finish_car`], and ends the request with it if its token's owner is all who will ask for it.
+/// As [`finish_car`], and ends the request with it if Complete need not look at it.
 #[inline(always)]
 pub(crate) fn finish_at_once(
     progress: &mut Progress,
@@ -30,19 +30,32 @@ pub(crate) fn finish_at_once(
     requests: &mut [Request],
     row: Row,
     length: u64,
-    truncated: bool,
 ) {
     let car = &mut cars[row as usize];
     car.done = length;
-    if truncated || car.chain != NIL || !end_at_once(progress, car, requests, row) {
-        finish_car(progress, cars, row, length, truncated);
+    if !end_at_once(progress, car, requests, row) {
+        finish_car(progress, cars, row, length, false);
     }
 }
 
-/// Ends a request with its only CAR, which is in one run and has not failed, if its token's owner is all who will ask for it;
-/// `false` leaves it to Complete.
+/// Whether the end of a CAR is that of its request without a look of Complete: nothing is to end before it, it is [plain](is_plain),
+/// and its token's owner is all who will ask for it. Then both have ended. `false` leaves it to Complete. This is the only place
+/// where that is decided.
 #[inline(always)]
 pub(crate) fn end_at_once(progress: &mut Progress, car: &mut Car, requests: &mut [Request], row: Row) -> bool {
+    is_plain(progress, car, row) && end_plain(progress, car, requests, row)
+}
+
+/// As [`end_at_once`], of a CAR that its caller knows to be plain.
+#[inline(always)]
+pub(crate) fn end_plain(progress: &mut Progress, car: &mut Car, requests: &mut [Request], row: Row) -> bool {
+    debug_assert!(is_plain(progress, car, row) || car.request != row, "Complete looks at the end of {car:?}");
+    progress.finished.is_empty() && end_next(progress, car, requests, row)
+}
+
+/// Ends a plain CAR that is the next to end, if nobody else is to be told.
+#[inline(always)]
+fn end_next(progress: &mut Progress, car: &mut Car, requests: &mut [Request], row: Row) -> bool {
     let Some(request) = requests.get_mut(row as usize) else { return false };
     if car.request != row || request.counter != 1 || !finish_awaited(progress, request) {
         return false;
@@ -50,6 +63,14 @@ pub(crate) fn end_at_once(progress: &mut Progress, car: &mut Car, requests: &mut
     request.counter = 0;
     car.state = CarState::Done;
     true
+}
+
+/// Whether a CAR leaves nothing to Complete but its request: it is in one run and all of its request, it has not failed, and nothing
+/// of it is registered. A receive is so from when it is posted until an offer is paired with it.
+#[inline(always)]
+fn is_plain(progress: &Progress, car: &Car, row: Row) -> bool {
+    let is_registered = progress.registered != 0 && progress.registrations.serves(row);
+    is_one_run(car, row) && car.flags & car_flags::ERRORS == 0 && !is_registered
 }
 
 /// Whether all bytes of a receive are its own CAR's, and it belongs to no larger graph.
@@ -64,8 +85,7 @@ pub(crate) fn end_awaited(rows: &mut Rows<'_>) {
     loop {
         let row = progress.finished.head;
         let Some(car) = cars.get_mut(row as usize) else { break };
-        let plain = car.chain == NIL && progress.registered == 0 && car.flags & car_flags::ERRORS == 0;
-        if !plain || !end_at_once(progress, car, requests, row) {
+        if !is_plain(progress, car, row) || !end_next(progress, car, requests, row) {
             return;
         }
         progress.finished.pop(cars);
@@ -120,13 +140,13 @@ pub fn outcome(progress: &Progress, cars: &[Car], large: &[Large], vcs: &[Vc], p
     } else if flags & car_flags::ABANDONED != 0 {
         RequestError::Abandoned(status.source)
     } else if flags & car_flags::SHORT != 0 {
-        let expected = large[row as usize].wanted as usize;
+        let expected = large[row as usize].room as usize;
         RequestError::Short { from: status.source, sent: status.length, expected }
     } else if flags & car_flags::OTHER_TYPE != 0 {
         let (sent, expected) = mismatch(progress.signatures.as_deref(), row);
         RequestError::OtherType(OtherType::new(status, sent, expected))
     } else {
-        RequestError::Truncated { status, capacity: large[row as usize].wanted as usize }
+        RequestError::Truncated { status, capacity: large[row as usize].room as usize }
     })
 }
 
@@ -142,7 +162,7 @@ pub fn status(car: &Car) -> Status {
 pub(crate) fn part(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], row: Row) -> u32 {
     let Car { request: owner, flags, chain, .. } = cars[row as usize];
     if flags & car_flags::TRUNCATED != 0 {
-        large[row as usize].wanted = capacity(cars, row);
+        large[row as usize].room = capacity(cars, row);
     }
     let (mut data, mut count) = (chain, 0);
     while data != NIL {

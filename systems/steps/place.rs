@@ -4,11 +4,11 @@
 
 use crate::protocols::graph::blocks::{self, is_passage};
 use crate::rows::Rows;
-use crate::steps::finish::{end_at_once, finish_car};
+use crate::steps::finish::{end_plain, finish_car};
 use tickwire_components::limits::PACKED_PAST_MIN;
 use tickwire_components::wire::Kind;
 use tickwire_components::{
-    Arrival, ArrivalState, Buffer, Car, CarState, Ended, NIL, Pending, Progress, Row, Span, Stretch,
+    Arrival, ArrivalState, Buffer, Car, CarState, Destination, Ended, NIL, Pending, Progress, Row, Span, Stretch,
 };
 use tickwire_transports::copy;
 
@@ -23,7 +23,7 @@ pub(crate) fn receive_whole(rows: &mut Rows<'_>, row: Row, length: u64, payload:
     let place = car.span;
     progress.moved.deliver += length;
     car.done = length;
-    if !end_at_once(progress, car, requests, row) {
+    if !end_plain(progress, car, requests, row) {
         return receive_for_complete(rows, row, length, payload);
     }
     // Last, since it may be a call.
@@ -71,11 +71,11 @@ pub(crate) fn place(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     arrival.state = ArrivalState::Handled;
     let Rows { progress, cars, .. } = rows;
     // The frequent case: a whole message.
-    if arrival.header.lead as u8 == Kind::Eager as u8 && arrival.buffer == NIL {
-        let (row, length) = (arrival.car, arrival.header.length);
+    if let (Destination::Receive(row), true) = (arrival.to, arrival.header.lead as u8 == Kind::Eager as u8) {
+        let length = arrival.header.length;
         let car = &cars[row as usize];
         if car.chain != NIL {
-            return place_chained(rows, arrival);
+            return place_chained(rows, arrival, row);
         }
         // SAFETY: as in `put`.
         let moved = unsafe { copy::copy_long(car.span, arrival.payload) as u64 };
@@ -88,8 +88,8 @@ pub(crate) fn place(rows: &mut Rows<'_>, arrival: &mut Arrival) {
 /// As [`place`], of a whole message for a receive in several runs, with a datatype, or in a graph.
 #[cold]
 #[inline(never)]
-fn place_chained(rows: &mut Rows<'_>, arrival: &Arrival) {
-    let (row, length) = (arrival.car, arrival.header.length);
+fn place_chained(rows: &mut Rows<'_>, arrival: &Arrival, row: Row) {
+    let length = arrival.header.length;
     if is_passage(&rows.cars, row) {
         return blocks::receive_whole(rows, row, length, arrival.payload);
     }
@@ -105,20 +105,23 @@ pub(crate) fn place_rest(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     let part = arrival.header.kind() == Some(Kind::Part);
     // Match has put it there.
     let at = if part { arrival.header.origin as usize } else { 0 };
-    if arrival.buffer != NIL {
-        let storage = buffer_span(&mut rows.buffers[arrival.buffer as usize]);
-        // SAFETY: the row's own storage; a payload is there until the transport is told to release it.
-        rows.progress.moved.transfer +=
-            unsafe { copy::copy_long(storage.part(at, usize::MAX), arrival.payload) } as u64;
-        return;
-    }
-    let row = arrival.car;
+    let row = match arrival.to {
+        Destination::Receive(row) => row,
+        Destination::Temporary(buffer) => {
+            let storage = buffer_span(&mut rows.buffers[buffer as usize]);
+            // SAFETY: the row's own storage; a payload is there until the transport is told to release it.
+            rows.progress.moved.transfer +=
+                unsafe { copy::copy_long(storage.part(at, usize::MAX), arrival.payload) } as u64;
+            return;
+        }
+        Destination::Unexpected(_) | Destination::Nobody => return,
+    };
     if part || arrival.header.kind() == Some(Kind::Head) {
-        return place_part(&mut rows.progress, arrival, &mut rows.cars, at);
+        return place_part(&mut rows.progress, arrival, row, &mut rows.cars, at);
     }
     let car = &mut rows.cars[row as usize];
     if car.state != CarState::Receiving {
-        if blocks::place(rows, arrival) {
+        if blocks::place(rows, arrival, row) {
             return;
         }
         // Match saw it beside the one that has ended the message.
@@ -198,8 +201,7 @@ pub(crate) fn buffer_span(buffer: &mut Buffer) -> Span {
 }
 
 /// Moves a part of a message that arrives in parts; with the last one the receive is done.
-fn place_part(progress: &mut Progress, arrival: &Arrival, cars: &mut [Car], at: usize) {
-    let row = arrival.car;
+fn place_part(progress: &mut Progress, arrival: &Arrival, row: Row, cars: &mut [Car], at: usize) {
     let car = &mut cars[row as usize];
     let moved = if car.chain == NIL {
         // SAFETY: as in `place`.

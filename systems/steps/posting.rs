@@ -1,6 +1,6 @@
 //! Posting: how an operation gets into the tables. Used by the application's calls and by Post for other threads.
 
-use crate::procs::endpoint::Endpoint;
+use crate::procs::endpoint::{Endpoint, Place};
 use crate::procs::priorities::insert_send;
 use crate::procs::priorities::list_sender;
 use crate::steps::activate::take_rows;
@@ -11,7 +11,7 @@ use crate::steps::posted::key;
 use tickwire_components::credit::cost;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Car, CarKind, CarState, Large, NIL, Pending, Pieces, Progress, Request, Row, Vc, VcState, car_flags,
+    Car, CarKind, CarState, Large, NIL, Pending, Pieces, Progress, Protocol, Request, Row, Vc, VcState, car_flags,
 };
 use tickwire_transports::Sent;
 
@@ -104,7 +104,8 @@ pub(crate) fn send_whole<const PROMPT: bool, P: Pieces + ?Sized>(
 #[cold]
 pub(crate) fn is_inline<P: Pieces + ?Sized>(endpoint: &Endpoint, length: u64, pieces: &P) -> bool {
     let is_run = pieces.pieces() == 1 && pieces.layout().is_none();
-    length < endpoint.inline_end && !(is_run && endpoint.is_mapped(length, pieces.piece(0)))
+    let place = if is_run { endpoint.place(length, pieces.piece(0)) } else { Place::Runs };
+    length < endpoint.inline_end && endpoint.protocol(length, place, false) == Protocol::Eager
 }
 
 /// Posts a receive from one proc if nothing that has arrived can be for it: a row, and the end of its VC's queue. [`NIL`] if

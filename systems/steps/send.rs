@@ -1,6 +1,6 @@
 //! Sending: the first frame of a row goes to its transport. That is the envelope of a send, or a receive's answer to an offer.
 
-use crate::procs::endpoint::Endpoint;
+use crate::procs::endpoint::{Endpoint, Place};
 use crate::protocols::graph::blocks::asked;
 use crate::rows::{RowStateColumns, Rows};
 use crate::steps::activate::take_rows;
@@ -17,7 +17,7 @@ use tickwire_components::credit::{Credit, cost};
 use tickwire_components::wire::{ADDRESS_BYTES, Header, Kind};
 use tickwire_components::{
     Body, Car, CarKind, CarState, Communicator, Control, ControlFrame, Large, NIL, NoBytes, Payload, Pending, Pieces,
-    Progress, Row, Span, Vc, VcState, Way, car_flags, context, wire,
+    Progress, Protocol, Row, Span, Vc, VcState, Way, car_flags, context, wire,
 };
 use tickwire_transports::Sent;
 
@@ -149,8 +149,7 @@ pub unsafe fn offer_now(tables: Tables<'_>, envelope: &Envelope, comm: u32, run:
     let Some(vc) = vcs.get_mut(vc_row as usize) else { return NIL };
     let endpoint = &mut endpoints[vc.endpoint as usize];
     let length = envelope.length;
-    let mapped = endpoint.is_mapped(length, run);
-    let is_read = mapped || endpoint.is_read(length) && !endpoint.is_eager(length, true);
+    let is_read = endpoint.protocol(length, endpoint.place(length, run), false) == Protocol::Read;
     let is_next = vc.state == VcState::Connected && vc.sends.is_empty();
     if !is_read || !is_next || !endpoint.plain || communicators[Communicator::row(comm)].priority != 0 {
         return NIL;
@@ -185,26 +184,33 @@ pub unsafe fn offer_now(tables: Tables<'_>, envelope: &Envelope, comm: u32, run:
 /// How an envelope leaves; `None` if there is no credit for it.
 pub(crate) fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut Endpoint, row: Row) -> Option<Way> {
     let (length, flags) = (large[row as usize].length, cars[row as usize].flags);
-    // What is in more than one run leaves in one frame or is asked for.
-    let one_run = cars[row as usize].chain == NIL;
-    let whole = endpoint.is_whole(length) && endpoint.fits(vc.link, length) == length;
-    // A transport that matches tells when it has: what is short goes with the question.
-    let asks = flags & car_flags::ASKING & if endpoint.matches { !car_flags::SYNCHRONOUS } else { !0 };
-    // There, its header is in front of it.
-    let header = if endpoint.matches && flags & car_flags::SYNCHRONOUS != 0 { wire::HEADER_BYTES as u64 } else { 0 };
-    if is_mapped(&cars[row as usize], endpoint, length) && vc.envelopes > 0 {
-        return Some(Way::Offered);
-    }
-    let eager = endpoint.is_eager(length + header, one_run) && (one_run || whole);
-    if eager && asks == 0 && length == capacity(cars, row) {
+    let place = match place_of(&cars[row as usize], endpoint, length) {
+        // It cannot be offered now: it goes as if it were not mapped.
+        Place::Mapped if vc.envelopes == 0 => Place::Run,
+        place => place,
+    };
+    // A transport that matches tells when it has: what is short goes with the question, behind its header.
+    let tells = endpoint.matches && flags & car_flags::SYNCHRONOUS != 0;
+    let asks = flags & car_flags::ASKING & if tells { !car_flags::SYNCHRONOUS } else { !0 } != 0;
+    let header = if tells { wire::HEADER_BYTES as u64 } else { 0 };
+    let offered = asks || length != capacity(cars, row);
+    let protocol = match endpoint.protocol(length + header, place, offered) {
+        // Its connection does not take it in one frame.
+        Protocol::Eager if endpoint.fits(vc.link, length) < length => match place {
+            Place::Runs => Protocol::Pieces,
+            _ => Protocol::Parts,
+        },
+        protocol => protocol,
+    };
+    if matches!(protocol, Protocol::Eager | Protocol::Parts) {
         if vc.lines < cost(length) {
             collect(vc, endpoint);
         }
         if vc.lines >= cost(length) {
-            return Some(match flags & car_flags::ASKING {
-                0 if whole => Way::Eager,
-                0 => Way::Parts,
-                _ => Way::Synchronous,
+            return Some(match protocol {
+                _ if flags & car_flags::ASKING != 0 => Way::Synchronous,
+                Protocol::Eager => Way::Eager,
+                _ => Way::Parts,
             });
         }
     }
@@ -214,10 +220,14 @@ pub(crate) fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut 
     (vc.envelopes > 0).then_some(Way::Offered)
 }
 
-/// Whether a message is where its receiver has mapped it.
+/// Where the bytes of a message under an envelope are.
 #[inline(always)]
-pub(crate) fn is_mapped(car: &Car, endpoint: &Endpoint, length: u64) -> bool {
-    car.chain == NIL && length == car.span.len() as u64 && endpoint.is_mapped(length, car.span)
+pub(crate) fn place_of(car: &Car, endpoint: &Endpoint, length: u64) -> Place {
+    if car.chain != NIL {
+        return Place::Runs;
+    }
+    // A part of a run is nothing that its receiver has mapped.
+    if length == car.span.len() as u64 { endpoint.place(length, car.span) } else { Place::Run }
 }
 
 /// Pays for an envelope.
@@ -237,7 +247,7 @@ pub(crate) fn spend(progress: &mut Progress, vc: &mut Vc, endpoint: &Endpoint, c
 #[inline]
 pub(crate) fn head(cars: &[Car], large: &[Large], link: u32, endpoint: &mut Endpoint, row: Row) -> Header {
     let car = &cars[row as usize];
-    let Large { length, wanted, peer, body, way } = large[row as usize];
+    let Large { length, wanted, peer, body, way, .. } = large[row as usize];
     let answer = |kind, length| Header::new(kind, car.context, 0, row, peer, length);
     match (car.kind, body) {
         (CarKind::Receive, Body::Readable { .. }) => return answer(Kind::Done, 0),
@@ -268,8 +278,8 @@ pub(crate) fn head(cars: &[Car], large: &[Large], link: u32, endpoint: &mut Endp
     }
     let mut flags = if car.flags & car_flags::READY != 0 { wire::READY } else { 0 };
     if car.chain == NIL && length == car.span.len() as u64 {
-        let is_read = is_mapped(car, endpoint, length) || endpoint.is_read(length);
-        flags |= if is_read { wire::READABLE } else { wire::DIRECT };
+        let protocol = endpoint.protocol(length, place_of(car, endpoint, length), true);
+        flags |= if protocol == Protocol::Read { wire::READABLE } else { wire::DIRECT };
     }
     Header::new(Kind::Rts, car.context, car.source, car.tag, row, length).with_flags(flags).with_priority(car.priority)
 }

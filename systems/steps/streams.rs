@@ -17,8 +17,8 @@ pub(crate) fn may_begin(progress: &Progress, arrival: &Arrival) -> bool {
 pub(crate) fn begin(progress: &mut Progress, arrival: &mut Arrival, to: Destination) {
     let (vc, length) = (arrival.vc, arrival.header.length);
     progress.streams.push(Stream { vc, to, seen: arrival.payload.len() as u64, length });
-    if let Destination::Receive(row) = to {
-        arrival.car = row;
+    arrival.to = to;
+    if matches!(to, Destination::Receive(_)) {
         arrival.state = ArrivalState::Placed;
     }
     progress.pending |= Pending::TRANSFER;

@@ -120,10 +120,9 @@ pub(crate) fn find_place(
         arrival.state = ArrivalState::Handled;
     } else {
         if head {
-            begin(progress, arrival, Destination::Temporary(entry));
+            begin(progress, arrival, Destination::Unexpected(entry));
         }
-        arrival.car = entry;
-        arrival.state = ArrivalState::Unexpected;
+        (arrival.to, arrival.state) = (Destination::Unexpected(entry), ArrivalState::Unexpected);
         progress.pending |= Pending::SUPPLY;
     }
     Some(entry)

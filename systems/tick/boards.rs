@@ -117,7 +117,7 @@ pub fn end(rows: &mut Rows<'_>, comm: Row, request: Row, ended: Result<(), Failu
     forget_detached(rows, request);
     let Rows { progress, cars, large, requests, .. } = rows;
     match ended {
-        Ok(()) => finish_at_once(progress, cars, requests, request, 0, false),
+        Ok(()) => finish_at_once(progress, cars, requests, request, 0),
         Err(failure) => {
             (cars[request as usize], large[request as usize]) = as_row(&cars[request as usize], failure, vc);
             abort(progress, cars, request, failure.flags);
@@ -148,7 +148,7 @@ pub fn vc_of(boards: &Boards, comm: Row, rank: u32) -> Row {
 pub fn as_row(car: &Car, failure: Failure, vc: Row) -> (Car, Large) {
     let tag = Status::NULL.tag.0;
     let flags = car.flags & !car_flags::ERRORS | failure.flags;
-    let large = Large { wanted: failure.expected, ..Large::of(failure.sent) };
+    let large = Large { room: failure.expected, ..Large::of(failure.sent) };
     (Car { source: failure.rank, tag, vc, done: failure.sent, flags, ..*car }, large)
 }
 

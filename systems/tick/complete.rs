@@ -167,7 +167,7 @@ mod tests {
         world.step(complete);
         let car = world.car(truncated);
         assert_eq!((car.flags, car.done), (car_flags::TRUNCATED, 100));
-        assert_eq!(world.all().large[truncated.car as usize].wanted, 8);
+        assert_eq!(world.all().large[truncated.car as usize].room, 8);
         let car = world.car(failed);
         assert_eq!((car.flags, car.vc), (car_flags::PEER_FAILED, vc));
     }

@@ -13,7 +13,7 @@ use crate::rows::{Rows, Wire};
 use crate::steps::supply::hand_out::SupplyTables;
 use crate::steps::supply::pool::take_buffer;
 use tickwire_components::wire::Kind;
-use tickwire_components::{ArrivalState, Pending};
+use tickwire_components::{ArrivalState, Destination, Pending};
 
 /// The system.
 // A function of its own, so that a profile tells the systems apart.
@@ -24,21 +24,18 @@ pub fn supply_buffers(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     }
     let Rows { progress, buffers, supplies, vcs, .. } = rows;
     for arrival in &mut wire.arrivals[..progress.arrivals as usize] {
-        if arrival.state == ArrivalState::Unexpected {
-            if arrival.header.lead as u8 == Kind::Part as u8 {
-                // Where the parts before it are.
-                arrival.buffer = progress.unexpected.entries[arrival.car as usize].buffer();
-                arrival.state = ArrivalState::Placed;
-                progress.pending |= Pending::TRANSFER;
-                continue;
-            }
+        let (ArrivalState::Unexpected, Destination::Unexpected(entry)) = (arrival.state, arrival.to) else { continue };
+        let buffer = if arrival.header.lead as u8 == Kind::Part as u8 {
+            // Where the parts before it are.
+            progress.unexpected.entries[entry as usize].buffer()
+        } else {
             // DrainCq reads no more frames than there are free buffer rows.
-            let Some(row) = take_buffer(progress, buffers, arrival.header.length as usize) else { continue };
-            arrival.buffer = row;
-            arrival.state = ArrivalState::Placed;
-            progress.unexpected.entries[arrival.car as usize].set_buffer(row);
-            progress.pending |= Pending::TRANSFER;
-        }
+            let Some(buffer) = take_buffer(progress, buffers, arrival.header.length as usize) else { continue };
+            progress.unexpected.entries[entry as usize].set_buffer(buffer);
+            buffer
+        };
+        (arrival.to, arrival.state) = (Destination::Temporary(buffer), ArrivalState::Placed);
+        progress.pending |= Pending::TRANSFER;
     }
     if !progress.supplies.is_empty() {
         let served = SupplyTables { progress, supplies, buffers, vcs, endpoints: wire.endpoints }.hand_out();
@@ -79,7 +76,7 @@ mod tests {
         };
         let entry = all.progress.unexpected.push(entry);
         all.arrivals[row as usize].state = ArrivalState::Unexpected;
-        all.arrivals[row as usize].car = entry;
+        all.arrivals[row as usize].to = Destination::Unexpected(entry);
         (row, entry)
     }
 
@@ -104,8 +101,9 @@ mod tests {
         for (length, (arrival, entry)) in rows {
             let arrival = all.arrivals[arrival as usize];
             assert_eq!(arrival.state, ArrivalState::Placed);
-            assert_eq!(all.progress.unexpected.entries[entry as usize].buffer(), arrival.buffer);
-            let buffer = &all.buffers[arrival.buffer as usize];
+            let kept = all.progress.unexpected.entries[entry as usize].buffer();
+            assert_eq!(arrival.to, Destination::Temporary(kept));
+            let buffer = &all.buffers[kept as usize];
             assert_eq!(buffer.length as usize, length);
             assert!(buffer.capacity() >= length && buffer.capacity() <= 64 << 10);
         }

@@ -66,7 +66,7 @@ pub(crate) mod tests {
     use tickwire_components::limits::PIECES_A_PASS;
     use tickwire_components::wire::Header;
     use tickwire_components::wire::Kind;
-    use tickwire_components::{Body, CarState};
+    use tickwire_components::{Body, CarState, Destination};
     use tickwire_components::{Datatype, Large, Typed};
 
     /// A world of two procs that are connected, and the VC of the other one.
@@ -87,7 +87,8 @@ pub(crate) mod tests {
         let queued = all.vcs[vc as usize].posted.remove(all.cars, posted.car);
         assert!(queued, "the receive was posted");
         all.cars[posted.car as usize].state = CarState::Matched;
-        (all.arrivals[row as usize].car, all.arrivals[row as usize].state) = (posted.car, ArrivalState::Placed);
+        let arrival = &mut all.arrivals[row as usize];
+        (arrival.to, arrival.state) = (Destination::Receive(posted.car), ArrivalState::Placed);
         row
     }
 
@@ -105,7 +106,7 @@ pub(crate) mod tests {
     pub(crate) fn piece(world: &mut TestWorld, vc: Row, posted: Posted, bytes: &[u8]) {
         let row = world.arrive(vc, Header::new(Kind::Piece, 0, 0, 0, posted.car, bytes.len() as u64), bytes);
         let arrival = &mut world.all().arrivals[row as usize];
-        (arrival.car, arrival.state) = (posted.car, ArrivalState::Placed);
+        (arrival.to, arrival.state) = (Destination::Receive(posted.car), ArrivalState::Placed);
     }
 
     /// A send that was asked for `wanted` of its bytes by CAR 33 of the peer.
@@ -270,7 +271,7 @@ pub(crate) mod tests {
         let all = world.all();
         let buffer = take_buffer(all.progress, all.buffers, 50).unwrap();
         let arrival = &mut all.arrivals[row as usize];
-        (arrival.buffer, arrival.state) = (buffer, ArrivalState::Placed);
+        (arrival.to, arrival.state) = (Destination::Temporary(buffer), ArrivalState::Placed);
         world.step(transfer);
         assert_eq!(world.all().buffers[buffer as usize].bytes()[..50], numbers(50));
         assert_eq!(world.wire().releases, 1);

@@ -21,7 +21,7 @@ use crate::{Peeked, Take};
 use libfabric_sys as sys;
 use std::collections::VecDeque;
 use tickwire_components::wire::{ADDRESS_BYTES, HEADER_BYTES, Header, Kind};
-use tickwire_components::{Arrival, ArrivalState, NIL, Row, Span};
+use tickwire_components::{Arrival, ArrivalState, Destination, NIL, Row, Span};
 
 /// Tagged mode of one endpoint. See the module.
 pub(super) struct Matching {
@@ -121,7 +121,8 @@ impl Matching {
             }
             let Some(Done { state, row, place, header, payload, .. }) = self.done.remove(at) else { break };
             self.lent.push(place);
-            arrivals[count] = Arrival { header, payload, vc, car: row, state, ..Arrival::default() };
+            let to = if row == NIL { Destination::Nobody } else { Destination::Receive(row) };
+            arrivals[count] = Arrival { header, payload, vc, to, state };
             count += 1;
         }
         count

@@ -1,10 +1,10 @@
 //! Ring memory: its layout, and the raw view of it that works on shared maps and on the heap alike.
 
-use super::hints;
 use super::pieces::PieceMemory;
 use super::ring::RingMemory;
 use super::window;
 use crate::copy::{copy_bytes, copy_past, settle};
+use crate::hints::{For, demote, prefetch};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use tickwire_components::Span;
@@ -252,19 +252,19 @@ unsafe impl RingMemory for RawRing {
 
     #[inline(always)]
     fn expect_write(&self, offset: u64, bytes: u64) {
-        self.lines(offset, bytes).for_each(hints::before_write);
+        self.lines(offset, bytes).for_each(|line| prefetch(line, For::Write));
     }
 
     #[inline(always)]
     fn hand_over(&self, offset: u64, bytes: u64) {
-        self.lines(offset, bytes).for_each(hints::after_write);
+        self.lines(offset, bytes).for_each(demote);
     }
 
     #[inline(always)]
     fn expect_read(&self, offset: u64, bytes: u64) {
         for line in 0..bytes.div_ceil(64).min(LINES_READ) {
             // What is read does not wrap, so this does without the mask of `lines`.
-            hints::before_read(self.data.as_ptr().wrapping_add((offset + line * 64) as usize));
+            prefetch(self.data.as_ptr().wrapping_add((offset + line * 64) as usize), For::Read);
         }
     }
 }

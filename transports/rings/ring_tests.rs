@@ -277,8 +277,8 @@ fn every_first_byte_is_a_frame_or_refused() {
         match kind {
             // With all flags, an offer has an address.
             2 => assert_eq!(found, Ok(Some((kind, ADDRESS_BYTES as usize)))),
-            1..=17 => assert_eq!(found, Ok(Some((kind, 0)))),
-            19 => assert_eq!(found, Err(Corrupt::Moved(0xFF))),
+            1..=18 => assert_eq!(found, Ok(Some((kind, 0)))),
+            20 => assert_eq!(found, Err(Corrupt::Moved(0xFF))),
             _ => assert_eq!(found, Err(Corrupt::Kind(kind))),
         }
         if found.is_err() {

@@ -98,7 +98,7 @@ pub(super) fn corrupt(how: Corruption, header: &mut Header, payload: &mut [u8], 
 fn refused(header: &mut Header, random: &mut SplitMix) {
     match header.kind() {
         Some(Kind::Eager | Kind::Rts) if random.below(2) == 0 => header.name |= 1 << 31,
-        Some(Kind::Cts | Kind::Piece | Kind::Done | Kind::Nack) if random.below(2) == 0 => {
+        Some(Kind::Cts | Kind::Piece | Kind::Done | Kind::Nack | Kind::Stop) if random.below(2) == 0 => {
             header.name |= u64::from(NIL) << 32;
         }
         _ => header.lead = header.lead & !0xFF | (64 + random.below(128)),

@@ -15,7 +15,7 @@ use crate::{Capabilities, Frame, LinkEvent, Mapped, Matching, Peeked, ReceiveEnv
 use std::collections::VecDeque;
 use std::ops::Range;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Arrival, ArrivalState, NIL, Pieces, Row, Span, context};
+use tickwire_components::{Arrival, ArrivalState, Destination, NIL, Pieces, Row, Span, context};
 
 /// Frames that are taken from the wrapped transport at once.
 const CHUNK: usize = 64;
@@ -270,22 +270,28 @@ impl<T: Transport> Provider<T> {
     fn hand_out(&mut self, out: &mut [Arrival]) -> usize {
         let mut count = 0;
         while count < out.len() {
-            let (header, payload, vc, car, state) = if let Some((header, payload, vc)) = self.claimed.pop() {
-                (header, payload, vc, NIL, ArrivalState::Claimed)
+            let (header, payload, vc, to, state) = if let Some((header, payload, vc)) = self.claimed.pop() {
+                (header, payload, vc, Destination::Nobody, ArrivalState::Claimed)
             } else if self.completed.front().is_some_and(|(due_ns, _)| *due_ns <= self.now_ns)
                 && let Some((_, completed)) = self.completed.pop_front()
             {
                 match completed {
-                    Completed::Frame(header, payload, vc) => (header, payload, vc, NIL, ArrivalState::New),
-                    Completed::Matched(row, header, payload, vc) => (header, payload, vc, row, ArrivalState::Matched),
-                    Completed::Recalled(row) => (Header::default(), Box::default(), NIL, row, ArrivalState::Recalled),
+                    Completed::Frame(header, payload, vc) => {
+                        (header, payload, vc, Destination::Nobody, ArrivalState::New)
+                    }
+                    Completed::Matched(row, header, payload, vc) => {
+                        (header, payload, vc, Destination::Receive(row), ArrivalState::Matched)
+                    }
+                    Completed::Recalled(row) => {
+                        (Header::default(), Box::default(), NIL, Destination::Receive(row), ArrivalState::Recalled)
+                    }
                 }
             } else {
                 break;
             };
             self.delivered.push(payload);
             let payload = self.delivered.last_mut().map_or(Span::EMPTY, |payload| span(payload));
-            out[count] = Arrival { header, payload, vc, car, state, ..Arrival::default() };
+            out[count] = Arrival { header, payload, vc, to, state };
             count += 1;
         }
         count

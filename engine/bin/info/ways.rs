@@ -4,7 +4,7 @@ use comfy_table::Table;
 use serde::Serialize;
 use tickwire::Limits;
 use tickwire::internals::components::Protocol;
-use tickwire::internals::systems::procs::endpoint::Endpoint;
+use tickwire::internals::systems::procs::endpoint::{Endpoint, Place};
 use tickwire::internals::transports::{AnyTransport, Hub, Loopback, Shm, ShmConfig, heap};
 
 /// How messages of some lengths go.
@@ -46,7 +46,7 @@ pub(super) fn all(limits: &Limits) -> Vec<Way> {
 
 /// The ways of an endpoint: it is asked at every length at which its answer can change.
 fn of(transport: &'static str, endpoint: &Endpoint, memory: &str) -> Vec<Way> {
-    let mapped = endpoint.mapped.bytes > 0;
+    let place = if endpoint.mapped.bytes > 0 { Place::Mapped } else { Place::Run };
     let Endpoint { part_bytes, eager_max, read_min, mapped_min, .. } = *endpoint;
     let mut lengths = vec![0, part_bytes.saturating_add(1), eager_max + 1, read_min, mapped_min];
     lengths.retain(|length| *length < u64::MAX);
@@ -54,7 +54,7 @@ fn of(transport: &'static str, endpoint: &Endpoint, memory: &str) -> Vec<Way> {
     lengths.dedup();
     let mut ways: Vec<Way> = Vec::new();
     for from in lengths {
-        let words = |offered| words(endpoint, endpoint.protocol(from, offered, mapped), memory);
+        let words = |offered| words(endpoint, endpoint.protocol(from, place, offered), memory);
         let way = Way { transport, from, to: None, protocol: words(false), offered: words(true) };
         match ways.last_mut() {
             Some(last) if (&last.protocol, &last.offered) == (&way.protocol, &way.offered) => {}
@@ -98,7 +98,7 @@ mod tests {
         let endpoint = Endpoint::new(AnyTransport::from(loopback), limits, None);
         let ways = of("loopback", &endpoint, "");
         // Between two rows nothing changes, and at each row something does.
-        let words = |length, offered| words(&endpoint, endpoint.protocol(length, offered, false), "");
+        let words = |length, offered| words(&endpoint, endpoint.protocol(length, Place::Run, offered), "");
         for way in &ways {
             for length in [way.from, way.to.unwrap_or(1 << 40)] {
                 assert_eq!((words(length, false), words(length, true)), (way.protocol.clone(), way.offered.clone()));

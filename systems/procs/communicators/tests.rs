@@ -228,7 +228,7 @@ fn freeing_waits_for_what_is_pending_and_drops_what_nobody_can_receive() {
     assert!(!reap(&mut world.all(), 2));
     assert_eq!(first_free(world.all().communicators, 0, INCARNATIONS), 3, "its id is not free");
     let row = arrive(&mut world, one, word, 2, b"");
-    assert_eq!(world.arrival(row).car, posted, "what is pending ends as it would have");
+    assert_eq!(world.arrival(row).receive(), posted, "what is pending ends as it would have");
     let row = arrive(&mut world, one, word, 2, b"nobody's");
     assert_eq!(world.arrival(row).state, ArrivalState::Handled);
     let row = arrive(&mut world, one, word | context::AGREEMENT, 2, b"");

@@ -31,8 +31,8 @@ use smallvec::SmallVec;
 use tickwire_components::limits::PASSED_WHOLE_MAX;
 use tickwire_components::wire::Kind;
 use tickwire_components::{
-    Arrival, ArrivalState, Body, Car, CarKind, CarState, Ended, InletMemory, Large, NIL, Node, PartKind, Pending, Row,
-    Span, Supply, VcState, car_flags,
+    Arrival, ArrivalState, Body, Car, CarKind, CarState, Destination, Ended, InletMemory, Large, NIL, Node, PartKind,
+    Pending, Row, Span, Supply, VcState, car_flags,
 };
 
 /// Whether a CAR is the envelope of a message that goes on as it comes.
@@ -231,7 +231,7 @@ pub(crate) fn take_piece(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<(
     if length > may.saturating_sub(car.done) {
         return Err(NotTaken::Wrong("a piece longer than what was asked for"));
     }
-    (arrival.car, arrival.state) = (row, ArrivalState::Placed);
+    (arrival.to, arrival.state) = (Destination::Receive(row), ArrivalState::Placed);
     Ok(())
 }
 
@@ -243,13 +243,12 @@ fn is_arriving(car: &Car, message: &Large) -> bool {
 
 /// Puts a piece where its bytes go. `false` if its receive expects none: it comes behind the one that ends the message.
 #[cold]
-pub(crate) fn place(rows: &mut Rows<'_>, arrival: &Arrival) -> bool {
-    let row = arrival.car;
+pub(crate) fn place(rows: &mut Rows<'_>, arrival: &Arrival, row: Row) -> bool {
     let message = rows.large[row as usize];
     if !is_arriving(&rows.cars[row as usize], &message) {
         return false;
     }
-    if arrival.header.kind() == Some(Kind::Nack) {
+    if arrival.header.kind() == Some(Kind::Stop) {
         let Rows { progress, cars, .. } = rows;
         if cars[row as usize].state == CarState::Queued {
             progress.replies.remove(cars, row);

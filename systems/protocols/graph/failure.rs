@@ -4,24 +4,22 @@
 //! end by themselves. What is at work on the application's memory is waited for. If lengths differ so much that two members have
 //! drawn different graphs, receives of messages that the peer never sends are left until the connection ends: a row each.
 //!
-//! Of messages that go on as they come, a send that has been asked for tells its receiver that no more will come ([`Kind::Nack`]); one
+//! Of messages that go on as they come, a send that has been asked for tells its receiver that no more will come ([`Kind::Stop`]); one
 //! that has been offered does so when it is asked, and leaves the graph until then. A receive that has asked leaves the graph too: it
 //! asks for all of the rest, and throws that away, since the windows that it would wait for are given back.
 
 use super::blocks::{ask_for_all, is_passage, release_windows};
 use super::kept::leave_ended;
+use super::messages::start_message;
 use super::passing::wake;
-use super::start_message;
 use crate::rows::Rows;
-use crate::steps::credit::{forget, owe_lines};
+use crate::steps::credit::owe_lines;
 use crate::steps::finish::{abort, free_car};
 use crate::steps::matching::find_posted;
-use crate::steps::posted::key;
-use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, ArrivalState, Body, CarKind, CarState, Kept, Large, NIL, Node, Pending, Request, RequestState, Row, Span,
-    Unexpected, Way, car_flags, context,
+    Arrival, ArrivalState, Body, CarKind, CarState, Large, NIL, Node, Pending, Request, RequestState, Row, Span, Way,
+    car_flags, context,
 };
 
 /// A graph fails: nodes that have not begun leave it.
@@ -48,7 +46,7 @@ pub(super) fn give_up(rows: &mut Rows<'_>, number: u32) {
             CarKind::Receive => leave_receive(rows, row),
             _ if begun => {
                 detach(rows, row);
-                rows.cars[row as usize].flags |= car_flags::ABANDONED;
+                rows.cars[row as usize].is_left = true;
             }
             _ => leave_send(rows, row),
         }
@@ -151,26 +149,6 @@ pub(crate) fn abandon(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
     abort(progress, cars, row, car_flags::ABANDONED);
     arrival.state = ArrivalState::Handled;
     progress.pending |= Pending::TRANSFER;
-    true
-}
-
-/// A receive that is to be posted ends at once if such a message has come for it.
-pub(super) fn take_abandoned(rows: &mut Rows<'_>, row: Row) -> bool {
-    let Rows { progress, cars, vcs, .. } = rows;
-    if progress.unexpected.count == 0 {
-        return false;
-    }
-    let wanted = key(&cars[row as usize]);
-    let wanted = EnvelopeKey { context: context::abandoned(wanted.context), ..wanted };
-    let Some(entry) = progress.unexpected.find(&wanted) else { return false };
-    // What has bytes was not sent by an engine like this one: nobody takes it.
-    let Unexpected { length, kept, .. } = progress.unexpected.entries[entry as usize];
-    if length != 0 || !matches!(kept, Kept::Whole { buffer: NIL }) {
-        return false;
-    }
-    let found = progress.unexpected.remove(entry);
-    forget(progress, vcs, &found);
-    abort(progress, cars, row, car_flags::ABANDONED);
     true
 }
 

@@ -30,7 +30,7 @@ pub(super) fn meet(progress: &mut Progress, cars: &mut [Car], nodes: &mut [Node]
 
 /// The header of a word to a peer's receive.
 fn no_more(car: &Car, peer: Row) -> Header {
-    Header::new(Kind::Nack, car.context, 0, 0, peer, 0)
+    Header::new(Kind::Stop, car.context, 0, 0, peer, 0)
 }
 
 /// The next bytes of a message that have come: a run of them, from `done` on.

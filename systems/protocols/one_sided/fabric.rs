@@ -8,7 +8,7 @@ use crate::procs::endpoint::Endpoint;
 use crate::procs::windows::fabric::FabricOperation;
 use crate::procs::windows::{Failure, Windows};
 use crate::rows::{Rows, Wire};
-use crate::steps::finish::{abort, finish_at_once, finish_car};
+use crate::steps::finish::{abort, finish_at_once};
 use tickwire_components::{Vc, VcState, car_flags};
 use tickwire_transports::{FailedOperation, Issued, OneSided};
 
@@ -119,8 +119,7 @@ fn end(rows: &mut Rows<'_>, operation: &FabricOperation, ended: Result<(), Failu
     let (row, length) = (operation.request, operation.run.len() as u64);
     match ended {
         // Complete lets go of what is registered for it.
-        Ok(()) if progress.registered != 0 => finish_car(progress, cars, row, length, false),
-        Ok(()) => finish_at_once(progress, cars, requests, row, length, false),
+        Ok(()) => finish_at_once(progress, cars, requests, row, length),
         Err(Failure::TargetFailed) => {
             cars[row as usize].vc = operation.vc;
             abort(progress, cars, row, car_flags::PEER_FAILED);

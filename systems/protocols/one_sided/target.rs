@@ -1,6 +1,6 @@
 //! The target's side: requests of other members are done on the own memory, or wait for a lock, and are answered.
 
-use super::{Body, LEAD, send, span_of};
+use super::frames::{Body, LEAD, send, span_of};
 use crate::procs::endpoint::Endpoint;
 use crate::procs::windows::regions::REGIONS;
 use crate::procs::windows::{Served, WindowRow, hold_of};

@@ -7,7 +7,7 @@ use crate::testing::{SentFrame, TestWorld};
 use crate::tick::match_cars::match_cars;
 use crate::tick::transfer::transfer;
 use std::collections::VecDeque;
-use tickwire_components::{AtomicsDomain, Ended, LockKind, NumberType, UpdateCode, UpdateOperation};
+use tickwire_components::{AtomicsDomain, Ended, LockKind, NumberType, Span, UpdateCode, UpdateOperation};
 use tickwire_transports::shared::SharedRun;
 use tickwire_transports::windows::{Memory, Part, control_bytes};
 

@@ -35,7 +35,7 @@ fn eager(source: u32, tag: u32, bytes: &[u8]) -> Header {
 fn tell(world: &mut TestWorld, state: ArrivalState, posted: Posted, vc: Row, header: Header, bytes: &[u8]) {
     let row = world.arrive(vc, header, bytes);
     let arrival = &mut world.all().arrivals[row as usize];
-    (arrival.car, arrival.state) = (posted.car, state);
+    (arrival.to, arrival.state) = (Destination::Receive(posted.car), state);
 }
 
 /// A pass but for Post and Complete.

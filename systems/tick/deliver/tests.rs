@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tickwire_components::car_flags;
 use tickwire_components::wire::Kind;
 use tickwire_components::wire::READABLE;
-use tickwire_components::{RequestState, VcState};
+use tickwire_components::{Access, Registration, RequestState, VcState};
 
 fn eager(tag: u32, length: usize) -> Header {
     Header::new(Kind::Eager, 0, 1, tag, 0, length as u64)
@@ -126,8 +126,8 @@ fn a_message_that_its_transport_has_paired_is_done_at_once() {
     world.step(crate::tick::post::post);
     assert!(!matched(&mut world, vc, eager(6, 4), known), "it takes another tag");
     assert!(!matched(&mut world, 77, eager(5, 4), known), "of nobody");
-    assert!(matched(&mut world, vc, eager(5, 8), known));
     assert!(matched(&mut world, vc, eager(7, 3), any));
+    assert!(matched(&mut world, vc, eager(5, 8), known));
     assert!(!matched(&mut world, vc, eager(7, 3), any), "it is over");
     assert_eq!((world.bytes(known), &world.bytes(any)[..3]), (b"abcd".to_vec(), &b"abc"[..]));
     assert_eq!(world.finished(), [known.car], "of one that was cut off Complete tells");
@@ -290,6 +290,18 @@ fn what_is_mapped_does_not_end_before_what_has_finished_before() {
 }
 
 #[test]
+fn what_is_short_does_not_end_before_what_has_finished_before() {
+    let (mut world, vc) = world();
+    let posted = [4, 100].map(|length| world.receive(Some(1), Some(5), &[length]));
+    for length in [8, 100] {
+        assert!(offer(&mut world, vc, eager(5, length), &mut [1; 100][..length]));
+    }
+    assert_eq!(world.finished(), posted.map(|posted| posted.car), "one was cut off, and Complete tells of both");
+    world.step(complete);
+    assert_eq!(posted.map(|posted| world.request(posted).state), [RequestState::Done; 2]);
+}
+
+#[test]
 fn what_is_mapped_is_told_when_there_is_room() {
     let (mut world, vc) = mapped();
     let posted = [100, 100].map(|length| world.receive(Some(1), Some(5), &[length]));
@@ -330,6 +342,28 @@ fn the_end_of_a_message_that_was_read_ends_its_send_and_no_other() {
     assert!(offer(&mut world, vc, done(posted.car), &mut []));
     assert_eq!(ended(&mut world, posted), (RequestState::Done, 9000, car_flags::STARTED));
     assert!(!offer(&mut world, vc, done(posted.car), &mut []), "it is over");
+}
+
+#[test]
+fn what_is_registered_for_a_message_is_let_go_of_by_complete() {
+    let (mut world, vc) = world();
+    world.all().endpoints[0].read_min = 9000;
+    let [held, other] = [1u8, 2].map(|byte| world.send(1, 5, &[&[byte; 9000][..]]));
+    world.step(crate::tick::post::post);
+    let run = world.car(held).span;
+    let progress = world.all().progress;
+    let reference = progress.registrations.insert(0, run, Access::SEND, Registration(1));
+    progress.registrations.hold(held.car, reference, false);
+    progress.registered = progress.registrations.users();
+    let done = |row| Header::new(Kind::Done, 0, 0, 0, row, 0);
+    assert!(offer(&mut world, vc, done(other.car), &mut []));
+    assert_eq!(world.request(other).state, RequestState::Done, "nothing of it is registered");
+    assert!(offer(&mut world, vc, done(held.car), &mut []));
+    assert_eq!((world.request(held).state, world.finished()), (RequestState::Active, vec![held.car]));
+    world.step(complete);
+    let progress = world.all().progress;
+    assert_eq!((progress.registered, progress.registrations.users()), (0, 0));
+    assert_eq!(world.request(held).state, RequestState::Done);
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn world() -> (TestWorld, Row, Row) {
 fn matches(world: &mut TestWorld, vc: Row, messages: usize) -> Vec<Row> {
     let rows: Vec<Row> = (0..messages).map(|_| world.arrive(vc, eager(5, 1, 0), &[])).collect();
     world.step(match_cars);
-    rows.iter().map(|&row| world.arrival(row).car).collect()
+    rows.iter().map(|&row| world.arrival(row).receive()).collect()
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn a_message_meets_its_posted_receive() {
     let row = world.arrive(one, eager(5, 1, 3), b"abc");
     world.step(match_cars);
     let (arrival, car) = (world.arrival(row), world.car(posted));
-    assert_eq!((arrival.state, arrival.car), (ArrivalState::Placed, posted.car));
+    assert_eq!((arrival.state, arrival.receive()), (ArrivalState::Placed, posted.car));
     assert_eq!((car.state, car.source, car.tag), (CarState::Matched, 1, 5));
     let queue = world.vc(one).posted;
     assert_eq!(world.cars_in(queue), [other.car]);
@@ -70,7 +70,7 @@ fn a_wildcard_in_front_does_not_hold_up_receives_it_does_not_compete_with() {
         world.arrive(two, eager(9, 2, 0), &[]),
     ];
     world.step(match_cars);
-    assert_eq!(rows.map(|row| world.arrival(row).car), [known.car, any_tag.car, wild.car]);
+    assert_eq!(rows.map(|row| world.arrival(row).receive()), [known.car, any_tag.car, wild.car]);
     assert_eq!(world.car(wild).vc, two);
 }
 
@@ -172,7 +172,7 @@ fn a_piece_finds_its_receive() {
     let (_, receive) = rendezvous(&mut world);
     let row = world.arrive(one, Header::new(Kind::Piece, 0, 0, 0, receive.car, 4), b"abcd");
     world.step(match_cars);
-    assert_eq!((world.arrival(row).state, world.arrival(row).car), (ArrivalState::Placed, receive.car));
+    assert_eq!((world.arrival(row).state, world.arrival(row).receive()), (ArrivalState::Placed, receive.car));
 }
 
 #[test]

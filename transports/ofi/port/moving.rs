@@ -2,7 +2,7 @@
 
 use super::Port;
 use crate::ofi::direct::{self, Direct, Done};
-use tickwire_components::{Arrival, ArrivalState, Row, Span};
+use tickwire_components::{Arrival, ArrivalState, Destination, Row, Span};
 
 /// Connections that have such an endpoint at most: each takes three or four descriptors.
 const DIRECTS_MAX: usize = 16;
@@ -131,7 +131,8 @@ impl Port {
         {
             let (link, car) = self.done.remove(at);
             let vc = self.lanes[link as usize].vc;
-            arrivals[count] = Arrival { vc, car, state: ArrivalState::Moved, ..Arrival::default() };
+            arrivals[count] =
+                Arrival { vc, to: Destination::Receive(car), state: ArrivalState::Moved, ..Arrival::default() };
             count += 1;
         }
         count

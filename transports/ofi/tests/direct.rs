@@ -190,7 +190,7 @@ fn what_was_sent_before_a_close_in_order_still_arrives() {
             world.all[1].ready();
         }
     }
-    assert_eq!((arrivals[0].state, arrivals[0].car), (ArrivalState::Moved, 6));
+    assert_eq!((arrivals[0].state, arrivals[0].receive()), (ArrivalState::Moved, 6));
     world.all[0].close_link(links[0]);
     world.until("the message", |world| world.moved[1] == [5]);
     assert!(place == message);

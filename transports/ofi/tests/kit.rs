@@ -83,7 +83,7 @@ impl World {
             let count = ofi.drain(now_ns, &mut arrivals);
             for arrival in &arrivals[..count] {
                 if arrival.state == ArrivalState::Moved {
-                    self.moved[index].push(arrival.car);
+                    self.moved[index].push(arrival.receive());
                     continue;
                 }
                 self.received[index].push((arrival.header, bytes(arrival.payload)));

@@ -8,7 +8,7 @@ use crate::Take;
 use crate::rings::inbox::SLOTS;
 use crate::rings::ring::{BESIDE_HEADER, Peeked};
 use tickwire_components::limits::{TURN_FRAMES, WATCHED};
-use tickwire_components::{Arrival, ArrivalState, NIL};
+use tickwire_components::{Arrival, ArrivalState, Destination};
 
 impl Links {
     /// Whether [`Links::drain`] would find something.
@@ -209,7 +209,8 @@ impl Links {
         for arrival in out {
             match row.reader.read() {
                 Ok(Some((header, payload))) => {
-                    *arrival = Arrival { header, payload, vc: row.vc, car: NIL, buffer: NIL, state: ArrivalState::New };
+                    *arrival =
+                        Arrival { header, payload, vc: row.vc, to: Destination::Nobody, state: ArrivalState::New };
                     count += 1;
                     if alone {
                         break;

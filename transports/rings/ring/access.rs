@@ -60,7 +60,7 @@ pub unsafe trait RingMemory {
     }
     /// Makes all that was written by [`RingMemory::fill_past`] visible before anything that is written later.
     fn settle(&self) {}
-    /// Hints that these bytes will be written soon. See `crate::rings::hints`.
+    /// Hints that these bytes will be written soon. See `crate::hints`.
     fn expect_write(&self, _offset: u64, _bytes: u64) {}
     /// Hints that these bytes have been written and will be read by another processor next.
     fn hand_over(&self, _offset: u64, _bytes: u64) {}

@@ -168,7 +168,7 @@ fn a_reader_that_says_what_is_not_so_is_not_believed() {
     ] {
         expose(&mut net, b, &mut from);
         put_question(&mut net, a, &wrong);
-        net.fails_with(1, "corrupt ring: a frame of unknown kind 20");
+        net.fails_with(1, "corrupt ring: a frame of unknown kind 21");
         assert_eq!(net.shm(1).links.outlets().count(), 0, "{what}");
         let Some((again, ..)) = connected("splice-questions") else { return };
         net = again;

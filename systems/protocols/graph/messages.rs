@@ -1,0 +1,71 @@
+//! The messages of a graph's nodes: one is posted or queued when its node starts.
+
+use super::passing::gather;
+use crate::rows::Rows;
+use crate::steps::credit::forget;
+use crate::steps::finish::abort;
+use crate::steps::posted::key;
+use crate::steps::posting::{queue_receive, queue_send};
+use tickwire_components::index::EnvelopeKey;
+use tickwire_components::{
+    Blocks, CarKind, CarState, Kept, NIL, Node, Progress, Row, Unexpected, VcState, car_flags, context,
+};
+
+/// Posts the message of a node, or queues it.
+pub(super) fn start_message(rows: &mut Rows<'_>, row: Row) {
+    let Rows { progress, cars, large, vcs, nodes, .. } = rows;
+    let car = &mut cars[row as usize];
+    let stamp = progress.stamp();
+    progress.stamps.set(row, stamp);
+    (car.flags, car.done, car.counter) = (0, 0, progress.counter);
+    if car.kind == CarKind::Receive {
+        if !take_abandoned(rows, row) {
+            let Rows { progress, cars, vcs, .. } = rows;
+            cars[row as usize].state = CarState::Posted;
+            queue_receive(progress, cars, vcs, row);
+        }
+    } else if vcs[car.vc as usize].state == VcState::Failed {
+        abort(progress, cars, row, car_flags::PEER_FAILED);
+    } else {
+        car.state = CarState::Queued;
+        let mut length = car.span.len() as u64;
+        if car.chain != NIL
+            && let Some((blocks, index)) = block_of(progress, nodes, row)
+        {
+            length = blocks.passages[index as usize].bytes;
+            if blocks.passages[index as usize].is_whole {
+                gather(blocks, index);
+            }
+        }
+        queue_send(progress, cars, large, vcs, row, length);
+    }
+}
+
+/// The messages in parts of a node's graph, and which of them the node's message is.
+pub(super) fn block_of<'a>(progress: &'a Progress, nodes: &[Node], row: Row) -> Option<(&'a Blocks, u32)> {
+    let Node { graph, computation, .. } = nodes[row as usize];
+    if computation == NIL {
+        return None;
+    }
+    Some((progress.graphs.get(graph)?.blocks.as_deref()?, computation))
+}
+
+/// A receive that is to be posted ends at once if its peer has said that it cannot go on with the message.
+fn take_abandoned(rows: &mut Rows<'_>, row: Row) -> bool {
+    let Rows { progress, cars, vcs, .. } = rows;
+    if progress.unexpected.count == 0 {
+        return false;
+    }
+    let wanted = key(&cars[row as usize]);
+    let wanted = EnvelopeKey { context: context::abandoned(wanted.context), ..wanted };
+    let Some(entry) = progress.unexpected.find(&wanted) else { return false };
+    // What has bytes was not sent by an engine like this one: nobody takes it.
+    let Unexpected { length, kept, .. } = progress.unexpected.entries[entry as usize];
+    if length != 0 || !matches!(kept, Kept::Whole { buffer: NIL }) {
+        return false;
+    }
+    let found = progress.unexpected.remove(entry);
+    forget(progress, vcs, &found);
+    abort(progress, cars, row, car_flags::ABANDONED);
+    true
+}

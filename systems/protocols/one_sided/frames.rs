@@ -1,0 +1,67 @@
+//! The frames of one-sided operations: what requests and answers are made of, and how they are sent.
+
+use crate::procs::endpoint::Endpoint;
+use std::any::Any;
+use tickwire_components::wire::Header;
+use tickwire_components::{Pieces, Span};
+use tickwire_transports::Sent;
+
+/// Bytes in front of a request's payload: where in the part, and how many bytes.
+pub(super) const LEAD: usize = 16;
+
+/// A request's payload, or an answer's.
+pub(super) struct Body {
+    lead: [u8; LEAD],
+    /// Bytes of `lead` that are sent.
+    first: usize,
+    rest: Span,
+}
+
+impl Body {
+    /// Of a request: where in the part, how many bytes, and what it brings.
+    pub(super) fn request(at: u64, length: u64, rest: Span) -> Self {
+        let mut lead = [0; LEAD];
+        lead[..8].copy_from_slice(&at.to_ne_bytes());
+        lead[8..].copy_from_slice(&length.to_ne_bytes());
+        Body { lead, first: LEAD, rest }
+    }
+
+    /// Of an answer: what was asked for.
+    pub(super) fn answer(rest: Span) -> Self {
+        Body { lead: [0; LEAD], first: 0, rest }
+    }
+}
+
+// SAFETY: the bytes in front stay where they are while they are borrowed; the rest is kept by the operation that is sent. Both are only read.
+unsafe impl Pieces for Body {
+    fn pieces(&self) -> usize {
+        2
+    }
+
+    fn piece(&self, index: usize) -> Span {
+        // SAFETY: as long as `self` is borrowed, which a send is over within.
+        let lead = unsafe { Span::new(self.lead.as_ptr().cast_mut(), self.first) };
+        if index == 0 { lead } else { self.rest }
+    }
+}
+
+/// Sends a request or an answer; `state` is what its transport keeps of one that it has taken a part of.
+pub(super) fn send(
+    endpoint: &mut Endpoint,
+    link: u32,
+    header: &Header,
+    body: &Body,
+    state: &mut Option<Box<dyn Any + Send + Sync>>,
+) -> Sent {
+    if let Some(states) = endpoint.rows {
+        state.get_or_insert_with(states.fresh);
+    }
+    let state = state.as_deref_mut().map(|state| state as &mut dyn Any);
+    endpoint.transport.get().send(link, header, body, state)
+}
+
+/// Bytes as a span, for reading while they are kept.
+pub(super) fn span_of(bytes: &[u8]) -> Span {
+    // SAFETY: whoever asks keeps the bytes as long as the span is used.
+    unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) }
+}
