@@ -1,5 +1,7 @@
 //! The calls of a case, chosen from its seed.
 
+use crate::joint::Joint;
+use crate::one_sided::{OneSided, WORDS};
 use std::fmt::Debug;
 use tickwire::testing::SplitMix;
 
@@ -7,6 +9,8 @@ use tickwire::testing::SplitMix;
 const CALLS: u64 = 60;
 /// Longest message, bytes: several pieces, and longer than what is read of others' memory at the least.
 const LENGTH_MAX: u64 = 20_000;
+/// Bytes that a rank has at most in an operation of all ranks.
+const JOINT_MAX: u64 = 100_000;
 
 /// A call; numbers are taken modulo what there is.
 #[derive(Clone, Debug)]
@@ -32,6 +36,19 @@ pub(crate) enum What {
     Claim {
         source: Option<u64>,
         tag: Option<u32>,
+    },
+    /// An operation that every rank takes part in.
+    Joint {
+        of: Joint,
+        root: u64,
+        length: u64,
+    },
+    /// An operation on memory of a rank.
+    OneSided {
+        of: OneSided,
+        target: u64,
+        at: u64,
+        count: u64,
     },
 }
 
@@ -59,14 +76,20 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    /// Whether it is made of several messages, or looks at connections by itself.
+    pub(crate) fn is_of_several(&self) -> bool {
+        matches!(self.what, What::Joint { .. } | What::OneSided { .. })
+    }
+
     /// Whether nothing that follows depends on whether its frame has left when the next call is made.
     pub(crate) fn may_precede(&self, next: &Call) -> bool {
+        let is_joint = |call: &Call| matches!(call.what, What::Joint { .. });
         let is_plain = |call: &Call| match call.what {
             What::Send { how, .. } => how != How::Ready,
-            What::Receive { .. } => true,
-            What::Cancel(_) | What::Probe { .. } | What::Claim { .. } => false,
+            What::Receive { .. } | What::OneSided { .. } => true,
+            What::Cancel(_) | What::Probe { .. } | What::Claim { .. } | What::Joint { .. } => false,
         };
-        self.rank == next.rank && is_plain(self) && is_plain(next)
+        is_joint(self) && is_joint(next) || self.rank == next.rank && is_plain(self) && is_plain(next)
     }
 }
 
@@ -88,26 +111,55 @@ fn filter(random: &mut SplitMix) -> (Option<u64>, Option<u32>) {
     (source, (random.below(4) > 0).then(|| random.below(3) as u32))
 }
 
-pub(crate) fn calls(random: &mut SplitMix, ranks: usize) -> Vec<Call> {
+/// A send in one of its modes.
+fn send(random: &mut SplitMix) -> What {
+    use Shape::{OneRun, Runs, Strided};
+    What::Send {
+        to: random.below(64),
+        tag: random.below(3) as u32,
+        length: length(random),
+        how: match random.below(12) {
+            0 => How::Synchronous,
+            1 => How::Ready,
+            2 => How::Buffered,
+            3 => How::Urgent(1 + random.below(3) as u8),
+            4 => How::Standard(Runs),
+            5 => How::Standard(Strided),
+            _ => How::Standard(OneRun),
+        },
+    }
+}
+
+/// An operation of all ranks.
+fn joint(random: &mut SplitMix) -> What {
+    let length = match random.below(8) {
+        0 => 0,
+        1..=3 => random.below(300),
+        4 | 5 => random.below(LENGTH_MAX),
+        _ => random.below(JOINT_MAX),
+    };
+    What::Joint { of: choose(random, &Joint::ALL), root: random.below(64), length }
+}
+
+/// An operation on memory of a rank.
+fn one_sided(random: &mut SplitMix, of: &[OneSided]) -> What {
+    let count = match random.below(6) {
+        0 => 0,
+        1 | 2 => random.below(20),
+        3 => random.below(1000),
+        _ => random.below(WORDS as u64),
+    };
+    What::OneSided { of: choose(random, of), target: random.below(64), at: random.below(WORDS as u64), count }
+}
+
+/// The calls of a case: some of them by all ranks, if that is asked for, and some on memory of other ranks, of these kinds.
+pub(crate) fn calls(random: &mut SplitMix, ranks: usize, by_all: bool, kinds: &[OneSided]) -> Vec<Call> {
     use Shape::{OneRun, Runs, Strided};
     (0..random.below(CALLS) + 4)
         .map(|_| {
             let (source, tag) = filter(random);
-            let what = match random.below(16) {
-                0..=6 => What::Send {
-                    to: random.below(64),
-                    tag: random.below(3) as u32,
-                    length: length(random),
-                    how: match random.below(12) {
-                        0 => How::Synchronous,
-                        1 => How::Ready,
-                        2 => How::Buffered,
-                        3 => How::Urgent(1 + random.below(3) as u8),
-                        4 => How::Standard(Runs),
-                        5 => How::Standard(Strided),
-                        _ => How::Standard(OneRun),
-                    },
-                },
+            let what = match random.below(24) {
+                0..=6 => send(random),
                 7..=12 => What::Receive {
                     source,
                     tag,
@@ -116,7 +168,9 @@ pub(crate) fn calls(random: &mut SplitMix, ranks: usize) -> Vec<Call> {
                 },
                 13 => What::Cancel(random.below(64)),
                 14 => What::Probe { source, tag },
-                _ => What::Claim { source, tag },
+                15 => What::Claim { source, tag },
+                16..=19 if by_all => joint(random),
+                _ => one_sided(random, kinds),
             };
             Call { rank: random.below(ranks as u64) as usize, what }
         })

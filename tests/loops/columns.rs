@@ -1,18 +1,23 @@
 //! What the tables of an engine say, in lines that do not depend on the numbers of rows.
 
 use tickwire::Engine;
-use tickwire::internals::components::{Car, CarKind, CarState, NIL, Queue, RequestState, Row, car_flags};
+use tickwire::internals::components::{
+    Car, CarKind, CarState, NIL, Queue, Request, RequestState, Row, car_flags, context,
+};
 use tickwire::testing::rows;
 
-/// A CAR without the numbers of its rows. The length of a message is known to its sender.
+/// A CAR without the numbers of its rows. The length of a message is known to its sender. One in a graph that has left at once has never
+/// written it, and in one that does not run it is whatever was there before.
 fn show(car: &Car, length: u64) -> String {
-    let length = if car.kind == CarKind::Send { length } else { 0 };
+    let length = if car.kind == CarKind::Send && car.state != CarState::Waiting { length } else { 0 };
     let Car { kind, state, source, tag, done, flags, priority, .. } = *car;
     let flags = flags & !car_flags::STARTED;
     format!("{kind:?} {state:?} source {source} tag {tag} {done} of {length}, flags {flags:#x}, priority {priority}")
 }
 
-pub(crate) fn columns(engine: &mut Engine, credit: bool) -> Vec<String> {
+/// The tables of an engine: with the credit of its VCs, if asked for, and with what is of graphs.
+pub(crate) fn columns(engine: &mut Engine, credit: bool, graphs: bool) -> Vec<String> {
+    let is_shown = |word: u32| graphs || context::plane(word) == context::USER;
     let all = rows(engine);
     let queue = |queue: Queue| {
         let mut shown = Vec::new();
@@ -37,16 +42,21 @@ pub(crate) fn columns(engine: &mut Engine, credit: bool) -> Vec<String> {
     let mut row = all.progress.unexpected.head;
     while let Some(entry) = entries.get(row as usize) {
         let (offered, source) = (entry.message() != NIL, entry.source);
-        lines.push(format!("unexpected from {source}, tag {}: {} B, offered {offered}", entry.tag, entry.length));
+        if is_shown(entry.context) {
+            lines.push(format!("unexpected from {source}, tag {}: {} B, offered {offered}", entry.tag, entry.length));
+        }
         row = entry.next;
     }
     let used = all.cars.iter().zip(all.large.iter());
-    let used = used.filter(|(car, _)| car.state != CarState::Free);
+    let used = used.filter(|(car, _)| car.state != CarState::Free && is_shown(car.context));
     let mut cars: Vec<String> = used.map(|(car, large)| show(car, large.length)).collect();
     cars.sort();
     lines.extend(cars);
     let states = [RequestState::Active, RequestState::Done, RequestState::Detached, RequestState::Inactive];
     let counts = states.map(|state| all.requests.iter().filter(|request| request.state == state).count());
-    lines.push(format!("requests {counts:?}, {} active, {} scoped", all.progress.active, all.progress.scoped));
+    let is_told = |request: &&Request| request.disturbed && request.state == RequestState::Active;
+    let told = all.requests.iter().filter(is_told).count();
+    let (active, scoped) = (all.progress.active, all.progress.scoped);
+    lines.push(format!("requests {counts:?}, {active} active, {scoped} scoped, {told} told of a failure"));
     lines
 }

@@ -2,7 +2,8 @@
 //! by column (the six systems), over every transport that a test can repeat, with faults.
 //!
 //! Two clusters are given the same calls in the same order; one has [`Limits::deliver`] off. After each call both are ticked
-//! until they are quiet, and compared: what every operation got, how it ended, the columns, the credit, and the work counted.
+//! until they are quiet, and compared: what every operation got, how it ended, the columns, the credit, and the work counted. Calls are
+//! sends and receives, operations of all ranks that are drawn as graphs of messages, and operations on memory of other ranks.
 //! `TICKWIRE_LOOPS=N` or `FIRST..END` says which seeds.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
@@ -10,7 +11,11 @@
 mod calls;
 mod case;
 mod columns;
+mod ends;
+mod joint;
+mod one_sided;
 mod side;
+mod threads;
 
 use case::{Network, all};
 
@@ -35,6 +40,16 @@ fn both_loops_do_the_same_where_procs_die_and_frames_are_changed() {
 }
 
 #[test]
+fn both_loops_end_operations_of_all_ranks_where_one_dies() {
+    all(Network::Dying);
+}
+
+#[test]
 fn both_loops_do_the_same_where_a_transport_matches() {
     all(Network::Provider);
+}
+
+#[test]
+fn both_loops_do_the_same_where_ranks_have_boards_and_windows() {
+    all(Network::Met);
 }

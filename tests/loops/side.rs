@@ -1,25 +1,42 @@
 //! One of the two clusters: it makes the calls, ticks until it is quiet, and keeps a log of what ended how.
 
 use crate::calls::{Call, How, Shape, What};
+use crate::case::Dies;
 use crate::columns::columns;
+use crate::ends::{Open, Parts, Tally, open};
+use crate::joint::{self, Joint, Site};
+use crate::one_sided::{Memory, OneSided, Place, WORDS};
+use crate::threads::open_boards_and_window;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
-use tickwire::internals::components::{LeasedBytes, Pieces};
-use tickwire::testing::Cluster;
-use tickwire::{Comm, Datatype, Engine, List, Rank, Request, SendOptions, Source, Tag, TagFilter, Test, Typed, Work};
+use std::time::Duration;
+use tickwire::internals::components::LeasedBytes;
+use tickwire::internals::systems::procs::endpoint::POLL_INTERVAL_MAX;
+use tickwire::testing::{Cluster, Death};
+use tickwire::{Comm, Datatype, Engine, List, Rank, SendOptions, Source, Tag, TagFilter, Typed, Work};
 use tickwire_tests::cases::{BOUND, content};
 
-/// Rounds without work after which a cluster is quiet: more than a frame is delayed or a link takes nothing.
+/// Rounds without work after which a cluster is quiet: more than a frame is delayed, a link takes nothing, or a death is not noticed.
 const QUIET: u32 = 14;
+/// The same where a transport is expensive to look at: engines that wait for nothing look seldom.
+const QUIET_EXPENSIVE: u32 = QUIET + POLL_INTERVAL_MAX;
+/// More time than passes until a receive from any source has heard of a failure, ns.
+const REMINDED_NS: u64 = 25_000_000;
 
-/// Asks an operation how it has ended, if it has.
-type Poll = Box<dyn FnMut(&mut Engine) -> Option<String>>;
+/// Words of a put, where ranks may die.
+const SHORT_PUT: usize = 100;
 
-/// An operation that is open.
-struct Open {
-    call: usize,
-    rank: usize,
-    id: tickwire::RequestId,
-    poll: Poll,
+/// What a cluster is to be like.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Traits {
+    /// Its ranks wait for each other before all else: they have boards, if they can, and a window.
+    pub(crate) waits: bool,
+    /// Its transport is expensive to look at.
+    pub(crate) expensive: bool,
+    /// Ranks may die, or be lost to each other.
+    pub(crate) fails: bool,
+    /// Ends of operations of all ranks are not for the log.
+    pub(crate) apart: bool,
 }
 
 /// One of the two clusters.
@@ -28,28 +45,18 @@ pub(crate) struct Side {
     open: Vec<Open>,
     pub(crate) log: Vec<String>,
     pub(crate) work: Vec<[u64; 4]>,
-}
-
-/// Bytes that a receive has got, or `None` of a send, whose status says nothing but how long it was.
-fn open<B: Pieces + 'static>(call: usize, rank: usize, request: Request<B>, bytes: Option<fn(&B) -> Vec<u8>>) -> Open {
-    let (id, mut request) = (request.id(), Some(request));
-    let poll = move |engine: &mut Engine| {
-        let ended = request.as_ref().is_some_and(|request| engine.test(request) != Ok(Test::Pending));
-        let taken = if ended { engine.take(request.take()?) } else { return None };
-        Some(match taken {
-            Ok((buffer, status)) => match bytes {
-                Some(bytes) => format!("{status:?} {:x}", sum(&bytes(&buffer))),
-                None => format!("{} B", status.length),
-            },
-            Err(failed) => format!("{:?} {:x?}", failed.error, failed.buffer.zip(bytes).map(|(b, of)| sum(&of(&b)))),
-        })
-    };
-    Open { call, rank, id, poll: Box::new(poll) }
-}
-
-/// A number for some bytes (FNV-1a).
-fn sum(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
+    /// By call: how the operations of all ranks have ended, if they are not in the log.
+    pub(crate) parts: Option<BTreeMap<usize, Parts>>,
+    /// The operations whose kinds are counted.
+    pub(crate) tally: Tally,
+    /// Operations on memory that were begun and that the target's engine does.
+    pub(crate) served: u32,
+    /// What ranks expose to each other.
+    memory: Memory,
+    /// See [`QUIET`].
+    quiet: u32,
+    /// See [`Traits::fails`].
+    fails: bool,
 }
 
 /// Two bytes of each four, so many in all (an even number less), and the bytes that they are taken from.
@@ -63,15 +70,26 @@ fn cut(bytes: &[u8]) -> List<Vec<u8>> {
 }
 
 impl Side {
-    pub(crate) fn new(cluster: Cluster) -> Self {
-        let work = vec![[0; 4]; cluster.engines.len()];
-        let mut side = Side { cluster, open: Vec::new(), log: Vec::new(), work };
-        side.cluster.engines.iter_mut().for_each(|engine| engine.attach_buffer(1 << 20));
+    /// The cluster, whose ranks know each other and have memory that others may use.
+    pub(crate) fn new(mut cluster: Cluster, Traits { waits, expensive, fails, apart }: Traits) -> Self {
+        let parts = apart.then(BTreeMap::new);
+        let quiet = if expensive { QUIET_EXPENSIVE } else { QUIET };
+        cluster.engines.iter_mut().for_each(|engine| engine.attach_buffer(1 << 20));
+        let window = waits.then(|| open_boards_and_window(&mut cluster.engines, WORDS));
+        let (open, log, work) = (Vec::new(), Vec::new(), vec![[0; 4]; cluster.engines.len()]);
+        let memory = Memory::none(window);
+        let mut side =
+            Side { cluster, open, log, work, tally: Tally::default(), served: 0, memory, quiet, fails, parts };
+        side.settle();
+        // Who was early there, and who late, is not to be compared.
+        side.work.fill([0; 4]);
+        side.meet();
+        side.memory.expose(&mut side.cluster.engines);
         side
     }
 
     /// Everybody meets everybody, so that what follows does not depend on who connects when.
-    pub(crate) fn meet(&mut self) {
+    fn meet(&mut self) {
         let ranks = self.cluster.engines.len();
         for from in 0..ranks {
             for to in 0..ranks {
@@ -120,7 +138,54 @@ impl Side {
                     self.note(number, posted.map(|request| open(number, rank, request, Some(Vec::clone))));
                 }
             }
+            What::Joint { of, root, length } => self.joint(number, of, (root % ranks) as usize, length as usize),
+            What::OneSided { of, target, at, count } => {
+                let (count, first) = (count as usize, at as usize % (WORDS - count as usize));
+                let place = Place { target: (target % ranks) as usize, at: first, count };
+                self.one_sided((number, rank), of, place);
+            }
         }
+    }
+
+    /// A call from which on a rank dies: instead of sending its next frame but so many, or when all is quiet after a call of all ranks.
+    /// Numbers of frames count from here, since how many frames had nothing but credit is not the same.
+    pub(crate) fn call_and_die(&mut self, number: usize, call: &Call, death: &Dies) {
+        let net = self.cluster.net.clone().expect("a network that is simulated");
+        net.kill(death.rank, Death::Frame(net.frames(death.rank) + death.frames));
+        self.call(number, call);
+        if let What::Joint { .. } = call.what {
+            self.settle();
+            net.kill(death.rank, Death::At(self.cluster.now_ns));
+        }
+    }
+
+    /// Every rank begins its part of an operation.
+    fn joint(&mut self, number: usize, of: Joint, root: usize, length: usize) {
+        let ranks = self.cluster.engines.len();
+        for rank in 0..ranks {
+            let site = Site { call: number, rank, ranks, root };
+            for begun in joint::post(&mut self.cluster.engines[rank], of, site, length) {
+                match (begun, &mut self.parts) {
+                    (Err(error), Some(parts)) => {
+                        parts.entry(number).or_default().push((rank, format!("{error:?}"), false));
+                    }
+                    (begun, _) => self.note(number, begun),
+                }
+            }
+        }
+    }
+
+    /// A rank begins an operation on memory.
+    fn one_sided(&mut self, site: (usize, usize), of: OneSided, mut place: Place) {
+        if self.fails && of == OneSided::Put {
+            // Of one request: how many of several are done before a rank dies is not determined.
+            place.count = place.count.min(SHORT_PUT);
+        }
+        let engine = &mut self.cluster.engines[site.1];
+        let served = self.memory.is_served(engine, of, place.target);
+        let begun = self.memory.post(engine, of, site, place);
+        self.served += u32::from(served && begun.is_ok());
+        self.note(site.0, begun);
     }
 
     #[expect(clippy::too_many_arguments, reason = "the arguments of a send, and how it is made")]
@@ -191,7 +256,12 @@ impl Side {
 
     fn note(&mut self, number: usize, posted: Result<Open, impl Debug>) {
         match posted {
-            Ok(open) => self.open.push(open),
+            Ok(open) => {
+                if let Some(kind) = open.kind {
+                    self.tally.of(kind).begun += 1;
+                }
+                self.open.push(open);
+            }
             Err(error) => self.log.push(format!("call {number}: {error:?}")),
         }
     }
@@ -213,35 +283,67 @@ impl Side {
         busy
     }
 
-    /// Notes what has ended.
+    /// Ticks until it is quiet, and notes what has ended.
     pub(crate) fn settle(&mut self) {
+        self.tick_until_quiet();
+        if self.fails {
+            self.cluster.now_ns += REMINDED_NS;
+            self.tick_until_quiet();
+        }
+        self.collect();
+    }
+
+    /// Ticks until nothing more happens.
+    fn tick_until_quiet(&mut self) {
         let mut quiet = 0;
         for round in 0.. {
             assert!(round < BOUND, "never quiet: {}", self.cluster.report());
             quiet = if self.tick() { 0 } else { quiet + 1 };
-            if quiet == QUIET {
+            if quiet == self.quiet {
                 break;
             }
         }
-        self.collect();
     }
 
     pub(crate) fn collect(&mut self) {
         let mut still = Vec::new();
         for mut open in std::mem::take(&mut self.open) {
-            match (open.poll)(&mut self.cluster.engines[open.rank]) {
-                None => still.push(open),
-                Some(ended) => self.log.push(format!("call {} ended: {ended}", open.call)),
+            let Some((well, ended)) = open.poll(&mut self.cluster.engines[open.rank]) else {
+                still.push(open);
+                continue;
+            };
+            if let Some(kind) = open.kind {
+                let ends = self.tally.of(kind);
+                *(if well { &mut ends.well } else { &mut ends.failed }) += 1;
+            }
+            match &mut self.parts {
+                Some(parts) if open.is_of_all => parts.entry(open.call).or_default().push((open.rank, ended, well)),
+                _ => self.log.push(format!("call {} of rank {} ended: {ended}", open.call, open.rank)),
             }
         }
         self.open = still;
     }
 
+    /// Notes what is in the memory that others may use.
+    pub(crate) fn note_memory(&mut self) {
+        self.log.extend(self.memory.show(&mut self.cluster.engines));
+    }
+
+    /// How many operations of each kind that is counted there were, and how many a target's engine has done. What is pending is
+    /// given up: dropped engines would wait for it.
+    pub(crate) fn end(mut self) -> (Tally, u32) {
+        for engine in &mut self.cluster.engines {
+            let _ = engine.finalize(Duration::ZERO);
+        }
+        (self.tally, self.served)
+    }
+
     /// What the tables say, but for the numbers of rows.
     pub(crate) fn columns(&mut self, credit: bool) -> Vec<String> {
+        let graphs = self.parts.is_none();
         let each = self.cluster.engines.iter_mut().enumerate();
         each.flat_map(|(rank, engine)| {
-            let mut lines = columns(engine, credit);
+            let mut lines = columns(engine, credit, graphs);
             lines.iter_mut().for_each(|line| line.insert_str(0, &format!("rank {rank}: ")));
             lines
         })

@@ -1,0 +1,164 @@
+//! Operations that are open, how they end, and how many of each kind did.
+
+use std::collections::BTreeMap;
+use tickwire::internals::components::Pieces;
+use tickwire::{Engine, Failed, Request, RequestError, RequestId, Status, Test};
+
+/// Asks an operation how it has ended, if it has: whether well, and in words.
+type Poll = Box<dyn FnMut(&mut Engine) -> Option<(bool, String)>>;
+
+/// An operation that is open.
+pub(crate) struct Open {
+    /// The number of its call.
+    pub(crate) call: usize,
+    /// The rank that has begun it.
+    pub(crate) rank: usize,
+    /// Its request.
+    pub(crate) id: RequestId,
+    /// What it is, if its kind is counted.
+    pub(crate) kind: Option<&'static str>,
+    /// Whether it is one rank's part of an operation of all ranks.
+    pub(crate) is_of_all: bool,
+    /// See [`Open::poll`].
+    poll: Poll,
+}
+
+impl Open {
+    /// The same, as one rank's part of an operation of all ranks.
+    pub(crate) fn by_all(self) -> Self {
+        Open { is_of_all: true, ..self }
+    }
+
+    /// How it has ended, if it has: whether well, and in words.
+    pub(crate) fn poll(&mut self, engine: &mut Engine) -> Option<(bool, String)> {
+        (self.poll)(engine)
+    }
+}
+
+/// Bytes that a receive has got, or `None` of a send, whose status says nothing but how long it was.
+pub(crate) fn open<B: Pieces + 'static>(
+    call: usize,
+    rank: usize,
+    request: Request<B>,
+    bytes: Option<fn(&B) -> Vec<u8>>,
+) -> Open {
+    polled(call, rank, None, request, move |taken| match (taken, bytes) {
+        (Ok((buffer, status)), Some(bytes)) => format!("{status:?} {:x}", sum(&bytes(&buffer))),
+        (Ok((_, status)), None) => format!("{} B", status.length),
+        (Err(failed), bytes) => {
+            let left = failed.buffer.zip(bytes).map(|(buffer, bytes)| sum(&bytes(&buffer)));
+            format!("{:?} {left:x?}", failed.error)
+        }
+    })
+}
+
+/// An operation of a kind that is counted. What one that fails has left in its buffer is not looked at: it is whatever came until then.
+pub(crate) fn counted<B: Pieces + 'static>(
+    kind: &'static str,
+    (call, rank): (usize, usize),
+    request: Request<B>,
+    bytes: fn(&B) -> Vec<u8>,
+) -> Open {
+    polled(call, rank, Some(kind), request, move |taken| match taken {
+        Ok((buffer, status)) => format!("{kind} {status:?} {:x}", sum(&bytes(&buffer))),
+        Err(failed) => format!("{kind} failed: {:?}", failed.error),
+    })
+}
+
+/// An operation that is asked until it has ended.
+fn polled<B: Pieces + 'static>(
+    call: usize,
+    rank: usize,
+    kind: Option<&'static str>,
+    request: Request<B>,
+    words: impl Fn(Result<(B, Status), Failed<B>>) -> String + 'static,
+) -> Open {
+    let (id, mut request) = (request.id(), Some(request));
+    let poll = move |engine: &mut Engine| {
+        // A receive from any source that hears of a failure waits on.
+        if let Ok(Test::Pending) | Err(RequestError::PeerFailedPending { .. }) = engine.test(request.as_ref()?) {
+            return None;
+        }
+        let taken = engine.take(request.take()?);
+        Some((taken.is_ok(), words(taken)))
+    };
+    Open { call, rank, id, kind, is_of_all: false, poll: Box::new(poll) }
+}
+
+/// A number for some bytes (FNV-1a).
+pub(crate) fn sum(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xCBF2_9CE4_8422_2325, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
+}
+
+/// How many operations of each kind that is counted were begun, and how they have ended.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Tally(BTreeMap<&'static str, Ends>);
+
+/// Operations of a kind.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Ends {
+    /// Those that were begun.
+    pub(crate) begun: u32,
+    /// Those that have ended well.
+    pub(crate) well: u32,
+    /// Those that have failed.
+    pub(crate) failed: u32,
+}
+
+impl Tally {
+    /// Those of a kind.
+    pub(crate) fn of(&mut self, kind: &'static str) -> &mut Ends {
+        self.0.entry(kind).or_default()
+    }
+
+    /// How many of all kinds have ended well, and how many failed.
+    pub(crate) fn ends(&self) -> [u32; 2] {
+        [self.0.values().map(|ends| ends.well).sum(), self.0.values().map(|ends| ends.failed).sum()]
+    }
+
+    /// Adds those of another one.
+    pub(crate) fn add(&mut self, other: &Tally) {
+        for (kind, ends) in &other.0 {
+            let sum = self.of(kind);
+            sum.begun += ends.begun;
+            sum.well += ends.well;
+            sum.failed += ends.failed;
+        }
+    }
+}
+
+/// How the parts of an operation of all ranks have ended: by rank, in words, and whether well.
+pub(crate) type Parts = Vec<(usize, String, bool)>;
+
+/// # Panics
+/// If the operations of all ranks have ended otherwise in one loop than in the other, as far as that is determined.
+///
+/// Before `death`, the call in which a rank dies, all is. In it the rank dies before a frame of a number, and which one that is depends on
+/// which were ready first. From then on each has failed parts, but which of the others fail, and by which error, is open: a member that
+/// finds a message to the dead rank refused has or has not sent those to others before, and one that has left ends well the part that waits
+/// for it. What a part has got is the same wherever it ends well in both loops.
+pub(crate) fn same_parts(
+    [rows, columns]: [&BTreeMap<usize, Parts>; 2],
+    death: Option<usize>,
+    words: impl Fn() -> String,
+) {
+    assert!(rows.keys().eq(columns.keys()), "operations of all ranks that have ended: {}", words());
+    for ((call, by_rows), by_columns) in rows.iter().zip(columns.values()) {
+        let all = || format!("call {call}\nby rows {by_rows:?}\nby columns {by_columns:?}\n{}", words());
+        if death.is_none_or(|death| *call < death) {
+            assert_eq!(by_rows, by_columns, "{}", all());
+            continue;
+        }
+        let sorted = [by_rows, by_columns].map(|parts| {
+            let mut parts = parts.clone();
+            parts.sort_by_key(|part| part.0);
+            parts
+        });
+        assert_eq!(sorted[0].len(), sorted[1].len(), "parts that have ended: {}", all());
+        for (one, other) in sorted[0].iter().zip(&sorted[1]) {
+            assert!(!(one.2 && other.2) || one == other, "what a part has got: {}", all());
+        }
+        let fail = sorted.each_ref().map(|parts| parts.iter().any(|part| !part.2));
+        assert!(death == Some(*call) || fail == [true; 2], "a rank that has died takes part: {}", all());
+    }
+}
