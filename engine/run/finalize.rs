@@ -4,7 +4,8 @@ use crate::run::engine::{Closed, Engine};
 use std::time::{Duration, Instant};
 use tickwire_components::wire::{Header, Kind, UNFINISHED};
 use tickwire_components::{
-    Attempt, CallStage, CarKind, CarState, FinalizeError, NIL, Pending, RequestState, VcState, car_flags, posting,
+    Attempt, CallStage, Car, CarKind, CarState, FinalizeError, NIL, Node, Pending, RequestState, VcState, car_flags,
+    posting,
 };
 use tickwire_systems::protocols::graph::kept::free_idle;
 use tickwire_systems::protocols::one_sided::close_windows;
@@ -107,12 +108,15 @@ impl Engine {
         if all.progress.active == 0 && all.progress.senders.is_empty() {
             return 0;
         }
-        let pending = |car: &&tickwire_components::Car| {
-            (car.kind == CarKind::Send && !matches!(car.state, CarState::Free | CarState::Done))
-                || (car.kind == CarKind::Receive && matches!(car.state, CarState::Queued))
+        let pending = |(row, car): &(usize, &Car)| match car.kind {
+            CarKind::Send => {
+                !matches!(car.state, CarState::Free | CarState::Done) && !is_at_rest(car, &all.nodes[*row])
+            }
+            CarKind::Receive => car.state == CarState::Queued,
+            _ => false,
         };
         let owed = all.progress.control.frames.iter().filter(|frame| !frame.what.is_grant()).count();
-        owed + all.cars.iter().filter(pending).count()
+        owed + all.cars.iter().enumerate().filter(pending).count()
     }
 
     /// Tells every connected peer that nothing follows, and whether that is as it should be. Tries until `end`, or once.
@@ -148,8 +152,7 @@ impl Engine {
         for row in 0..all.cars.len() {
             let car = &all.cars[row];
             let idle = matches!(car.state, CarState::Free | CarState::Finished | CarState::Chained | CarState::Done);
-            let over = car.state == CarState::Waiting && all.nodes[row].unmet == NIL;
-            if !idle && !over && !matches!(car.kind, CarKind::Data | CarKind::Graph) {
+            if !idle && !is_at_rest(car, &all.nodes[row]) && !matches!(car.kind, CarKind::Data | CarKind::Graph) {
                 abort(all.progress, all.cars, row as u32, car_flags::FINALIZED);
             }
         }
@@ -202,4 +205,9 @@ impl Drop for Engine {
         self.store.with(|rows, _| free_idle(rows));
         self.store.as_mut().free_buffers();
     }
+}
+
+/// Whether a CAR is a node of a graph that has not started, or is kept for the next call that is like the last one.
+fn is_at_rest(car: &Car, node: &Node) -> bool {
+    car.state == CarState::Waiting && node.unmet == NIL
 }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tickwire::testing::{Cluster, STEP_NS};
-use tickwire::{Comm, Engine, FinalizeError, Rank, RequestError, Source, Status, Tag, Test};
+use tickwire::{Comm, Engine, FinalizeError, Rank, RequestError, Source, Status, Tag, Test, op};
 use tickwire_tests::cases::{BOUND, content};
 
 #[test]
@@ -125,5 +125,20 @@ fn buffers_come_back_only_when_peers_have_been_told_to_read_no_more() {
         }
         let ended = outcome.lock().unwrap().take().expect("it has ended");
         assert!(matches!(ended, Err(RequestError::PeerFailed { .. })), "{ended:?}");
+    }
+}
+
+#[test]
+fn what_an_operation_of_all_has_left_is_not_waited_for() {
+    for mut cluster in ways(2) {
+        let world = cluster.engines[0].comm_world();
+        let begin = |engine: &mut Engine| engine.iallreduce(vec![1u64], vec![0u64], op::Sum, world).unwrap();
+        let begun: Vec<_> = cluster.engines.iter_mut().map(begin).collect();
+        for (rank, request) in begun.into_iter().enumerate() {
+            assert_eq!(cluster.finish(BOUND, rank, request).unwrap().0.1, [2]);
+        }
+        let _never = cluster.engines[0].irecv(vec![0u8; 8], Rank(1), Tag(9), world).unwrap();
+        // Its graph is kept for the next such call. Nothing of it is to be sent.
+        assert_eq!(cluster.engines[0].finalize(Duration::ZERO), Ok(()));
     }
 }
