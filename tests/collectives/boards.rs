@@ -408,6 +408,7 @@ fn requests_in_progress_are_completed_by_the_end_of_their_scope() {
 #[test]
 fn requests_of_a_poisoned_engine_end_and_others_hear_of_it() {
     for count in [1, 400, 100_000] {
+        let poisoned = AtomicBool::new(false);
         each_rank(2, true, |engine, rank, world| {
             let other = engine.comm_dup(world).unwrap();
             engine.barrier(world).unwrap();
@@ -419,11 +420,18 @@ fn requests_of_a_poisoned_engine_end_and_others_hear_of_it() {
                     let _sum = scope.iallreduce(&own[..], &mut sums[..], op::Sum, world).unwrap();
                     let ended = scope.allreduce(&[1], &mut [0], panics, other);
                     assert!(matches!(ended, Err(OperationError::Request(RequestError::Poisoned(_)))), "{ended:?}");
+                    poisoned.store(true, Ordering::Release);
                 });
                 // Nobody writes there any more.
                 sums.fill(7);
             } else {
                 engine.allreduce(&[1], &mut [0], |left: u64, right: u64| left + right, other).unwrap();
+                // Until then the other one may do its part of what follows.
+                let start = Instant::now();
+                while !poisoned.load(Ordering::Acquire) {
+                    assert!(start.elapsed() < Duration::from_secs(20), "nothing panics");
+                    std::thread::yield_now();
+                }
                 match engine.allreduce(&own, &mut sums, op::Sum, world) {
                     // A short operand was shown as a whole before.
                     Ok(()) => assert!(count <= 400 && sums == vec![2; count]),
