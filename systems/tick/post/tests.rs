@@ -41,6 +41,19 @@ fn short_messages_go_whole_and_are_done() {
     assert!(world.vc(vc).sends.is_empty() && world.all().progress.pending.has(Pending::COMPLETE));
 }
 
+#[test]
+fn what_an_endpoint_does_not_take_whole_goes_in_parts_if_it_is_in_one_run() {
+    let (mut world, _) = world();
+    world.all().endpoints[0].part_bytes = 100;
+    let bytes: Vec<u8> = (0..250).collect();
+    world.send(1, 5, &[&bytes[..60], &bytes[60..101]]);
+    world.send(1, 6, &[&bytes[..60], &bytes[60..100]]);
+    world.send(1, 7, &[&bytes[..101]]);
+    world.step(post);
+    let (asked, whole) = (Some(Kind::Rts), Some(Kind::Eager));
+    assert_eq!(kinds(&world), [asked, whole, Some(Kind::Head), Some(Kind::Part)]);
+}
+
 /// A world whose connections take frames of 100 bytes for certain.
 fn narrow() -> (TestWorld, Row) {
     let (mut world, vc) = world();
