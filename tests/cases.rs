@@ -28,7 +28,8 @@ pub fn everywhere(engines: u32, case: impl Fn(&mut Cluster)) {
     }
     case(&mut Cluster::shm(engines));
     for seed in 0..3 {
-        case(&mut Cluster::sim(engines, &SimNet::new(engines, SimConfig::new(seed))));
+        let config = SimConfig { remote_read: seed > 0, unread_of_256: 64, ..SimConfig::new(seed) };
+        case(&mut Cluster::sim(engines, &SimNet::new(engines, config)));
     }
 }
 

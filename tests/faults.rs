@@ -12,7 +12,7 @@ pub mod runner;
 use crate::model::program::{WAYS, limits, programs, runner};
 use crate::model::run::at_once_on;
 use proptest::strategy::{Strategy, ValueTree};
-use tickwire::internals::components::limits::{Limits, PASSES_MAX};
+use tickwire::internals::components::limits::{Limits, PASSES_MAX, READ_MIN};
 use tickwire::internals::traces::Ring;
 use tickwire::testing::{Cluster, Corruption, Death, SimConfig, SimNet, SplitMix};
 
@@ -24,7 +24,7 @@ const PART: usize = 30;
 const EVENTS: usize = 200;
 
 /// The faults that a case may have, in the order of [`Case::faults`].
-pub const FAULTS: [&str; 10] = [
+pub const FAULTS: [&str; 12] = [
     "delay",
     "reordering",
     "refused sends",
@@ -35,6 +35,8 @@ pub const FAULTS: [&str; 10] = [
     "deaths",
     "refused frames",
     "changed frames",
+    "reading",
+    "refused reads",
 ];
 
 /// What follows from a seed.
@@ -89,7 +91,7 @@ impl Case {
             _ => {}
         }
         let way = random.below(WAYS.len() as u64) as usize;
-        let limits = Limits {
+        let mut limits = Limits {
             passes_max: pick(&mut random, [1, 2, PASSES_MAX]),
             tick_budget: pick(&mut random, [256, 256, 256, 3]),
             eager_max: pick(&mut random, [8192, 4000, 100]),
@@ -98,6 +100,9 @@ impl Case {
             unexpected_bytes_max: pick(&mut random, [32 << 20, 64 << 10]),
             ..limits(way)
         };
+        config.remote_read = random.below(2) == 0;
+        config.unread_of_256 = pick(&mut random, [0, 0, 40, 180]);
+        limits.read_min = pick(&mut random, [READ_MIN, 4000, 100]);
         Case { seed, engines, config, deaths, limits }
     }
 
@@ -110,6 +115,7 @@ impl Case {
     pub fn faults(&self) -> [bool; FAULTS.len()] {
         let SimConfig { delay_ns, shuffled, blocked_of_256, storm_of_256, partial_of_256, credit_portion, .. } =
             &self.config;
+        let SimConfig { remote_read, unread_of_256, .. } = &self.config;
         let (changed, refused) = (self.config.corrupt_of_65536 > 0, self.config.corruption == Corruption::Refused);
         [
             delay_ns.end > 1,
@@ -122,6 +128,8 @@ impl Case {
             !self.deaths.is_empty(),
             changed && refused,
             changed && !refused,
+            *remote_read,
+            *remote_read && *unread_of_256 > 0,
         ]
     }
 

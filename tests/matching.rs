@@ -239,9 +239,17 @@ fn messages_of_procs_that_connect_at_once_keep_their_order() {
     }
 }
 
-/// Networks: quick and slow ones, that refuse seldom and often.
+/// Networks: quick and slow ones, that refuse seldom and often, with and without memory that is read.
 fn configs() -> impl Strategy<Value = SimConfig> {
     let delays = prop_oneof![Just(0..1u64), Just(0..300_000), Just(0..2_000_000)];
-    (any::<u64>(), delays, prop_oneof![Just(0u8), Just(32), Just(128)])
-        .prop_map(|(seed, delay_ns, blocked_of_256)| SimConfig { delay_ns, blocked_of_256, ..SimConfig::new(seed) })
+    let blocked = prop_oneof![Just(0u8), Just(32), Just(128)];
+    (any::<u64>(), delays, blocked, any::<bool>(), prop_oneof![Just(0u8), Just(60)]).prop_map(
+        |(seed, delay_ns, blocked_of_256, remote_read, unread_of_256)| SimConfig {
+            delay_ns,
+            blocked_of_256,
+            remote_read,
+            unread_of_256,
+            ..SimConfig::new(seed)
+        },
+    )
 }

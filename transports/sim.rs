@@ -1,14 +1,16 @@
 //! A transport for tests: wraps another one and adds what networks do to it, from a seed.
 //!
 //! Frames are delayed in the caller's time, those of different VCs overtake each other, sends are refused now and then or
-//! for a time, frames are taken in parts, credit is kept back and given in portions, frames are changed, and procs die at a
-//! given frame or moment: each as [`SimConfig`] says. Everything follows from the seed and from the calls that are made:
-//! there is no clock and no other randomness, so a seed reproduces a run of a cluster that is ticked in a fixed order.
+//! for a time, frames are taken in parts, credit is kept back and given in portions, frames are changed, reads of
+//! memory are refused, and procs die at a given frame or moment: each as [`SimConfig`] says. Everything follows from the seed and
+//! from the calls that are made: there is no clock and no other randomness, so a seed reproduces a run of a cluster that is ticked
+//! in a fixed order.
 
 mod lane;
 mod net;
 mod provider;
 mod random;
+mod reading;
 mod receiving;
 mod sending;
 
@@ -17,7 +19,7 @@ pub use provider::{Provider, ProviderConfig};
 pub use random::SplitMix;
 
 use crate::wrapping::hand_on;
-use crate::{Capabilities, LinkEvent, Mapped, Sent, TagLimits, Take, Transport};
+use crate::{Capabilities, LinkEvent, Mapped, Memory, Sent, TagLimits, Take, Transport};
 use lane::Lane;
 use std::collections::BTreeMap;
 use tickwire_components::credit::Credit;
@@ -79,7 +81,7 @@ impl<T: Transport> Sim<T> {
     /// Puts a transport of proc `me` under simulation.
     pub fn new(mut inner: T, me: u32, net: &SimNet) -> Self {
         let whole_frames = inner.capabilities().whole_frames && net.config().partial_of_256 == 0;
-        // What is not a frame cannot be delayed: credit goes in frames, and nobody reads or matches past them.
+        // What is not a frame cannot be delayed: credit goes in frames, and nobody matches past them. Memory is read at once.
         if let Some(matching) = inner.matching() {
             matching.leave();
         }
@@ -88,7 +90,7 @@ impl<T: Transport> Sim<T> {
             tags: TagLimits::NONE,
             matched_max: 0,
             directed_receive: false,
-            remote_read: false,
+            remote_read: net.config().remote_read,
             mapped: Mapped::NONE,
             can_sleep: false,
             ..inner.capabilities().clone()
@@ -117,7 +119,14 @@ impl<T: Transport> Sim<T> {
     }
 
     fn open(&mut self, link: u32, proc: u32) {
+        self.withdraw_from_peer(link);
         *self.link(link) = LinkState::new(proc, false);
+    }
+
+    /// The peer of a link reads nothing any more that it could read so far.
+    fn withdraw_from_peer(&mut self, link: u32) {
+        let proc = self.link(link).proc;
+        self.net.withdraw_from(self.me, proc);
     }
 
     fn is_dead(&self) -> bool {
@@ -126,6 +135,7 @@ impl<T: Transport> Sim<T> {
 
     /// A link is closed here; the peer is told after what was sent.
     fn forget(&mut self, link: u32) {
+        self.withdraw_from_peer(link);
         let state = self.link(link);
         state.over = true;
         (state.failed, state.writing) = (None, None);
@@ -169,7 +179,7 @@ unsafe impl<T: Transport> Transport for Sim<T> {
 
     hand_on! {
         card reaches moved traffic lending registering watchers shared_bytes flush
-        disarm close
+        disarm
     }
 
     fn name(&self) -> &str {
@@ -184,6 +194,10 @@ unsafe impl<T: Transport> Transport for Sim<T> {
         let link = self.inner.connect(proc, card, now_ns)?;
         self.open(link, proc);
         Ok(link)
+    }
+
+    fn memory(&mut self) -> Option<&mut dyn Memory> {
+        if self.capabilities.remote_read { Some(self) } else { None }
     }
 
     fn fits(&mut self, link: u32, payload: u64) -> u64 {
@@ -270,6 +284,7 @@ unsafe impl<T: Transport> Transport for Sim<T> {
                 LinkEvent::Accepted { link, proc } => self.open(link, proc),
                 LinkEvent::Replaced { link, by } => {
                     let proc = self.link(link).proc;
+                    self.withdraw_from_peer(link);
                     self.link(link).over = true;
                     self.open(by, proc);
                 }
@@ -304,6 +319,17 @@ unsafe impl<T: Transport> Transport for Sim<T> {
 
     fn arm(&mut self) -> bool {
         !self.ready() && self.inner.arm()
+    }
+
+    fn close(&mut self) {
+        self.net.withdraw_all(self.me);
+        self.inner.close();
+    }
+}
+
+impl<T> Drop for Sim<T> {
+    fn drop(&mut self) {
+        self.net.withdraw_all(self.me);
     }
 }
 

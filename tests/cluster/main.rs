@@ -10,6 +10,7 @@ mod failures;
 mod fairness;
 mod kit;
 mod parts;
+mod reading;
 mod requests;
 mod scopes;
 mod slots;

@@ -119,7 +119,8 @@ fn messages_longer_than_a_ring_go_through_it_and_it_grows_only_if_they_go_on() {
 #[test]
 fn all_cases_over_a_simulated_network() {
     for seed in 0..6 {
-        let net = SimNet::new(3, SimConfig::new(seed));
+        let config = SimConfig { remote_read: seed > 2, unread_of_256: 50 * (seed % 3) as u8, ..SimConfig::new(seed) };
+        let net = SimNet::new(3, config);
         cases::all(&mut Cluster::sim(3, &net));
     }
 }
@@ -160,7 +161,9 @@ fn a_simulated_run_is_a_function_of_its_seed() {
 fn storms_from_many_seeds() {
     for seed in 0..12 {
         cases::storm(&mut Cluster::loopback(4), seed, 8);
-        cases::storm(&mut Cluster::sim(4, &SimNet::new(4, SimConfig::new(seed))), seed, 8);
+        let config =
+            SimConfig { remote_read: seed % 2 == 1, unread_of_256: 40 * (seed % 4) as u8, ..SimConfig::new(seed) };
+        cases::storm(&mut Cluster::sim(4, &SimNet::new(4, config)), seed, 8);
     }
 }
 
@@ -204,7 +207,9 @@ fn storms_from_as_many_seeds_as_asked_for() {
     for seed in first.parse().unwrap()..end.parse().unwrap() {
         let engines = 2 + (seed % 4) as u32;
         let delay_ns = 0..[1, 100_000, 1_000_000, 5_000_000][seed as usize / 4 % 4];
-        let config = SimConfig { delay_ns, blocked_of_256: (seed % 7 * 30) as u8, ..SimConfig::new(seed) };
+        let blocked_of_256 = (seed % 7 * 30) as u8;
+        let (remote_read, unread_of_256) = (seed % 3 > 0, (seed % 3 / 2 * 80) as u8);
+        let config = SimConfig { delay_ns, blocked_of_256, remote_read, unread_of_256, ..SimConfig::new(seed) };
         cases::storm(&mut Cluster::sim(engines, &SimNet::new(engines, config)), seed, 12);
     }
 }

@@ -24,7 +24,8 @@ pub(crate) fn clusters(size: u32) -> Vec<Cluster> {
         // A transport that matches by itself: collective messages go past that.
         clusters
             .push(Cluster::provider(size, &SimNet::new(size, SimConfig::calm(seed)), |_| ProviderConfig::calm(seed)));
-        clusters.push(Cluster::sim(size, &SimNet::new(size, SimConfig::new(seed))));
+        let reading = SimConfig { remote_read: true, unread_of_256: 40, ..SimConfig::new(seed) };
+        clusters.push(Cluster::sim(size, &SimNet::new(size, reading)));
         // Nothing but rows and columns; and short rings, so that all but the shortest is long.
         clusters.push(Cluster::loopback_with(size, |builder| limits(builder, 1024)));
     }

@@ -26,9 +26,10 @@ const NOTICE_NS: u64 = 5 * STEP_NS;
 pub(crate) enum Network {
     Loopback,
     Shm,
-    /// Frames late, sends refused, frames taken in parts, credit in portions.
+    /// Frames late, sends refused, frames taken in parts, credit in portions, memory read and reads refused.
     Hindered,
-    /// The same, and a proc dies, or frames are changed on their way. No operations of all ranks.
+    /// The same, and a proc dies, or frames are changed on their way. No operations of all ranks. No read is refused, so that both
+    /// sides send the same frames.
     Failing,
     /// The same where a proc dies, with operations of all ranks.
     Dying,
@@ -84,7 +85,7 @@ impl Case {
         let matching = choose(&mut random, &[Matching::Auto, Matching::Lists, Matching::Index]);
         let passes_max = choose(&mut random, &[1, 8]);
         // Messages to oneself that need no frame are compared in `oneself.rs`.
-        let limits = Limits {
+        let mut limits = Limits {
             matching,
             passes_max,
             own_at_once: false,
@@ -104,6 +105,14 @@ impl Case {
                 shuffled: random.below(2) == 0,
                 ..config
             };
+        }
+        let mut reading = SplitMix::new(seed ^ 0x4EAD);
+        if matches!(network, Network::Hindered | Network::Failing | Network::Dying) {
+            config.remote_read = reading.below(2) == 0;
+            limits.read_min = choose(&mut reading, &[limits.read_min, 3000]);
+        }
+        if network == Network::Hindered {
+            config.unread_of_256 = choose(&mut reading, &[0, 60]);
         }
         let mut dies = network == Network::Dying;
         if network == Network::Failing {
@@ -159,6 +168,7 @@ impl Case {
         let traits = Traits {
             waits: is(Network::Met),
             expensive: is(Network::Provider),
+            hinders: is(Network::Hindered),
             fails: is(Network::Failing) || is(Network::Dying),
             apart: is(Network::Dying),
         };

@@ -20,6 +20,8 @@ use tickwire_tests::cases::{BOUND, content};
 const QUIET: u32 = 14;
 /// The same where a transport is expensive to look at: engines that wait for nothing look seldom.
 const QUIET_EXPENSIVE: u32 = QUIET + POLL_INTERVAL_MAX;
+/// The same where sends are refused, and several in a row. Where ranks fail too, they are told of failures at times of their own.
+const QUIET_HINDERED: u32 = 3 * QUIET;
 /// More time than passes until a receive from any source has heard of a failure, ns.
 const REMINDED_NS: u64 = 25_000_000;
 
@@ -33,6 +35,8 @@ pub(crate) struct Traits {
     pub(crate) waits: bool,
     /// Its transport is expensive to look at.
     pub(crate) expensive: bool,
+    /// Its transport refuses sends, and several in a row.
+    pub(crate) hinders: bool,
     /// Ranks may die, or be lost to each other.
     pub(crate) fails: bool,
     /// Ends of operations of all ranks are not for the log.
@@ -43,6 +47,8 @@ pub(crate) struct Traits {
 pub(crate) struct Side {
     pub(crate) cluster: Cluster,
     open: Vec<Open>,
+    /// Rounds without work after which it is quiet.
+    quiet: u32,
     pub(crate) log: Vec<String>,
     pub(crate) work: Vec<[u64; 4]>,
     /// By call: how the operations of all ranks have ended, if they are not in the log.
@@ -53,8 +59,6 @@ pub(crate) struct Side {
     pub(crate) served: u32,
     /// What ranks expose to each other.
     memory: Memory,
-    /// See [`QUIET`].
-    quiet: u32,
     /// See [`Traits::fails`].
     fails: bool,
 }
@@ -71,9 +75,13 @@ fn cut(bytes: &[u8]) -> List<Vec<u8>> {
 
 impl Side {
     /// The cluster, whose ranks know each other and have memory that others may use.
-    pub(crate) fn new(mut cluster: Cluster, Traits { waits, expensive, fails, apart }: Traits) -> Self {
+    pub(crate) fn new(mut cluster: Cluster, Traits { waits, expensive, hinders, fails, apart }: Traits) -> Self {
         let parts = apart.then(BTreeMap::new);
-        let quiet = if expensive { QUIET_EXPENSIVE } else { QUIET };
+        let quiet = match (expensive, hinders) {
+            (true, _) => QUIET_EXPENSIVE,
+            (_, true) => QUIET_HINDERED,
+            _ => QUIET,
+        };
         cluster.engines.iter_mut().for_each(|engine| engine.attach_buffer(1 << 20));
         let window = waits.then(|| open_boards_and_window(&mut cluster.engines, WORDS));
         let (open, log, work) = (Vec::new(), Vec::new(), vec![[0; 4]; cluster.engines.len()]);

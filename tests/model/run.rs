@@ -108,6 +108,10 @@ impl<'a> Run<'a> {
             players.iter().all(Player::is_idle)
         });
         players.iter_mut().for_each(Player::free);
+        // Nobody waits for a buffered send, and one that was read ends later than its receive.
+        cluster.tick_until(BOUND, "buffered sends are done", |cluster| {
+            cluster.engines.iter_mut().all(|engine| rows(engine).progress.active == 0)
+        });
         // Some are ticked in one round of several.
         let rounds = cluster.net.as_ref().map_or(1, |net| net.config().slow_rounds);
         cluster.tick_times(QUIET * rounds);

@@ -85,7 +85,8 @@ pub(super) fn corrupt(how: Corruption, header: &mut Header, payload: &mut [u8], 
                 *word ^= u64::from(bit / 64 == index) << (bit % 64);
             }
         }
-        Corruption::Payload if payload.is_empty() => return false,
+        // What an offer brings is an address, and a wrong one is refused.
+        Corruption::Payload if payload.is_empty() || header.kind() == Some(Kind::Rts) => return false,
         Corruption::Payload => {
             let place = random.below(payload.len() as u64) as usize;
             payload[place] ^= 1 << random.below(8);

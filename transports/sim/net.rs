@@ -5,6 +5,7 @@ use super::SplitMix;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tickwire_components::Span;
 use tickwire_components::credit::{Credit, cost};
 use tickwire_components::wire::{Header, Kind};
 
@@ -31,6 +32,10 @@ pub struct SimConfig {
     pub corrupt_of_65536: u16,
     /// How they are changed.
     pub corruption: Corruption,
+    /// Whether procs may read each other's memory. If not, long messages go in pieces.
+    pub remote_read: bool,
+    /// Reads of memory that are refused, some after a part was read, of 256.
+    pub unread_of_256: u8,
     /// Engines that are slow, of 256. A cluster ticks these in one round of [`SimConfig::slow_rounds`] only.
     pub slow_of_256: u8,
     /// See [`SimConfig::slow_of_256`].
@@ -46,7 +51,7 @@ pub enum Corruption {
     Refused,
     /// One bit of its header, whatever comes of it. A payload that no longer has the length that it says ends the link.
     Header,
-    /// One bit of its payload, which nobody can notice but who knows what was sent.
+    /// One bit of its payload, which nobody can notice but who knows what was sent. The address in an offer is left alone.
     Payload,
 }
 
@@ -56,7 +61,7 @@ impl SimConfig {
         SimConfig { blocked_of_256: 32, delay_ns: 0..2_000_000, ..SimConfig::calm(seed) }
     }
 
-    /// No faults: frames take no time. Deaths are noticed after 100 ms.
+    /// No faults: frames take no time. Deaths are noticed after 100 ms. Nobody reads memory.
     pub fn calm(seed: u64) -> Self {
         SimConfig {
             seed,
@@ -69,6 +74,8 @@ impl SimConfig {
             credit_portion: 0,
             corrupt_of_65536: 0,
             corruption: Corruption::Refused,
+            remote_read: false,
+            unread_of_256: 0,
             slow_of_256: 0,
             slow_rounds: 1,
             notice_ns: 100_000_000,
@@ -108,10 +115,10 @@ pub struct SimNet {
 }
 
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     procs: Vec<Fate>,
     /// By sender and receiver.
-    pairs: BTreeMap<(u32, u32), Pair>,
+    pub(super) pairs: BTreeMap<(u32, u32), Pair>,
 }
 
 /// What is known of a proc.
@@ -124,13 +131,17 @@ struct Fate {
 }
 
 /// What is known of the frames from one proc to another.
-#[derive(Clone, Copy, Debug, Default)]
-struct Pair {
+#[derive(Debug, Default)]
+pub(super) struct Pair {
     flight: Flight,
     /// Frames that were changed.
     corrupted: u64,
     /// The sender has closed its link.
     closed: bool,
+    /// Memory of the sender that the receiver may read, oldest first.
+    pub(super) exposed: Vec<Span>,
+    /// Bytes of it that the receiver has read.
+    pub(super) read: u64,
 }
 
 impl SimNet {
@@ -172,7 +183,12 @@ impl SimNet {
         self.lock().pairs.get(&(from, to)).map_or(0, |pair| pair.corrupted)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    /// Bytes of one proc's memory that another one has read.
+    pub fn read_bytes(&self, from: u32, to: u32) -> u64 {
+        self.lock().pairs.get(&(from, to)).map_or(0, |pair| pair.read)
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

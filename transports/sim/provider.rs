@@ -5,13 +5,14 @@
 //! in one order for the whole endpoint; a receive that is asked back is still there for a while, so that a message may
 //! find it first; and now and then there is no room for a receive.
 
+mod delivering;
 mod matching;
 
 use super::random::SplitMix;
 use super::{bytes, span};
 use crate::ofi::tags::{Protocol, ProviderTags, TagFormat, TagMode, TagPattern};
 use crate::wrapping::hand_on;
-use crate::{Capabilities, Frame, LinkEvent, Mapped, Matching, Peeked, ReceiveEnvelope, Sent, Transport};
+use crate::{Capabilities, Frame, LinkEvent, Mapped, Matching, Peeked, ReceiveEnvelope, Sent, Take, Transport};
 use std::collections::VecDeque;
 use std::ops::Range;
 use tickwire_components::wire::{Header, Kind};
@@ -368,6 +369,12 @@ unsafe impl<T: Transport> Transport for Provider<T> {
     fn drain(&mut self, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
         self.take_in(now_ns);
         self.hand_out(arrivals)
+    }
+
+    fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
+        let now_ns = take.now_ns();
+        self.take_in(now_ns);
+        self.hand_over(most, take)
     }
 
     fn drain_link(&mut self, _: u32, now_ns: u64, arrivals: &mut [Arrival]) -> usize {

@@ -97,17 +97,23 @@ impl<T: Transport> Sim<T> {
     pub(super) fn hand_over(&mut self, now_ns: u64, most: u32, take: &mut impl Take) -> (u32, bool) {
         for count in 0..most {
             let Some(vc) = self.next_lane(now_ns, None) else { return (count, !self.lanes.is_empty()) };
-            let Some(late) = self.lanes.get_mut(&vc).and_then(|lane| lane.frames.pop_front()) else { break };
+            let Some(lane) = self.lanes.get_mut(&vc) else { break };
+            let from = lane.proc;
+            let Some(late) = lane.frames.pop_front() else { break };
             let Late { header, mut payload, due_ns } = late;
             // SAFETY: the payload is of this call until the frame is put back or dropped.
             #[expect(unsafe_code, reason = "payloads are addresses")]
             let taken = unsafe {
                 match header.lead {
                     lead if lead == Kind::Eager as u64 => take.message(&header, span(&mut payload), vc),
-                    lead if is_of_read(lead, header.length) => {
-                        // Nothing is exposed: nobody reads past the frames.
-                        !matches!(take.other(&header, span(&mut payload), vc), Other::Left)
-                    }
+                    lead if is_of_read(lead, header.length) => match take.other(&header, span(&mut payload), vc) {
+                        Other::Left => false,
+                        Other::Taken => true,
+                        Other::Ended(run) => {
+                            self.net.withdraw(self.me, from, run);
+                            true
+                        }
+                    },
                     _ => false,
                 }
             };

@@ -1,3 +1,6 @@
+mod delivering;
+mod reading;
+
 use super::*;
 use crate::{Hub, Loopback};
 use tickwire_components::NoBytes;

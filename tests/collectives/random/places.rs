@@ -125,7 +125,8 @@ pub(crate) fn run(place: Place, program: &Program, seed: u64) {
         Place::TurnsShm => in_turn(program, Cluster::shm(ranks)),
         Place::TurnsCalm => in_turn(program, Cluster::sim(ranks, &net(calm))),
         Place::TurnsSim => {
-            let config = SimConfig { partial_of_256: 60, shuffled: true, ..SimConfig::new(seed) };
+            let remote_read = seed % 4 > 1;
+            let config = SimConfig { partial_of_256: 60, shuffled: true, remote_read, ..SimConfig::new(seed) };
             in_turn(program, Cluster::sim(ranks, &net(config)));
         }
         Place::TurnsProvider => {
