@@ -276,7 +276,7 @@ fn borrowed_buffers_have_receipts() {
 
 #[test]
 fn messages_go_as_their_endpoint_says() {
-    use tickwire::internals::systems::procs::endpoint::Endpoint;
+    use tickwire::internals::systems::procs::endpoint::{Endpoint, Place};
     use tickwire::internals::transports::{AnyTransport, Hub, Loopback, Shm, ShmConfig};
     let limits = Limits { part_bytes: 1000, eager_max: 5000, read_min: 9000, ..Limits::default() };
     let shm = Shm::open(ShmConfig::new(format!("ways-{}", std::process::id()), 0, 2)).unwrap();
@@ -292,14 +292,18 @@ fn messages_go_as_their_endpoint_says() {
     for (transport, mut cluster) in cases {
         let endpoint = Endpoint::new(transport, &limits, None);
         for bytes in [1, 1000, 1001, 5000, 5001, 8999, 9000, 9001, 100_000] {
-            let expected = endpoint.protocol(bytes as u64, false, false);
+            let expected = endpoint.protocol(bytes as u64, Place::Run, false);
             let (sent, received) = exchange(&mut cluster, bytes, bytes, false);
             assert_eq!((sent.protocol, received.protocol), (Some(expected), Some(expected)), "{bytes} B");
             let world = cluster.engines[0].comm_world();
             let incoming = cluster.engines[1].irecv(vec![0u8; bytes], Rank(0), Tag(6), world).unwrap();
             let asked = cluster.engines[0].receipted().issend(vec![7u8; bytes], Rank(1), Tag(6), world).unwrap();
             let asked = of_request(&mut cluster, 0, &asked);
-            assert_eq!(asked.protocol, Some(endpoint.protocol(bytes as u64, true, false)), "{bytes} B, synchronous");
+            assert_eq!(
+                asked.protocol,
+                Some(endpoint.protocol(bytes as u64, Place::Run, true)),
+                "{bytes} B, synchronous"
+            );
             cluster.finish(BOUND, 1, incoming).unwrap();
         }
     }

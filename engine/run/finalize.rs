@@ -207,7 +207,8 @@ impl Drop for Engine {
     }
 }
 
-/// Whether a CAR is a node of a graph that has not started, or is kept for the next call that is like the last one.
+/// Whether a CAR is a node of a graph that has nothing under way: it has ended, or its graph has not started or is kept for the
+/// next call that is like the last one.
 fn is_at_rest(car: &Car, node: &Node) -> bool {
     car.state == CarState::Waiting && node.unmet == NIL
 }

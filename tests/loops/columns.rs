@@ -2,7 +2,7 @@
 
 use tickwire::Engine;
 use tickwire::internals::components::{
-    Car, CarKind, CarState, NIL, Queue, Request, RequestState, Row, car_flags, context,
+    Car, CarKind, CarState, NIL, Node, Queue, Request, RequestState, Row, car_flags, context,
 };
 use tickwire::testing::rows;
 
@@ -47,9 +47,13 @@ pub(crate) fn columns(engine: &mut Engine, credit: bool, graphs: bool) -> Vec<St
         }
         row = entry.next;
     }
-    let used = all.cars.iter().zip(all.large.iter());
-    let used = used.filter(|(car, _)| car.state != CarState::Free && is_shown(car.context));
-    let mut cars: Vec<String> = used.map(|(car, large)| show(car, large.length)).collect();
+    // How many graphs are kept depends on whether one has ended when the next one like it begins, which is not the same where
+    // frames are late.
+    let is_kept = |car: &Car, node: &Node| !credit && car.state == CarState::Waiting && node.unmet == NIL;
+    let used = all.cars.iter().zip(all.large.iter()).zip(all.nodes.iter());
+    let used = used.filter(|((car, _), _)| car.state != CarState::Free && is_shown(car.context));
+    let used = used.filter(|((car, _), node)| !is_kept(car, node));
+    let mut cars: Vec<String> = used.map(|((car, large), _)| show(car, large.length)).collect();
     cars.sort();
     lines.extend(cars);
     let states = [RequestState::Active, RequestState::Done, RequestState::Detached, RequestState::Inactive];
