@@ -1,6 +1,6 @@
 //! Procs as an application sees them: their connections, their routes, and progress for one of them.
 
-use crate::run::engine::Engine;
+use crate::run::engine::{Closed, Engine};
 use tickwire_components::{NIL, PostError, ProcId, ProgressError, TrafficClass, VcState, Work};
 use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_systems::procs::routes::{Candidate, candidates, endpoint_for};
@@ -100,7 +100,8 @@ impl Engine {
         let delivers = self.delivers;
         self.allow_deliver(false);
         let work = self.tick();
-        self.allow_deliver(delivers);
+        // An engine that was poisoned meanwhile delivers nothing any more.
+        self.allow_deliver(delivers && self.closed == Closed::No);
         self.store.progress().only = (NIL, NIL);
         Ok(work)
     }
