@@ -31,6 +31,40 @@ pub enum Control {
     Call(u32),
     /// The link that the peer has called over is used. The number is that of the transport.
     Accept(u32),
+    /// Whether a message of a collective operation will come, or be taken.
+    Inquiry(Inquiry),
+    /// It will not. The source is the rank of who says so.
+    Denial(Inquiry),
+}
+
+/// A message of a collective operation that somebody asks after.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Inquiry {
+    /// The context word of the message.
+    pub context: u32,
+    /// Rank in it of who sends this frame.
+    pub source: u32,
+    /// The tag of the message.
+    pub tag: u32,
+    /// The CAR row of the message at its sender, who asks whether it will be taken; [`NIL`] where its receiver asks whether it will come.
+    pub message: Row,
+    /// Which operation of its communicator it is of. See [`Graph::call`](crate::Graph::call).
+    pub call: u32,
+    /// Which start of that it is of. See [`Graph::starts`](crate::Graph::starts).
+    pub start: u32,
+}
+
+impl Inquiry {
+    /// What a frame asks or denies.
+    pub const fn of(header: &Header) -> Self {
+        let (context, source, tag, message) = (header.context(), header.source(), header.tag(), header.message());
+        Inquiry { context, source, tag, message, call: header.length as u32, start: (header.length >> 32) as u32 }
+    }
+
+    fn header(&self, kind: Kind) -> Header {
+        let Inquiry { context, source, tag, message, call, start } = *self;
+        Header::new(kind, context, source, tag, message, call as u64 | (start as u64) << 32)
+    }
 }
 
 impl Control {
@@ -43,6 +77,8 @@ impl Control {
             Control::Acknowledgement { message } => Header::new(Kind::Done, 0, 0, 0, message, 0),
             Control::Call(transport) => Header::new(Kind::Call, 0, 0, transport, 0, 0),
             Control::Accept(transport) => Header::new(Kind::Accept, 0, 0, transport, 0, 0),
+            Control::Inquiry(inquiry) => inquiry.header(Kind::Inquiry),
+            Control::Denial(inquiry) => inquiry.header(Kind::Denial),
         }
     }
 
@@ -140,6 +176,7 @@ impl ControlFrames {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::NIL;
 
     #[test]
     fn answers_leave_room_for_grants_and_none_is_lost() {
@@ -162,7 +199,10 @@ mod tests {
 
     #[test]
     fn each_says_what_the_wire_has_for_it() {
+        let inquiry = Inquiry { context: 1, source: 2, tag: 3, message: NIL, call: 5, start: 6 };
         let frames = [
+            (Control::Inquiry(inquiry), Kind::Inquiry),
+            (Control::Denial(Inquiry { message: 4, ..inquiry }), Kind::Denial),
             (Control::Credit(Credit { lines: 7, envelopes: 8 }), Kind::Credit),
             (Control::OfferCount(9), Kind::Offers),
             (Control::Refusal { context: 4, message: 5 }, Kind::Nack),
@@ -174,7 +214,8 @@ mod tests {
             let header = control.header();
             assert_eq!((header.kind(), header.check(0, false)), (Some(kind), Ok(())), "{control:?}");
         }
-        assert_eq!(frames[0].0.header().credit(), Credit { lines: 7, envelopes: 8 });
-        assert_eq!((frames[1].0.header().tag(), frames[2].0.header().message()), (9, 5));
+        assert_eq!([0, 1].map(|at| Inquiry::of(&frames[at].0.header())), [inquiry, Inquiry { message: 4, ..inquiry }]);
+        assert_eq!(frames[2].0.header().credit(), Credit { lines: 7, envelopes: 8 });
+        assert_eq!((frames[3].0.header().tag(), frames[4].0.header().message()), (9, 5));
     }
 }

@@ -197,8 +197,12 @@ pub enum RequestError {
     /// the fabric that was to do it has refused.
     #[error("the target has no such bytes, its elements are not aligned there, or the fabric has refused to do it")]
     OutOfBounds,
-    /// Of a collective operation: a member has failed in it, or had to give it up for the sake of another one.
-    #[error("rank {0} cannot go on with the collective operation: a member that it needs has failed")]
+    /// Of a collective operation: a member has failed in it, has called it with other lengths, or had to give it up for the sake of
+    /// another one.
+    #[error(
+        "rank {0} cannot go on with the collective operation: a member that it needs has failed, or has called it with other \
+         lengths"
+    )]
     Abandoned(Rank),
     /// An operation that another thread submitted could not be posted.
     #[error(transparent)]

@@ -127,6 +127,13 @@ pub struct Graph {
     pub comm: Comm,
     /// The row of its request; [`NIL`] while it waits for a call.
     pub request: Row,
+    /// Of a collective operation: how many its communicator had before it, persistent ones and others counted apart. All members count
+    /// the same, since they call in the same order.
+    pub call: u32,
+    /// How often it has been started.
+    pub starts: u32,
+    /// When its member asks after messages. Written while that looks around.
+    pub asking: Asking,
     /// Its CARs.
     pub nodes: Box<[Row]>,
     /// The successors of all nodes.
@@ -151,6 +158,32 @@ pub struct Graph {
     pub used: u64,
     /// Whether a node of it has failed: it cannot be started any more.
     pub failed: bool,
+}
+
+/// A receive that a failed graph has left, for a message that may still come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeftReceive {
+    /// Its CAR, which has a request of its own.
+    pub row: Row,
+    /// The life of the row that is meant.
+    pub generation: u64,
+    /// See [`Graph::call`].
+    pub call: u32,
+    /// When its peer is asked after the message.
+    pub asking: Asking,
+}
+
+/// When a member asks after messages of a graph that do not come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Asking {
+    /// The start of the graph that this is about.
+    pub start: u32,
+    /// Time between the last question and the next one, ns.
+    pub interval_ns: u64,
+    /// When that is due, ns by the engine's clock.
+    pub next_ns: u64,
+    /// The node that the next question begins with.
+    pub cursor: u32,
 }
 
 impl Graph {
@@ -178,6 +211,10 @@ pub struct Graphs {
     pub made: Vec<(u32, u32)>,
     /// Calls so far that have left a graph for the next one.
     pub calls: u64,
+    /// Receives that failed graphs have left.
+    pub left: Vec<LeftReceive>,
+    /// Whether there may be unexpected messages of collective operations.
+    pub has_unexpected: bool,
     /// Graphs that wait for a call.
     pub kept: usize,
     /// Bytes of their own memory.
@@ -193,6 +230,8 @@ impl Default for Graphs {
             staged: Queue::EMPTY,
             made: Vec::new(),
             calls: 0,
+            left: Vec::new(),
+            has_unexpected: false,
             kept: 0,
             kept_bytes: 0,
             windows: 0,

@@ -66,7 +66,7 @@ pub use car::{Body, Car, CarKind, CarState, Large, Way, car_flags, refuse_remova
 pub use clock::{Clock, now_ns};
 pub use collective::{Collective, CollectiveKind};
 pub use communicator::{CommState, Communicator, ErrorHandler, Members, context};
-pub use control::{Control, ControlFrame, ControlFrames};
+pub use control::{Control, ControlFrame, ControlFrames, Inquiry};
 pub use datatype::{
     Basic, Datatype, DatatypeError, Described, Elements, ElementsMut, Order, Runs, Segment, Stretch, Typed, Unfit,
     layout_of,
@@ -75,7 +75,7 @@ pub use errors::*;
 pub use exact::{ExactFloat, ExactSum};
 pub use exclusive::Exclusive;
 pub use file_size::{FileTooLong, check_file_bytes, file_bytes_max};
-pub use graph::{Computation, Graph, GraphKey, Graphs, Node, Side, Temporary};
+pub use graph::{Asking, Computation, Graph, GraphKey, Graphs, LeftReceive, Node, Side, Temporary};
 pub use group::{Comparison, Group, GroupError};
 pub use handles::*;
 pub use lease::Lease;

@@ -25,6 +25,7 @@
 //! | [`Kind::Head`] | none | 0 | any | more than its payload | bytes 20–23, at least 1 |
 //! | [`Kind::Piece`], [`Kind::Part`] | none | 0 | 0 | at least 1 | its length |
 //! | [`Kind::Type`], [`Kind::Remote`], [`Kind::Answer`] | none | 0 | 0 | any | its length |
+//! | [`Kind::Inquiry`], [`Kind::Denial`] | none | 0 | 0 | any: which call and start of an operation is meant | 0 |
 //! | [`Kind::Bye`], [`Kind::Nack`], [`Kind::Stop`], [`Kind::Done`], [`Kind::Credit`], [`Kind::Offers`], [`Kind::Call`], [`Kind::Accept`] | none | 0 | 0 | 0 | 0 |
 //!
 //! A [`Kind::Bye`] says in its tag field whether its sender has finalized: 0, or [`UNFINISHED`]. A [`Kind::Cts`] names the receiver's CAR in its tag field, and with [`DIRECT`] the message's turn in its source field. A [`Kind::Offers`]
@@ -33,7 +34,10 @@
 //! the window's communicator of who sends them as their source. A [`Kind::Call`] and its [`Kind::Accept`] have the number of the
 //! transport's name ([`transport_number`]) in their tag field.
 //!
-//! The kinds from [`Kind::Wrap`] on are a ring's own and never handed on.
+//! An [`Kind::Inquiry`] and its [`Kind::Denial`] have context, tag and message id of the message that is meant. The message id is the
+//! sender's CAR row if the asker is the sender of the message, and all ones if it is the receiver.
+//!
+//! First bytes from [`TRANSPORTS_OWN`] on are for what a transport has between frames. They are never handed on.
 
 use crate::credit::Credit;
 use crate::signatures::TypeNumber;
@@ -44,7 +48,7 @@ pub const HEADER_BYTES: usize = 32;
 /// First bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"tickwire";
 /// Version of the header and of the handshake. Peers of another version are refused.
-pub const VERSION: u16 = 20;
+pub const VERSION: u16 = 21;
 /// A number whose bytes tell the byte order of who wrote it.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
@@ -106,16 +110,18 @@ pub enum Kind {
     Accept = 17,
     /// To a receive in a graph that has asked for its message: no more of it will come.
     Stop = 18,
-    /// The rest of the ring up to its end is unused. A ring's own mark, never handed on.
-    Wrap = 19,
-    /// The ring goes on in a larger one, at the same position. A ring's own mark, never handed on; its second byte is the binary
-    /// logarithm of the larger one's bytes.
-    Moved = 20,
-    /// The receiver of an [`Kind::Rts`] with [`READABLE`] asks that a part of the message be spliced to it. A ring's own frame,
-    /// never handed on: bytes 8–15 are the address of the part, the tag field is the number of its first piece, and the length is
-    /// that of the part.
-    Question = 21,
+    /// Its sender waits in a collective operation for a message of the receiver, or for the receiver to take one, and asks whether that
+    /// will be. Nobody answers if it will.
+    Inquiry = 19,
+    /// The answer to a [`Kind::Inquiry`]: it will not be, since the operation is over here, or was called with other lengths.
+    Denial = 20,
 }
+
+/// Kinds have first bytes below this.
+pub const KINDS_END: u8 = Kind::Denial as u8 + 1;
+/// First bytes from this on are for transports: what one has between frames, for itself.
+pub const TRANSPORTS_OWN: u8 = 0x80;
+const _: () = assert!(KINDS_END < TRANSPORTS_OWN);
 
 impl Kind {
     /// Reads the kind from the first byte of a frame; `None` if it is not one.
@@ -140,9 +146,8 @@ impl Kind {
             16 => Kind::Call,
             17 => Kind::Accept,
             18 => Kind::Stop,
-            19 => Kind::Wrap,
-            20 => Kind::Moved,
-            21 => Kind::Question,
+            19 => Kind::Inquiry,
+            20 => Kind::Denial,
             _ => return None,
         })
     }
@@ -169,21 +174,18 @@ enum Length {
 }
 
 impl Kind {
-    /// What it may have; nothing of a ring's own mark is ever handed on.
-    fn rule(self) -> Option<Rule> {
+    /// What it may have.
+    fn rule(self) -> Rule {
         let of = |length| Rule { flags: 0, priority: false, typed: false, length };
-        let bare = |length| Some(of(length));
-        let typed = |length| Some(Rule { typed: true, ..of(length) });
+        let typed = |length| Rule { typed: true, ..of(length) };
         match self {
             Kind::Eager => typed(Length::Any),
-            Kind::Sync => Some(Rule { priority: true, ..of(Length::Any) }),
-            Kind::Rts => {
-                Some(Rule { flags: READY | READABLE | DIRECT, priority: true, typed: true, length: Length::Any })
-            }
-            Kind::Cts => Some(Rule { flags: DIRECT | WIDER, ..of(Length::Any) }),
+            Kind::Sync => Rule { priority: true, ..of(Length::Any) },
+            Kind::Rts => Rule { flags: READY | READABLE | DIRECT, priority: true, typed: true, length: Length::Any },
+            Kind::Cts => Rule { flags: DIRECT | WIDER, ..of(Length::Any) },
             Kind::Head => typed(Length::BeyondPayload),
-            Kind::Type | Kind::Remote | Kind::Answer => bare(Length::Any),
-            Kind::Piece | Kind::Part => bare(Length::Some),
+            Kind::Type | Kind::Remote | Kind::Answer | Kind::Inquiry | Kind::Denial => of(Length::Any),
+            Kind::Piece | Kind::Part => of(Length::Some),
             Kind::Bye
             | Kind::Nack
             | Kind::Stop
@@ -191,8 +193,7 @@ impl Kind {
             | Kind::Credit
             | Kind::Offers
             | Kind::Call
-            | Kind::Accept => bare(Length::None),
-            Kind::Wrap | Kind::Moved | Kind::Question => None,
+            | Kind::Accept => of(Length::None),
         }
     }
 }
@@ -257,7 +258,7 @@ impl Header {
 
     /// Whether it is one that may have the number of a type.
     pub fn has_type(&self) -> bool {
-        self.kind().and_then(Kind::rule).is_some_and(|rule| rule.typed)
+        self.kind().map(Kind::rule).is_some_and(|rule| rule.typed)
     }
 
     /// The same header with credit, as much as its fields take; and how much that is.
@@ -347,7 +348,7 @@ impl Header {
 
     #[inline(never)]
     fn check_other(&self, payload: u64, types: bool) -> Result<(), &'static str> {
-        let Some(Rule { flags, priority, typed, length }) = self.kind().and_then(Kind::rule) else {
+        let Some(Rule { flags, priority, typed, length }) = self.kind().map(Kind::rule) else {
             return Err("a frame of unknown kind");
         };
         let both = |pair: u8| self.flags() & pair == pair;

@@ -16,13 +16,14 @@ pub(crate) mod rendezvous;
 
 use crate::protocols::graph::blocks::take_piece;
 use crate::protocols::graph::failure::{abandon, is_abandonment};
+use crate::protocols::graph::inquiry::{take_denial, take_inquiry};
 use crate::rows::Rows;
-use crate::steps::check::{NotTaken, refuse, was_offered};
+use crate::steps::check::{NotTaken, answered, refuse};
 use crate::steps::credit::{add, take_envelope};
 use crate::steps::signatures::learn;
 use crate::steps::unexpected::find_place;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Arrival, ArrivalState, CallWord, Car, Ended, NIL, Pending, Progress, Row, wire};
+use tickwire_components::{Arrival, ArrivalState, CallWord, Ended, Pending, Progress, Row, wire};
 use tickwire_transports::Other;
 
 /// Does what a frame asks for. An envelope is paired with its receive, or kept; an answer of a peer changes its send; bytes are
@@ -80,6 +81,8 @@ pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arriv
         Some(Kind::Remote) => one_sided::take_request(rows, arrival),
         Some(Kind::Answer) => one_sided::take_answer(rows, arrival),
         Some(Kind::Call | Kind::Accept) => note_call(&mut rows.progress, &header, vc_row),
+        Some(Kind::Inquiry) => take_inquiry(rows, &header, vc_row),
+        Some(Kind::Denial) => take_denial(rows, &header, vc_row).map(|ended| over = ended),
         Some(Kind::Bye) => end_vc(&mut rows.progress, &header, vc_row),
         _ => Err(NotTaken::Wrong("a message past the matching of its transport")),
     };
@@ -90,16 +93,6 @@ pub(crate) fn take<const AT_ONCE: bool>(rows: &mut Rows<'_>, arrival: &mut Arriv
         Err(NotTaken::Wrong(wrong)) => refuse(&mut rows.progress, arrival, wrong),
     }
     Other::Taken
-}
-
-/// The bytes of the offered message that a frame answers, if it is an answer. Looked at before the answer changes the row.
-fn answered(cars: &[Car], header: &Header, vc_row: Row) -> Other {
-    match cars.get(header.message() as usize) {
-        Some(car) if was_offered(car, vc_row) && car.chain == NIL && header.flags() & wire::WIDER == 0 => {
-            Other::Ended(car.span)
-        }
-        _ => Other::Taken,
-    }
 }
 
 /// A peer has said something of the link that it has called over.

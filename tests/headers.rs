@@ -8,7 +8,7 @@ mod window;
 
 use std::time::Duration;
 use tickwire::internals::components::limits::{LOOPBACK_RING_BYTES, Limits, Matching};
-use tickwire::internals::components::wire::{Header, Kind};
+use tickwire::internals::components::wire::{Header, Kind, TRANSPORTS_OWN};
 use tickwire::internals::components::{Arrival, CarState, TagFilter, VcState};
 use tickwire::internals::transports::{Hub, Loopback, Transport};
 use tickwire::testing::{Board, STEP_NS, check_invariants, dump, rows};
@@ -212,8 +212,8 @@ impl<'a> Run<'a> {
 
     /// A frame as a ring can carry it: not longer than that, of a kind that a ring hands on, with the payload it says.
     fn put(&mut self, mut header: Header) {
-        if [0, Kind::Wrap as u8, Kind::Moved as u8, Kind::Question as u8].contains(&(header.lead as u8)) {
-            header.lead |= 32;
+        if header.lead as u8 == 0 || header.lead as u8 >= TRANSPORTS_OWN {
+            header.lead = header.lead & !u64::from(TRANSPORTS_OWN) | 32;
         }
         if header.lead as u8 == Kind::Head as u8 {
             // Its message id is the length of its payload.

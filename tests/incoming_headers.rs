@@ -6,7 +6,7 @@
 use std::path::Path;
 use tickwire::internals::components::CarState;
 use tickwire::internals::components::limits::{LOOPBACK_RING_BYTES, Limits, WALK_MAX};
-use tickwire::internals::components::wire::{DIRECT, Header, Kind, READABLE, READY, WIDER};
+use tickwire::internals::components::wire::{DIRECT, Header, KINDS_END, Kind, READABLE, READY, WIDER};
 use tickwire::internals::components::{Arrival, VcState};
 use tickwire::internals::transports::{Hub, Loopback, Sent, Transport};
 use tickwire::testing::{Board, STEP_NS, SplitMix, rows};
@@ -201,7 +201,7 @@ impl Stage {
             Kind::Done | Kind::Nack | Kind::Stop => (self.offered, 0),
             Kind::Bye | Kind::Credit | Kind::Offers | Kind::Call | Kind::Accept => (0, 0),
             Kind::Piece | Kind::Part | Kind::Type | Kind::Remote | Kind::Answer => (0, 100),
-            Kind::Wrap | Kind::Moved | Kind::Question => (0, 100),
+            Kind::Inquiry | Kind::Denial => (u32::MAX, 1),
         };
         Header::new(kind, 0, 1, 5, message, length)
     }
@@ -253,7 +253,7 @@ fn meets(systems: bool, awaited: bool, frame: impl Fn(&Stage) -> Header, possibl
 
 /// All kinds that a peer can name where types are not checked; those behind them are a ring's own.
 fn kinds() -> impl Iterator<Item = Kind> {
-    (1..=18).filter_map(Kind::from_byte).filter(|&kind| kind != Kind::Type)
+    (1..KINDS_END).filter_map(Kind::from_byte).filter(|&kind| kind != Kind::Type)
 }
 
 fn ways() -> impl Iterator<Item = (bool, bool)> {

@@ -13,6 +13,7 @@ pub mod links;
 mod links_tests;
 #[cfg(all(test, tickwire_loom))]
 mod loom_tests;
+pub(crate) mod mark;
 pub mod memory;
 pub mod outlet;
 pub mod pieces;
@@ -22,4 +23,5 @@ pub mod ring;
 #[cfg(test)]
 mod ring_tests;
 mod shortage;
+pub(crate) mod splice_limits;
 pub mod window;

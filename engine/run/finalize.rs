@@ -4,8 +4,8 @@ use crate::run::engine::{Closed, Engine};
 use std::time::{Duration, Instant};
 use tickwire_components::wire::{Header, Kind, UNFINISHED};
 use tickwire_components::{
-    Attempt, CallStage, Car, CarKind, CarState, FinalizeError, NIL, Node, Pending, RequestState, VcState, car_flags,
-    posting,
+    Attempt, CallStage, Car, CarKind, CarState, Control, ControlFrame, FinalizeError, NIL, Node, Pending, RequestState,
+    VcState, car_flags, posting,
 };
 use tickwire_systems::protocols::graph::kept::free_idle;
 use tickwire_systems::protocols::one_sided::close_windows;
@@ -115,7 +115,9 @@ impl Engine {
             CarKind::Receive => car.state == CarState::Queued,
             _ => false,
         };
-        let owed = all.progress.control.frames.iter().filter(|frame| !frame.what.is_grant()).count();
+        // A peer waits for no grant, and for no question.
+        let is_awaited = |frame: &&ControlFrame| !frame.what.is_grant() && !matches!(frame.what, Control::Inquiry(_));
+        let owed = all.progress.control.frames.iter().filter(is_awaited).count();
         owed + all.cars.iter().enumerate().filter(pending).count()
     }
 

@@ -5,9 +5,12 @@ use crate::run::engine::{Closed, Engine};
 use tickwire_components::Pending;
 use tickwire_systems::procs::connections::{ask_after, control, process_ended};
 use tickwire_systems::procs::ending::remind;
+use tickwire_systems::protocols::graph::inquiry::inquire;
+use tickwire_systems::protocols::graph::remains::drop_strays;
 use tickwire_systems::steps::posted::{may_await_any, posted_to_any};
 
-/// Time between two looks after members that have failed, for receives from any source, ns.
+/// Time between two looks after members that have failed, for receives from any source, and after messages of collective operations that do
+/// not come. ns.
 const ASK_NS: u64 = 20_000_000;
 
 impl Engine {
@@ -59,6 +62,9 @@ impl Engine {
         }
         if self.controlled_ns.wrapping_sub(self.ends.asked_ns) >= ASK_NS {
             self.ask_after_ends();
+            let now_ns = self.controlled_ns;
+            self.store.with(|rows, _| inquire(rows, now_ns));
+            drop_strays(&mut self.store.all());
         }
         self.free_dropped();
         if self.store.progress().has_provider() {

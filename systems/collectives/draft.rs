@@ -36,6 +36,8 @@ pub enum Act {
 pub const STEPS_MAX: u32 = 1 << STEP_BITS;
 /// See [`STEPS_MAX`].
 pub const STEP_BITS: u32 = 8;
+/// The lowest tag of messages of persistent operations, which live while others come and go.
+pub const PERSISTENT_TAG: u32 = 1 << 30;
 
 /// One rank's part of a graph, as it is drawn.
 #[derive(Default)]

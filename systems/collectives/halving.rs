@@ -10,7 +10,7 @@ use super::value::{Value, meet, side};
 use tickwire_components::Span;
 
 /// The last step of an operation. The way up uses those below it.
-pub(super) const LAST: u32 = 255;
+pub(super) const LAST: u32 = 127;
 /// The steps in which holders of the two halves deliver parts.
 const DELIVER: u32 = 128;
 

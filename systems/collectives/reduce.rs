@@ -1,6 +1,6 @@
 //! Reductions: reduce and allreduce, in the order of the canonical tree.
 
-use super::draft::{Draft, NodeId};
+use super::draft::{Draft, NodeId, STEPS_MAX};
 use super::fold::Fold;
 use super::halving::{LAST, Stretch, down, parts};
 use super::value::{Value, meet, side};
@@ -8,6 +8,9 @@ use tickwire_components::{Side, Span};
 
 /// From so many bytes on, each rank of a reduction reduces a part, and the parts are gathered.
 const SPLIT: usize = 16 << 10;
+/// The first step of such a reduction. One that is drawn otherwise has no step of its own behind it, so that messages of both never meet.
+const PARTS: u32 = 128;
+const _: () = assert!(LAST < PARTS && PARTS + LAST < STEPS_MAX);
 
 /// As [`meet`], but the result is where the own value is.
 fn meet_here(draft: &mut Draft, own: Value, from: u32, step: u32, side: Side) -> Value {
@@ -70,6 +73,7 @@ fn is_long(fold: Fold, input: Span, element: usize) -> bool {
 /// A long [`reduce`]: each rank reduces a part, and the root gathers them along a tree.
 fn reduce_parts(draft: &mut Draft, fold: Fold, buffers: (Span, Option<Span>, bool), root: u32, element: usize) {
     let (input, output, in_place) = buffers;
+    draft.first_step += PARTS;
     let down = down(draft, fold, input, Stretch::all(input, element));
     let readers = in_place.then_some(&down.readers[..]);
     for half in &down.reduced {
@@ -119,6 +123,7 @@ pub fn allreduce(draft: &mut Draft, input: Span, output: Span, element: usize) {
     if !is_long(fold, input, element) {
         return reduce_whole(draft, fold, input, output, in_place);
     }
+    draft.first_step += PARTS;
     let down = down(draft, fold, input, Stretch::all(input, element));
     let readers = in_place.then_some(&down.readers[..]);
     let mut here = Vec::new();

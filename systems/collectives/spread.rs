@@ -8,6 +8,9 @@ use tickwire_components::Span;
 const PIECE: usize = 64 << 10;
 /// Pieces of a broadcast, at most.
 const PIECES_MAX: usize = 64;
+/// The step of the first piece of a broadcast in one piece; in two pieces it is the next one, and so on. So members that expect another
+/// number of pieces do not take it.
+const FIRST: u32 = 128;
 /// From so many bytes and ranks on, a broadcast that cannot go from rank to rank is dealt out, and all gather the blocks.
 const DEALT_OUT: (usize, u32) = (64 << 10, 8);
 /// Shortest blocks of such a broadcast, bytes.
@@ -18,6 +21,8 @@ const GATHERING: u32 = 64;
 const REST: u32 = 192;
 /// Blocks that are longer go to their ranks past those in between.
 const BLOCK_DIRECT: usize = 2 << 10;
+/// Their step: behind those of blocks that go along a tree, so that messages of both never meet.
+const DIRECT: u32 = 2;
 
 /// Nobody leaves before all have come: in round k each rank tells the one 2^k ahead that it and the 2^k − 1 before it are there.
 pub fn barrier(draft: &mut Draft) {
@@ -42,7 +47,7 @@ pub fn broadcast(draft: &mut Draft, bytes: Span, root: u32) {
     if pieces < ranks && dealt_out {
         return deal_out(draft, bytes, root);
     }
-    pass_on(draft, bytes, root);
+    pass_on(draft, bytes, root, FIRST + pieces as u32 - 1);
 }
 
 /// The root deals out blocks, and all gather those of all: each rank sends its bytes once or twice, however many ranks there are.
@@ -59,12 +64,13 @@ fn deal_out(draft: &mut Draft, bytes: Span, root: u32) {
     let rest = bytes.part(all.len(), usize::MAX);
     if !rest.is_empty() {
         draft.first_step = REST;
-        pass_on(draft, rest, root);
+        pass_on(draft, rest, root, 0);
     }
 }
 
-/// Bytes go along a binomial tree, or from rank to rank in pieces.
-fn pass_on(draft: &mut Draft, bytes: Span, root: u32) {
+/// Bytes go along a binomial tree, or from rank to rank in pieces. `first` is the step of the first piece, those of the others are their
+/// numbers.
+fn pass_on(draft: &mut Draft, bytes: Span, root: u32, first: u32) {
     let pieces = bytes.len().div_ceil(PIECE).clamp(1, PIECES_MAX);
     let piece = bytes.len().div_ceil(pieces);
     let place = relative(draft, root);
@@ -76,12 +82,13 @@ fn pass_on(draft: &mut Draft, bytes: Span, root: u32) {
     let parent = if pieces >= draft.size as usize { place.wrapping_sub(1) } else { parent(place) };
     for number in 0..pieces {
         let part = bytes.part(number * piece, piece);
+        let step = if number == 0 { first } else { number as u32 };
         let mut before = None;
         if place != 0 {
-            before = Some(draft.receive(absolute(draft, root, parent), number as u32, part, &[]));
+            before = Some(draft.receive(absolute(draft, root, parent), step, part, &[]));
         }
         for &child in &children {
-            draft.send(absolute(draft, root, child), number as u32, part, before.as_slice());
+            draft.send(absolute(draft, root, child), step, part, before.as_slice());
         }
     }
 }
@@ -127,6 +134,7 @@ pub fn gather_directly(draft: &mut Draft, own: Option<Span>, place: impl Fn(u32)
 pub fn scatter(draft: &mut Draft, all: Span, own: Option<Span>, block: usize, root: u32, after: &[NodeId]) {
     let place = relative(draft, root);
     if block > BLOCK_DIRECT {
+        draft.first_step += DIRECT;
         let part = |rank: u32| own.filter(|_| place != 0).unwrap_or_else(|| all.part(rank as usize * block, block));
         return scatter_directly(draft, part, own, root, after);
     }
@@ -173,6 +181,7 @@ fn deal_blocks(
 pub fn gather(draft: &mut Draft, own: Option<Span>, all: Span, block: usize, root: u32) {
     let place = relative(draft, root);
     if block > BLOCK_DIRECT {
+        draft.first_step += DIRECT;
         return gather_directly(draft, own, |rank| all.part(rank as usize * block, block), root);
     }
     let mut came = Vec::new();

@@ -209,7 +209,7 @@ fn disown(all: &mut Tables<'_>, whose: impl Fn(u32) -> bool) {
 }
 
 /// Gives back the temporaries of messages that nobody will receive. All arrivals have their place by now.
-fn give_back(all: &mut Tables<'_>, messages: &[Unexpected]) {
+pub(crate) fn give_back(all: &mut Tables<'_>, messages: &[Unexpected]) {
     for message in messages {
         debug_assert!(message.buffer() != NIL || message.message() != NIL || message.length == 0);
         if message.buffer() != NIL {

@@ -69,6 +69,7 @@ pub(crate) fn match_deferred(rows: &mut Rows<'_>, arrivals: &[Arrival]) -> bool 
         rows.progress.starved_peers -= 1;
         if receive == NIL {
             rows.progress.unexpected.restore(deferred.entry);
+            rows.progress.graphs.has_unexpected = true;
         } else {
             rows.progress.unexpected.release(deferred.entry);
             receive_unexpected(rows, receive, deferred.entry, &found);

@@ -9,10 +9,12 @@
 
 pub(crate) mod blocks;
 pub mod failure;
+pub mod inquiry;
 mod intake;
 pub mod kept;
 mod messages;
 pub(crate) mod passing;
+pub mod remains;
 
 use crate::rows::{Rows, Wire};
 use crate::steps::finish::finish_car;
@@ -32,14 +34,16 @@ use tickwire_components::{
 pub fn start(rows: &mut Rows<'_>, wire: &mut Wire<'_>, number: u32) {
     let Rows { progress, cars, nodes, requests, .. } = rows;
     let progress = &mut **progress;
-    let Some(graph) = progress.graphs.list.get(number as usize).and_then(Option::as_deref) else { return };
+    let stamp = progress.stamp();
+    let Some(graph) = progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut) else { return };
+    graph.starts = graph.starts.wrapping_add(1);
+    let graph = &*graph;
     let request = &mut requests[graph.request as usize];
     (request.state, request.counter) = (RequestState::Active, graph.nodes.len() as u32);
     let owner = &mut cars[graph.request as usize];
     (owner.state, owner.flags) = (CarState::Waiting, 0);
     progress.active += 1;
     progress.work.posted += 1;
-    let stamp = progress.stamp();
     progress.stamps.set(graph.request, stamp);
     for &row in &graph.nodes {
         let node = &mut nodes[row as usize];

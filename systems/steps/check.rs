@@ -3,7 +3,10 @@
 use crate::procs::communicators::known;
 use tickwire_components::limits::{MESSAGE_MAX, TAG_MAX};
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Arrival, ArrivalState, Car, CarState, Communicator, Ended, NIL, Pending, Progress, Row, Vc};
+use tickwire_components::{
+    Arrival, ArrivalState, Car, CarState, Communicator, Ended, NIL, Pending, Progress, Row, Vc, wire,
+};
+use tickwire_transports::Other;
 
 /// What a peer says of an envelope is checked against what is known of the peer.
 #[inline(always)]
@@ -36,6 +39,16 @@ pub(crate) fn check_envelope(
 #[inline]
 pub(crate) fn was_offered(car: &Car, vc_row: Row) -> bool {
     car.state == CarState::Offered && car.vc == vc_row
+}
+
+/// The bytes of the offered message that a frame answers, if it is an answer. Looked at before the answer changes the row.
+pub(crate) fn answered(cars: &[Car], header: &Header, vc_row: Row) -> Other {
+    match cars.get(header.message() as usize) {
+        Some(car) if was_offered(car, vc_row) && car.chain == NIL && header.flags() & wire::WIDER == 0 => {
+            Other::Ended(car.span)
+        }
+        _ => Other::Taken,
+    }
 }
 
 /// A frame that cannot be: the VC it came on ends, nothing else.

@@ -16,7 +16,7 @@ use tickwire_components::credit::cost;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
     Arrival, ArrivalState, Body, CarState, Communicator, Destination, Kept, Large, NIL, Pending, Progress, Row, Span,
-    Unexpected, Vc, car_flags,
+    Unexpected, Vc, car_flags, context,
 };
 
 /// Pairs a receive with the oldest unexpected message that it takes; `false` if there is none.
@@ -110,6 +110,9 @@ pub(crate) fn find_place(
         next: NIL,
         previous: NIL,
     });
+    if matches!(context::plane(header.context()), context::COLLECTIVE | context::ABANDONED) {
+        progress.graphs.has_unexpected = true;
+    }
     let stamp = progress.stamp();
     progress.unexpected.stamp(entry, stamp);
     if let Some(types) = &mut progress.signatures {

@@ -14,6 +14,7 @@ mod forms;
 mod growth;
 mod kept;
 mod kit;
+mod lengths;
 mod persistent;
 mod random;
 mod storms;
@@ -224,7 +225,7 @@ fn lengths_that_differ_are_errors_and_what_follows_is_intact() {
                 all(&mut cluster, |engine, rank, world| engine.iallreduce(vec![rank], vec![0], op::Sum, world));
             assert!(results.iter().all(|of| of.1 == [1]), "{first} and {second}");
             cluster.tick_times(300);
-            // Long and short ones are drawn otherwise: receives are left of messages that the peer never meant to send.
+            // Long and short ones are drawn otherwise: of what is left then tells `lengths`.
             if first.max(second) < 100 {
                 cluster.assert_at_rest();
             }

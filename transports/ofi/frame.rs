@@ -29,7 +29,7 @@
 //! order, or lost. Numbers are in host byte order, which the handshake has compared.
 
 use crate::copy;
-use tickwire_components::wire::{HEADER_BYTES, Header, Kind};
+use tickwire_components::wire::{HEADER_BYTES, Header, Kind, TRANSPORTS_OWN};
 use tickwire_components::{Pieces, Span};
 
 /// Bytes of the preface.
@@ -46,7 +46,7 @@ const SHORT: u64 = 1 << 31;
 const SHORT_NUMBER: u32 = 0x7FFF;
 const SHORT_NUMBER_AT: u32 = 16;
 /// The header of a link's first frame, which says nothing and is not given on.
-pub(super) const FIRST: Header = Header { lead: Kind::Wrap as u64, origin: 0, name: 0, length: 0 };
+pub(super) const FIRST: Header = Header { lead: TRANSPORTS_OWN as u64, origin: 0, name: 0, length: 0 };
 /// Links that a short frame can name.
 pub(super) const LINKS_MAX: usize = 1 << SHORT_NUMBER_AT;
 
@@ -236,7 +236,7 @@ fn split(all: Span, length: u64) -> (Span, Span) {
 #[inline]
 pub(super) fn check(header: &Header, payload: Span) -> Result<(), String> {
     match header.kind() {
-        None | Some(Kind::Wrap | Kind::Moved) => Err(format!("a frame of unknown kind {}", header.lead as u8)),
+        None => Err(format!("a frame of unknown kind {}", header.lead as u8)),
         _ if header.payload() != payload.len() as u64 => {
             Err(format!("a frame of {} bytes with {} in it", header.payload(), payload.len()))
         }
@@ -363,7 +363,7 @@ mod tests {
             assert_eq!(lead(frame.part(0, length)), None);
         }
         write(span(&mut place), said, &short, &vec![0u8; 5]);
-        for kind in [0, Kind::Wrap as u8, 200] {
+        for kind in [0, TRANSPORTS_OWN, 200] {
             place[16] = kind;
             let frame = span(&mut place).part(0, LEAD_BYTES + 5);
             let found = lead(frame).unwrap();

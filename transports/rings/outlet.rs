@@ -10,16 +10,16 @@
 //!
 //! The list, the pieces that one look puts, and the looks that a piece waits for room are all bounded.
 
+use super::mark::Mark;
 use super::pieces::{self, PIPES, PieceMemory, Room};
 use super::ring::Corrupt;
+use super::splice_limits::{PIPE_BYTES, QUESTION_LOOKS_MAX, QUESTIONS_MAX, SPLICE_BYTES, SPLICED_A_LOOK};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use std::collections::VecDeque;
 use tickwire_components::Span;
-use tickwire_components::limits::{
-    PAGE_BYTES, PIPE_BYTES, QUESTION_LOOKS_MAX, QUESTIONS_MAX, READS_A_CALL, SPLICE_BYTES, SPLICED_A_LOOK,
-};
+use tickwire_components::limits::{PAGE_BYTES, READS_A_CALL};
 use tickwire_components::wire::{Header, Kind};
 
 /// Both ends of a pipe: out of it, into it.
@@ -55,7 +55,8 @@ pub struct Question {
 impl Question {
     /// The frame that asks it.
     pub const fn header(self) -> Header {
-        let header = Header::new(Kind::Question, 0, 0, self.first, 0, self.length);
+        let header =
+            Header { lead: Mark::Question as u64, ..Header::new(Kind::Eager, 0, 0, self.first, 0, self.length) };
         Header { origin: self.address, ..header }
     }
 

@@ -4,11 +4,12 @@
 
 use super::memory::{CONTROL_BYTES, HeapMemory, RawRing};
 use super::ring::{Corrupt, Reader, RingMemory, Writer};
+use crate::rings::mark::Mark;
 use crate::testing::copy;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tickwire_components::limits::PACKED_PAST_MIN;
-use tickwire_components::wire::{ADDRESS_BYTES, HEADER_BYTES, Header, Kind, READABLE, frame_bytes};
+use tickwire_components::wire::{ADDRESS_BYTES, HEADER_BYTES, Header, KINDS_END, Kind, READABLE, frame_bytes};
 use tickwire_components::{Datatype, NoBytes, Pieces, Span, Typed};
 
 const CAPACITY: usize = 1024;
@@ -256,7 +257,8 @@ fn what_is_shown_can_be_and_all_else_is_left_to_read() {
     let read = |kind, length| Header::new(kind, 0, 1, 5, 33, length);
     let offer = |length| read(Kind::Rts, length).with_flags(READABLE);
     let shown = [offer(0), offer(2), read(Kind::Done, 0)];
-    let left = [offer(9).with_type(1), read(Kind::Done, 1), read(Kind::Question, 1), read(Kind::Cts, 1)];
+    let question = Header { lead: Mark::Question as u64, ..read(Kind::Rts, 1) };
+    let left = [offer(9).with_type(1), read(Kind::Done, 1), question, read(Kind::Cts, 1)];
     let flagged = [read(Kind::Done, 0).with_flags(1), offer(9).with_priority(1)];
     for (headers, is_shown) in [(&shown[..], true), (&left, false), (&flagged, false)] {
         for header in headers {
@@ -277,8 +279,8 @@ fn every_first_byte_is_a_frame_or_refused() {
         match kind {
             // With all flags, an offer has an address.
             2 => assert_eq!(found, Ok(Some((kind, ADDRESS_BYTES as usize)))),
-            1..=18 => assert_eq!(found, Ok(Some((kind, 0)))),
-            20 => assert_eq!(found, Err(Corrupt::Moved(0xFF))),
+            1..KINDS_END => assert_eq!(found, Ok(Some((kind, 0)))),
+            kind if kind == Mark::Moved as u8 => assert_eq!(found, Err(Corrupt::Moved(0xFF))),
             _ => assert_eq!(found, Err(Corrupt::Kind(kind))),
         }
         if found.is_err() {
@@ -421,7 +423,7 @@ fn a_larger_ring_takes_larger_frames_and_a_small_one_says_what_it_takes() {
 
 #[test]
 fn marks_that_cannot_be_are_refused() {
-    let mark = |log: u64| Kind::Moved as u64 | log << 8;
+    let mark = |log: u64| Mark::Moved as u64 | log << 8;
     let log = |bytes: usize| u64::from(bytes.trailing_zeros());
     // Not passed.
     let Both { writer, mut reader, memory: _memory } = both();
@@ -441,16 +443,16 @@ fn marks_that_cannot_be_are_refused() {
     assert!(reader.follow_to(ring));
     assert_eq!(writer.push(&eager(0, 0), &NoBytes), Ok(true));
     assert!(matches!(reader.read(), Ok(Some(_))));
-    writer.memory().store(FRAME as u64, Kind::Wrap as u64, Ordering::Release);
+    writer.memory().store(FRAME as u64, Mark::Wrap as u64, Ordering::Release);
     writer.memory().store(0, mark(log(2 * CAPACITY)), Ordering::Release);
-    assert_eq!(reader.read().err(), Some(Corrupt::Kind(Kind::Moved as u8)));
+    assert_eq!(reader.read().err(), Some(Corrupt::Kind(Mark::Moved as u8)));
 }
 
 #[test]
 fn a_mark_to_wrap_at_the_front_is_refused() {
     let Both { writer, mut reader, memory: _memory } = both();
-    writer.memory().store(0, Kind::Wrap as u64, Ordering::Release);
-    assert_eq!(reader.read().err(), Some(Corrupt::Kind(Kind::Wrap as u8)));
+    writer.memory().store(0, Mark::Wrap as u64, Ordering::Release);
+    assert_eq!(reader.read().err(), Some(Corrupt::Kind(Mark::Wrap as u8)));
 }
 
 #[test]

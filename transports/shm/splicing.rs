@@ -22,6 +22,7 @@ use crate::handshake::Packet;
 use crate::rings::memory::RawRing;
 use crate::rings::outlet::{self, Question};
 use crate::rings::pieces::{self, PIPES};
+use crate::rings::splice_limits::{PIPE_BYTES, SPLICE_BYTES, SPLICE_MIN};
 use crate::{MemoryRead, Sent};
 use costs::{Costs, SIZES, Way, size_of_read};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -29,7 +30,6 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, dumpable_behavior};
 use std::time::{Duration, Instant};
-use tickwire_components::limits::{PIPE_BYTES, SPLICE_BYTES, SPLICE_MIN};
 use tickwire_components::{NoBytes, Span};
 
 /// How long the reader waits for a piece: for a sender that polls to find the question, and twice as long as a piece takes it.

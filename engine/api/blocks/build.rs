@@ -9,8 +9,8 @@ use crate::run::engine::Engine;
 use std::mem::ManuallyDrop;
 use tickwire_components::limits::TAG_MAX;
 use tickwire_components::{
-    Blocks, Car, CarKind, CarState, Comm, Communicator, Computation, Graph, NIL, NoLayout, Node, PostError, Row, Side,
-    Span, Tag, context,
+    Asking, Blocks, Car, CarKind, CarState, Comm, Communicator, Computation, Graph, NIL, NoLayout, Node, PostError,
+    Row, Side, Span, Tag, context,
 };
 use tickwire_systems::procs::communicators::live;
 use tickwire_systems::steps::signatures::note;
@@ -108,6 +108,9 @@ impl Engine {
         own_request(all.cars, all.requests, request, word);
         all.progress.graphs.windows += windows;
         let graph = Graph {
+            call: 0,
+            starts: 0,
+            asking: Asking::default(),
             name,
             comm,
             request,

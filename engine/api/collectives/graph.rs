@@ -9,18 +9,15 @@ use crate::run::engine::Engine;
 use std::any::TypeId;
 use std::mem::ManuallyDrop;
 use tickwire_components::{
-    Car, CarKind, CarState, Comm, Communicator, Computation, Graph, GraphKey, NIL, NoBytes, Node, Pieces, PostError,
-    RequestId, RequestState, Row, Span, context,
+    Asking, Car, CarKind, CarState, Comm, Communicator, Computation, Graph, GraphKey, NIL, NoBytes, Node, Pieces,
+    PostError, RequestId, RequestState, Row, Span, context,
 };
-use tickwire_systems::collectives::draft::{Act, Draft, STEP_BITS, STEPS_MAX};
+use tickwire_systems::collectives::draft::{Act, Draft, PERSISTENT_TAG, STEP_BITS, STEPS_MAX};
 use tickwire_systems::procs::communicators::live;
 use tickwire_systems::protocols::graph::failure::cancel;
 use tickwire_systems::protocols::graph::kept::renew;
 use tickwire_systems::steps::signatures::note;
 use tickwire_systems::tick::complete::start_graph;
-
-/// The lowest tag of messages of persistent operations, which live while others come and go.
-const PERSISTENT_TAG: u32 = 1 << 30;
 
 impl Engine {
     /// Starts an operation.
@@ -155,7 +152,7 @@ impl Engine {
     ) -> Result<Row, PostError> {
         if draft.acts.is_empty() {
             // Others may have something to do: their next operation is this rank's next one.
-            self.next_tag(comm, false);
+            self.next_call(comm, false);
             return Ok(NIL);
         }
         let number = self.build_graph(name, comm, draft, key, None)?;
@@ -180,7 +177,7 @@ impl Engine {
     ) -> Result<u32, PostError> {
         let peers = self.reach_peers(comm, &draft)?;
         self.need_rows(draft.acts.len() + 1)?;
-        let first_tag = self.next_tag(comm, buffers.is_some());
+        let (call, first_tag) = self.next_call(comm, buffers.is_some());
         let all = self.store.all();
         let Communicator { context: word, rank: me, priority, .. } = all.communicators[Communicator::row(comm.0)];
         let word = word | context::COLLECTIVE;
@@ -216,6 +213,9 @@ impl Engine {
             name,
             comm,
             request,
+            call,
+            starts: 0,
+            asking: Asking::default(),
             nodes: rows.into(),
             successors: successors.concat().into(),
             computations: computations.into(),
@@ -237,23 +237,24 @@ impl Engine {
 
     /// Gives the graph of a call before that was the same a request of its own.
     fn renew_graph(&mut self, number: u32, comm: Comm) -> Result<u32, PostError> {
-        let first_tag = self.next_tag(comm, false);
+        let call = self.next_call(comm, false);
         let all = self.store.all();
         let Communicator { context: word, priority, .. } = all.communicators[Communicator::row(comm.0)];
         let Some(request) = all.progress.free_cars.pop(all.cars) else { return Err(self.full()) };
         own_request(all.cars, all.requests, request, word | context::COLLECTIVE);
-        self.store.with(|rows, _| renew(rows, number, request, first_tag, STEPS_MAX, priority));
+        self.store.with(|rows, _| renew(rows, number, request, call, STEPS_MAX, priority));
         Ok(number)
     }
 
-    /// The tag of the first step of the next operation.
-    fn next_tag(&mut self, comm: Comm, persistent: bool) -> u32 {
+    /// The number of the next operation of a communicator, and the tag of its first step.
+    fn next_call(&mut self, comm: Comm, persistent: bool) -> (u32, u32) {
         let all = self.store.all();
+        let tag = |number: u32| number << STEP_BITS & (PERSISTENT_TAG - 1);
         if !persistent {
             let communicator = &mut all.communicators[Communicator::row(comm.0)];
             let number = communicator.collectives;
             communicator.collectives = number.wrapping_add(1);
-            return number << STEP_BITS & (PERSISTENT_TAG - 1);
+            return (number, tag(number));
         }
         let communicators = &*all.communicators;
         let made = &mut all.progress.graphs.made;
@@ -264,7 +265,7 @@ impl Engine {
         });
         let number = made[place].1;
         made[place].1 = number.wrapping_add(1);
-        PERSISTENT_TAG | number << STEP_BITS & (PERSISTENT_TAG - 1)
+        (number, PERSISTENT_TAG | tag(number))
     }
 
     /// The VC of the peer of each act; [`NIL`] for those without one.

@@ -111,7 +111,12 @@ pub(super) fn refusal(all: &Tables<'_>, frame: &ControlFrame) -> Option<Operatio
     let context = match frame.what {
         Control::Refusal { context, .. } => context,
         Control::Acknowledgement { .. } => 0,
-        Control::Credit(_) | Control::OfferCount(_) | Control::Call(_) | Control::Accept(_) => return None,
+        Control::Credit(_)
+        | Control::OfferCount(_)
+        | Control::Call(_)
+        | Control::Accept(_)
+        | Control::Inquiry(_)
+        | Control::Denial(_) => return None,
     };
     let vc = all.vcs.get(frame.vc as usize)?;
     let comm = all.communicators.get(context::id(context) as usize);

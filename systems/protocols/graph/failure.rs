@@ -1,8 +1,8 @@
 //! Failure of graphs. A graph ends as a whole. Each member owes its peers a message for every one that they expect. So a member whose
 //! graph fails sends in place of each message that has not begun to leave one that says so ([`context::abandoned`]), and
 //! leaves its receives posted, without a buffer, for what its peers send meanwhile. These CARs are the graph's no more, and
-//! end by themselves. What is at work on the application's memory is waited for. If lengths differ so much that two members have
-//! drawn different graphs, receives of messages that the peer never sends are left until the connection ends: a row each.
+//! end by themselves. What is at work on the application's memory is waited for. If two members have drawn different graphs since lengths
+//! differ, receives of messages that the peer never sends end once it has said so ([`super::remains`]).
 //!
 //! Of messages that go on as they come, a send that has been asked for tells its receiver that no more will come ([`Kind::Stop`]); one
 //! that has been offered does so when it is asked, and leaves the graph until then. A receive that has asked leaves the graph too: it
@@ -12,6 +12,7 @@ use super::blocks::{ask_for_all, is_passage, release_windows};
 use super::kept::leave_ended;
 use super::messages::start_message;
 use super::passing::wake;
+use super::remains::leave;
 use crate::rows::Rows;
 use crate::steps::credit::owe_lines;
 use crate::steps::finish::{abort, free_car};
@@ -26,6 +27,7 @@ use tickwire_components::{
 pub(super) fn give_up(rows: &mut Rows<'_>, number: u32) {
     let Some(graph) = rows.progress.graphs.get_mut(number) else { return };
     let (owner, nodes) = (graph.request, std::mem::take(&mut graph.nodes));
+    let call = graph.blocks.is_none().then_some((graph.call, graph.starts));
     let mut left = Vec::with_capacity(nodes.len());
     for &row in &nodes {
         let (car, node) = (rows.cars[row as usize], rows.nodes[row as usize]);
@@ -43,7 +45,12 @@ pub(super) fn give_up(rows: &mut Rows<'_>, number: u32) {
         match car.kind {
             CarKind::Computation => free_car(&mut rows.progress, &mut rows.cars, row),
             CarKind::Receive if begun => throw_away(rows, row),
-            CarKind::Receive => leave_receive(rows, row),
+            CarKind::Receive => {
+                leave_receive(rows, row);
+                if let Some(call) = call {
+                    leave(rows, row, call);
+                }
+            }
             _ if begun => {
                 detach(rows, row);
                 rows.cars[row as usize].is_left = true;

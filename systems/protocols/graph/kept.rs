@@ -54,14 +54,14 @@ fn forget_oldest(rows: &mut Rows<'_>) {
     }
 }
 
-/// Gives a kept graph the request of another call, and its messages the tag of that one's first step.
-pub fn renew(rows: &mut Rows<'_>, number: u32, request: Row, first_tag: u32, steps: u32, priority: u8) {
+/// Gives a kept graph the request of another call, and its messages the tags of that one.
+pub fn renew(rows: &mut Rows<'_>, number: u32, request: Row, (call, first_tag): (u32, u32), steps: u32, priority: u8) {
     let Rows { progress, cars, .. } = rows;
     let graphs = &mut *progress.graphs;
     let Some(graph) = graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut) else { return };
     graphs.kept -= 1;
     graphs.kept_bytes -= graph.bytes();
-    graph.request = request;
+    (graph.request, graph.call) = (request, call);
     for &row in &graph.nodes {
         let car = &mut cars[row as usize];
         (car.request, car.priority) = (request, priority);

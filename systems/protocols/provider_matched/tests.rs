@@ -5,6 +5,7 @@ use crate::tick::post::post;
 use crate::tick::supply_buffers::supply_buffers;
 use crate::tick::transfer::transfer;
 use std::sync::{Arc, Mutex};
+use tickwire_components::wire::KINDS_END;
 use tickwire_components::{Ended, RequestState, wire};
 
 type Wire = Arc<Mutex<WireState>>;
@@ -156,7 +157,7 @@ fn a_message_that_cannot_be_ends_its_vc_and_the_receive_is_given_again() {
     let (mut world, wire, far, _) = world();
     let posted = world.receive(None, Some(5), &[8]);
     world.step(post);
-    let frames = [Header::new(Kind::Piece, 0, 1, 5, 0, 0), Header { lead: Kind::Wrap as u64, ..eager(1, 5, b"") }];
+    let frames = [Header::new(Kind::Piece, 0, 1, 5, 0, 0), Header { lead: KINDS_END.into(), ..eager(1, 5, b"") }];
     let flagged = [eager(1, 5, b"").with_flags(wire::READABLE), eager(1, 5, b"x"), eager(1, 5, b"").with_type(1)];
     let envelopes = [eager(2, 5, b""), eager(1, 6, b"")];
     for wrong in envelopes.into_iter().chain(frames).chain(flagged) {
@@ -172,7 +173,7 @@ fn a_message_that_cannot_be_ends_its_vc_and_the_receive_is_given_again() {
 
 #[test]
 fn a_message_that_was_claimed_and_cannot_be_ends_its_vc() {
-    for wrong in [Header { lead: Kind::Wrap as u64, ..eager(1, 5, b"") }, eager(1, 5, b"").with_flags(wire::READY)] {
+    for wrong in [Header { lead: KINDS_END.into(), ..eager(1, 5, b"") }, eager(1, 5, b"").with_flags(wire::READY)] {
         let (mut world, _, far, _) = world();
         let row = world.arrive(far, wrong, &[]);
         world.all().arrivals[row as usize].state = ArrivalState::Claimed;

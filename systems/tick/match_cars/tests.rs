@@ -1,8 +1,8 @@
 use super::*;
 use crate::testing::{Posted, TestWorld};
 use tickwire_components::limits::{ANY, ARRIVALS, MESSAGE_MAX, TAG_MAX};
-use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Body, CarState, Control, Ended, Large, NIL, Pending, Queue, Row, VcState, wire};
+use tickwire_components::wire::{Header, KINDS_END, Kind};
+use tickwire_components::{Body, CarState, Control, Ended, Large, NIL, Pending, Queue, Row, VcState, context, wire};
 
 fn eager(tag: u32, source: u32, length: u64) -> Header {
     Header::new(Kind::Eager, 0, source, tag, 0, length)
@@ -177,11 +177,12 @@ fn a_piece_finds_its_receive() {
 
 #[test]
 fn frames_that_cannot_be_end_their_vc_and_nothing_else() {
-    use Kind::{Cts, Done, Eager, Moved, Piece, Rts, Sync, Wrap};
+    use Kind::{Cts, Denial, Done, Eager, Inquiry, Piece, Rts, Sync};
+    let collective = context::COLLECTIVE;
     let (one, two) = (1, 2);
     let (send, receive) = (0, 1);
     let flagged = |kind, flags| Header::new(kind, 0, 1, 5, 3, 0).with_flags(flags);
-    let hostile: [(&str, Row, Header); 30] = [
+    let hostile: [(&str, Row, Header); 34] = [
         ("unknown context", one, Header::new(Eager, 2, 1, 5, 0, 0)),
         ("unknown context", one, Header::new(Rts, u32::MAX, 1, 5, 3, 0)),
         ("source is not", one, Header::new(Eager, 0, 2, 5, 0, 0)),
@@ -200,9 +201,13 @@ fn frames_that_cannot_be_end_their_vc_and_nothing_else() {
         ("was not offered", one, Header::new(Cts, 0, 0, 9, NIL, 1)),
         ("was not offered", two, Header::new(Cts, 0, 0, 9, send, 1)),
         ("for more than was offered", one, Header::new(Cts, 0, 0, 9, send, 101)),
-        ("unknown kind", one, Header { lead: Moved as u64, ..Header::new(Eager, 0, 0, 0, send, 1) }),
-        ("unknown kind", one, Header::new(Kind::Question, 0, 0, 0, send, 1)),
-        ("unknown kind", one, Header::new(Wrap, 0, 1, 5, 0, 0)),
+        ("unknown kind", one, Header { lead: wire::TRANSPORTS_OWN.into(), ..Header::new(Eager, 0, 0, 0, send, 1) }),
+        ("unknown kind", one, Header { lead: KINDS_END.into(), ..Header::new(Kind::Cts, 0, 0, 0, send, 1) }),
+        ("unknown kind", one, Header { lead: 255, ..Header::new(Eager, 0, 1, 5, 0, 0) }),
+        ("about no collective operation", one, Header::new(Inquiry, 0, 1, 5, NIL, 0)),
+        ("source is not the sender's rank", one, Header::new(Inquiry, collective, 2, 5, NIL, 0)),
+        ("source is not the sender's rank", one, Header::new(Denial, collective, 2, 5, send, 0)),
+        ("unknown context", one, Header::new(Inquiry, context::word(77, 0) | collective, 1, 5, NIL, 0)),
         ("flags that its kind cannot have", one, flagged(Eager, wire::READABLE)),
         ("flags that its kind cannot have", one, flagged(Eager, wire::READY)),
         ("flags that its kind cannot have", one, flagged(Rts, wire::READABLE | wire::DIRECT)),

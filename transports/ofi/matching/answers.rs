@@ -8,7 +8,7 @@ use crate::ofi::mode::DATA_BYTES;
 use crate::ofi::tags::Protocol;
 use crate::ofi::{Completion, Endpoint, Failure};
 use libfabric_sys as sys;
-use tickwire_components::wire::{HEADER_BYTES, Header, Kind};
+use tickwire_components::wire::{HEADER_BYTES, Header, Kind, TRANSPORTS_OWN};
 use tickwire_components::{ArrivalState, NIL, Row, Span};
 
 /// Failed receives after which the provider is given up.
@@ -98,7 +98,7 @@ impl Matching {
         } else {
             payload = bytes.part(HEADER_BYTES, usize::MAX);
             // A message that is too short to have a header gets a kind that Match refuses.
-            header = read_header(bytes, payload).unwrap_or(Header { lead: Kind::Wrap as u64, ..header });
+            header = read_header(bytes, payload).unwrap_or(Header { lead: TRANSPORTS_OWN.into(), ..header });
         }
         self.done.push_back(Done { state, row, place, header, payload, from });
     }

@@ -2,9 +2,11 @@
 
 use super::ends::{InboxView, ring};
 use super::places::Grown;
+use crate::rings::mark::Mark;
 use crate::rings::memory::RawRing;
 use crate::rings::outlet::Outlet;
 use crate::rings::ring::{Corrupt, Reader, RingMemory, Writer};
+use crate::rings::splice_limits::SPLICE_MIN;
 use crate::rings::window::{Granter, Spender};
 use crate::{Other, Take};
 use rustix::fd::OwnedFd;
@@ -12,8 +14,7 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use tickwire_components::limits::{READS_A_CALL, SPLICE_MIN};
-use tickwire_components::wire::Kind;
+use tickwire_components::limits::READS_A_CALL;
 use tickwire_components::{NIL, Row, Span};
 
 /// A row: one connection.
@@ -102,7 +103,7 @@ impl LinkRow {
     #[cold]
     fn take_question(&mut self) -> Result<Option<bool>, Corrupt> {
         let Some(question) = self.reader.peek_question() else { return Ok(None) };
-        let Some(outlet) = &mut self.outlet else { return Err(Corrupt::Kind(Kind::Question as u8)) };
+        let Some(outlet) = &mut self.outlet else { return Err(Corrupt::Kind(Mark::Question as u8)) };
         outlet.ask(&question)?;
         self.reader.skip(0);
         Ok(Some(self.look_at_outlet()))

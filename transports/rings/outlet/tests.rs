@@ -71,7 +71,7 @@ fn only_what_is_offered_may_be_asked_for() {
     }
     let good = at(start, 1).header();
     for wrong in [good.with_flags(1), good.with_priority(1), good.with_type(1), Header { name: 1 << 32, ..good }] {
-        assert_eq!(outlet.ask(&wrong), Err(Corrupt::Kind(Kind::Question as u8)));
+        assert_eq!(outlet.ask(&wrong), Err(Corrupt::Kind(Mark::Question as u8)));
     }
     assert_eq!(outlet.answers.len(), 4, "nothing has changed");
     assert_eq!(Outlet::default().ask(&good), Err(Corrupt::Question(start, 1)));

@@ -2,6 +2,7 @@
 
 use super::access::{Corrupt, RingMemory, payload_max};
 use crate::rings::atomics::{Ordering, fence};
+use crate::rings::mark::Mark;
 use tickwire_components::Span;
 use tickwire_components::wire::{ADDRESS_BYTES, HEADER_BYTES, Header, Kind, READABLE, frame_bytes};
 
@@ -82,7 +83,7 @@ impl<M: RingMemory> Reader<M> {
         if lead == 0 {
             return Ok(None);
         }
-        if is_mark(lead) {
+        if Mark::is_in(lead) {
             lead = self.pass_marks()?;
             if lead == 0 {
                 return Ok(None);
@@ -119,15 +120,15 @@ impl<M: RingMemory> Reader<M> {
             let offset = self.position & (self.memory.capacity() - 1);
             let lead = self.memory.load(offset, Ordering::Acquire);
             match lead as u8 {
-                _ if lead == 0 || !is_mark(lead) => return Ok(lead),
+                _ if lead == 0 || !Mark::is_in(lead) => return Ok(lead),
                 kind if wrapped => return Err(Corrupt::Kind(kind)),
-                kind if kind == Kind::Wrap as u8 && offset != 0 => {
+                kind if kind == Mark::Wrap as u8 && offset != 0 => {
                     wrapped = true;
                     let rest = self.memory.capacity() - offset;
                     self.position = self.position.wrapping_add(rest);
                     self.skipped = self.skipped.wrapping_add(rest);
                 }
-                kind if kind == Kind::Moved as u8 => {
+                kind if kind == Mark::Moved as u8 => {
                     let log = (lead >> 8) as u8;
                     let next = self.next.take_if(|next| next.capacity().trailing_zeros() == u32::from(log));
                     let before = unpublished_max(self.memory.capacity());
@@ -173,7 +174,7 @@ impl<M: RingMemory> Reader<M> {
         let offset = self.position & (memory.capacity() - 1);
         let lead = memory.load(offset, Ordering::Acquire);
         let [origin, name, length] = [8, 16, 24].map(|at| memory.load(offset + at, Ordering::Relaxed));
-        (lead as u8 == Kind::Question as u8).then_some(Header { lead, origin, name, length })
+        (lead as u8 == Mark::Question as u8).then_some(Header { lead, origin, name, length })
     }
 
     /// Goes past the frame that [`Reader::peek`] has shown, which has so many bytes of payload.
@@ -247,12 +248,6 @@ const fn unpublished_max(capacity: u64) -> u64 {
 
 /// Bytes that are always worth a release.
 const UNPUBLISHED: u64 = 4 << 10;
-
-/// Whether a first word, not 0, is a mark of the ring itself, or of no known kind.
-#[inline(always)]
-fn is_mark(lead: u64) -> bool {
-    (lead as u8).wrapping_sub(1) >= Kind::Wrap as u8 - 1
-}
 
 /// The first word of an offer of a message that may be read in place, without any other flag, priority or credit.
 const READABLE_RTS: u64 = Kind::Rts as u64 | (READABLE as u64) << 8;

@@ -2,9 +2,10 @@
 
 use super::access::{BESIDE_HEADER, Corrupt, RingMemory};
 use crate::rings::atomics::{Ordering, fence};
+use crate::rings::mark::Mark;
 use crate::rings::shortage::Shortage;
 use tickwire_components::limits::PACKED_PAST_MIN;
-use tickwire_components::wire::{HEADER_BYTES, Header, Kind, frame_bytes};
+use tickwire_components::wire::{HEADER_BYTES, Header, frame_bytes};
 use tickwire_components::{Pieces, Span};
 
 /// Longest frame that is handed over to a waiting reader, bytes: a message of 4 KiB. A longer one takes longer to write than to fetch.
@@ -134,7 +135,7 @@ impl<M: RingMemory> Writer<M> {
         let (capacity, bytes) = (self.memory.capacity(), larger.capacity());
         debug_assert!(bytes > capacity);
         // The word behind the last frame is free.
-        let mark = Kind::Moved as u64 | u64::from(bytes.trailing_zeros()) << 8;
+        let mark = Mark::Moved as u64 | u64::from(bytes.trailing_zeros()) << 8;
         self.memory.store(self.position & (capacity - 1), mark, Ordering::Release);
         self.memory = larger;
         self.end = self.position;
@@ -169,7 +170,7 @@ impl<M: RingMemory> Writer<M> {
         let Some(rest) = self.find_room(need)? else { return Ok(false) };
         if rest > 0 {
             self.memory.store(0, 0, Ordering::Relaxed);
-            self.memory.store(self.position & (capacity - 1), Kind::Wrap as u64, Ordering::Release);
+            self.memory.store(self.position & (capacity - 1), Mark::Wrap as u64, Ordering::Release);
             self.position = self.position.wrapping_add(rest);
             self.skipped = self.skipped.wrapping_add(rest);
         }

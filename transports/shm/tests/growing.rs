@@ -4,9 +4,9 @@
 
 use super::kit::{Net, RING, drain, payload, send};
 use crate::handshake::Packet;
+use crate::rings::mark::Mark;
 use crate::shm::*;
 use tickwire_components::limits::{ROOMY_RING_BYTES, STREAM_LAPS};
-use tickwire_components::wire::Kind;
 
 const RING_MAX: usize = 32 * RING;
 /// Bytes that have to go through a small ring under want before it grows.
@@ -340,7 +340,7 @@ fn a_mark_without_its_ring_is_a_corrupt_one() {
         net.until("polled", |net| !net.frames[1].is_empty());
         let memory = net.shm(0).links.memory(link, true).expect("open");
         let at = net.shm(0).traffic(link).expect("open").sent;
-        let mark = Kind::Moved as u64 | u64::from((4 * RING).trailing_zeros()) << 8;
+        let mark = Mark::Moved as u64 | u64::from((4 * RING).trailing_zeros()) << 8;
         crate::rings::ring::RingMemory::store(&memory, at, mark, Ordering::Release);
         net.fails_with(1, "never passed");
         net.talks(2, 1);

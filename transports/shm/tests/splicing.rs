@@ -8,10 +8,10 @@ use crate::connections::Stage;
 use crate::handshake::Packet;
 use crate::rings::outlet::Question;
 use crate::rings::pieces::{self, PieceMemory};
+use crate::rings::splice_limits::{QUESTION_LOOKS_MAX, QUESTIONS_MAX, SPLICE_BYTES, SPLICE_MIN};
 use crate::shm::*;
 use crate::sim::SplitMix;
 use crate::testing::GivenMemory;
-use tickwire_components::limits::{QUESTIONS_MAX, SPLICE_BYTES, SPLICE_MIN};
 use tickwire_components::wire::Kind;
 use tickwire_components::{NoBytes, Span};
 
@@ -168,7 +168,7 @@ fn a_reader_that_says_what_is_not_so_is_not_believed() {
     ] {
         expose(&mut net, b, &mut from);
         put_question(&mut net, a, &wrong);
-        net.fails_with(1, "corrupt ring: a frame of unknown kind 21");
+        net.fails_with(1, "corrupt ring: a frame of unknown kind 130");
         assert_eq!(net.shm(1).links.outlets().count(), 0, "{what}");
         let Some((again, ..)) = connected("splice-questions") else { return };
         net = again;
@@ -316,7 +316,7 @@ fn a_reader_that_asks_without_end_or_never_takes_is_not_waited_for() {
     while net.shm(1).ready() {
         net.drain(1);
         looks += 1;
-        assert!(looks < 2 * tickwire_components::limits::QUESTION_LOOKS_MAX);
+        assert!(looks < 2 * QUESTION_LOOKS_MAX);
     }
     assert!(net.failures(1).is_empty() && net.shm(1).links.traffic(b).is_some());
 }

@@ -209,5 +209,5 @@ fn only_those_splice_that_want_to() {
     let mut from = content(1, SPLICE_MIN);
     net.shm(2).expose_run(links[0].1, span(&mut from));
     put_question(&mut net, links[0].0, &Question { address: address(&from), length: 1, first: 0 }.header());
-    net.fails_with(2, "a frame of unknown kind 21");
+    net.fails_with(2, "a frame of unknown kind 130");
 }

@@ -1,0 +1,278 @@
+//! Inquiries: a member of a collective operation asks after a message that does not come, or that its receiver does not take.
+//!
+//! How an operation is drawn depends on how long its buffers are. Messages of two ways of drawing have different tags, so they never
+//! take each other's place. But members that have called an operation with different lengths may wait for messages that nobody sends.
+//! Who has waited for long asks the peer, again and again and ever more rarely ([`Kind::Inquiry`]). The peer says nothing if the message
+//! will be: it has yet to call the operation, or has yet to come to the message. Otherwise it denies ([`Kind::Denial`]), and the operation
+//! of the member that has asked fails. One that has failed goes on asking after what it has offered. Frames of a connection keep their order: what was sent before a denial has come before it.
+//!
+//! [`Kind::Inquiry`]: tickwire_components::wire::Kind::Inquiry
+//! [`Kind::Denial`]: tickwire_components::wire::Kind::Denial
+
+use super::remains::{ask_for_left, end_left};
+use crate::collectives::draft::PERSISTENT_TAG;
+use crate::procs::communicators::{Unclaimed, known, unclaimed};
+use crate::procs::priorities::list_sender;
+use crate::rows::Rows;
+use crate::steps::check::{NotTaken, answered};
+use crate::steps::credit::forget;
+use crate::steps::finish::abort;
+use crate::steps::posted::remove_posted;
+use smallvec::SmallVec;
+use tickwire_components::wire::Header;
+use tickwire_components::{
+    Asking, Car, CarKind, CarState, Communicator, Control, Graph, Inquiry, NIL, Progress, Row, Vc, VcState, car_flags,
+    context,
+};
+use tickwire_transports::Other;
+
+/// How long a start has run when its member first asks, ns. Each time it asks again after twice as long.
+pub(super) const FIRST_NS: u64 = 20_000_000;
+/// Longest time between two questions, ns.
+const LONGEST_NS: u64 = 1_000_000_000;
+/// Inquiries that may wait for their connections at a time: a quarter of all control frames, so that answers always have room.
+const INQUIRIES_MAX: usize = 32;
+
+/// Asks after messages of the operations that have run for long. `now_ns` is the engine's time.
+#[cold]
+pub fn inquire(rows: &mut Rows<'_>, now_ns: u64) {
+    for number in 0..rows.progress.graphs.list.len() as u32 {
+        if is_due(rows, number, now_ns) {
+            ask(rows, number, now_ns);
+        }
+    }
+    ask_for_left(rows, now_ns);
+}
+
+/// Whether it is time to ask after messages of a graph.
+fn is_due(rows: &mut Rows<'_>, number: u32, now_ns: u64) -> bool {
+    let Rows { progress, requests, .. } = rows;
+    let Some(graph) = progress.graphs.get_mut(number) else { return false };
+    let runs = requests.get(graph.request as usize).is_some_and(|request| request.counter != 0);
+    // The lengths of blocks are agreed on by what their messages say.
+    if !runs || graph.blocks.is_some() {
+        return false;
+    }
+    let asking = &mut graph.asking;
+    if asking.start != graph.starts {
+        (asking.start, asking.interval_ns, asking.next_ns) = (graph.starts, FIRST_NS, now_ns.wrapping_add(FIRST_NS));
+    }
+    is_time(asking, now_ns)
+}
+
+/// Whether it is time to ask; then the next time is set.
+pub(super) fn is_time(asking: &mut Asking, now_ns: u64) -> bool {
+    let is_time = now_ns.wrapping_sub(asking.next_ns).cast_signed() >= 0;
+    if is_time {
+        asking.interval_ns = (2 * asking.interval_ns).min(LONGEST_NS);
+        asking.next_ns = now_ns.wrapping_add(asking.interval_ns);
+    }
+    is_time
+}
+
+/// Asks peers after the first message that is awaited from each, and after the first that each is to take. As many as may be asked at a
+/// time; where there are more, the next ones follow soon.
+fn ask(rows: &mut Rows<'_>, number: u32, now_ns: u64) {
+    let Rows { progress, cars, vcs, communicators, .. } = rows;
+    let Some(graph) = progress.graphs.get(number) else { return };
+    let source = communicators[Communicator::row(graph.comm.0)].rank;
+    let count = graph.nodes.len();
+    let mut inquiries: SmallVec<[(usize, Row, Inquiry); INQUIRIES_MAX]> = SmallVec::new();
+    for place in 0..count {
+        let place = (graph.asking.cursor as usize + place) % count;
+        let row = graph.nodes[place];
+        let Car { kind, state, context, tag, vc, .. } = cars[row as usize];
+        let message = match (kind, state) {
+            (CarKind::Receive, CarState::Posted) => NIL,
+            (CarKind::Send, CarState::Offered) => row,
+            _ => continue,
+        };
+        let is_like = |(_, to, other): &(usize, Row, Inquiry)| *to == vc && (other.message == NIL) == (message == NIL);
+        if vcs[vc as usize].state != VcState::Connected || inquiries.iter().any(is_like) {
+            continue;
+        }
+        inquiries.push((place, vc, Inquiry { context, source, tag, message, call: graph.call, start: graph.starts }));
+        if inquiries.len() == INQUIRIES_MAX {
+            break;
+        }
+    }
+    let is_all = inquiries.len() < INQUIRIES_MAX;
+    let not_asked = inquiries.into_iter().find(|(_, vc, inquiry)| !send(progress, vcs, *vc, *inquiry));
+    if let Some(graph) = progress.graphs.get_mut(number)
+        && !(is_all && not_asked.is_none())
+    {
+        let next = not_asked.map_or(graph.asking.cursor as usize + INQUIRIES_MAX, |(place, ..)| place);
+        (graph.asking.cursor, graph.asking.next_ns) = (next as u32, now_ns.wrapping_add(FIRST_NS));
+    }
+}
+
+/// Owes a peer an inquiry, unless it is owed one already. `false` if there are so many that this one has to wait.
+pub(super) fn send(progress: &mut Progress, vcs: &mut [Vc], vc: Row, inquiry: Inquiry) -> bool {
+    let mut owed = 0;
+    for frame in &progress.control.frames {
+        let Control::Inquiry(other) = frame.what else { continue };
+        if frame.vc == vc && (other.message == NIL) == (inquiry.message == NIL) {
+            return true;
+        }
+        owed += 1;
+    }
+    let sent = owed < INQUIRIES_MAX && progress.control.push(vc, Control::Inquiry(inquiry));
+    if sent {
+        list_sender(progress, vcs, vc);
+    }
+    sent
+}
+
+/// A peer asks after a message.
+///
+/// # Errors
+/// If it cannot be the peer's to ask.
+#[cold]
+pub(crate) fn take_inquiry(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> Result<(), NotTaken> {
+    let inquiry = Inquiry::of(header);
+    check(rows, &inquiry, vc_row)?;
+    let owed =
+        |frame: &tickwire_components::ControlFrame| frame.vc == vc_row && matches!(frame.what, Control::Denial(_));
+    let control = &rows.progress.control;
+    // One at a time: a peer that asks and does not read makes no more work than that.
+    if !control.has_room(false) || control.frames.iter().any(owed) || !is_denied(rows, &inquiry, vc_row) {
+        return Ok(());
+    }
+    if inquiry.message != NIL && !take_back(rows, &inquiry, vc_row) {
+        return Ok(());
+    }
+    let source = known(&rows.communicators, inquiry.context).map_or(NIL, |communicator| communicator.rank);
+    let Rows { progress, vcs, .. } = rows;
+    if progress.control.push(vc_row, Control::Denial(Inquiry { source, ..inquiry })) {
+        list_sender(progress, vcs, vc_row);
+    }
+    Ok(())
+}
+
+/// What a peer says is compared with what is known of it.
+fn check(rows: &Rows<'_>, inquiry: &Inquiry, vc_row: Row) -> Result<(), NotTaken> {
+    let Inquiry { context, source, .. } = *inquiry;
+    let Some(vc) = rows.vcs.get(vc_row as usize) else {
+        return Err(NotTaken::Wrong("a frame on a link that belongs to no proc"));
+    };
+    if context::plane(context) != context::COLLECTIVE {
+        return Err(NotTaken::Wrong("an inquiry that is about no collective operation"));
+    }
+    match known(&rows.communicators, context) {
+        Some(communicator) if communicator.proc(source) != Some(vc.proc) => {
+            Err(NotTaken::Wrong("an inquiry whose source is not the sender's rank"))
+        }
+        None if unclaimed(&rows.communicators, context) == Unclaimed::Impossible => {
+            Err(NotTaken::Wrong("an inquiry of an unknown context"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether the message that a peer asks after will never come to it, or never be taken.
+fn is_denied(rows: &Rows<'_>, inquiry: &Inquiry, vc_row: Row) -> bool {
+    let Inquiry { context, tag, message, call, start, .. } = *inquiry;
+    let Rows { progress, cars, nodes, requests, vcs, .. } = rows;
+    let Some(communicator) = known(&rows.communicators, context) else {
+        // One that has been freed, or one that is still to be made.
+        return unclaimed(&rows.communicators, context) == Unclaimed::Drop;
+    };
+    // A member that has failed says so in place of each message. What it says has to leave first.
+    let says_so = |car: &Car| car.tag == tag && car.context == context::abandoned(context);
+    let mut queued = vcs[vc_row as usize].sends.head;
+    while queued != NIL {
+        let car = &cars[queued as usize];
+        if says_so(car) {
+            return false;
+        }
+        queued = car.next;
+    }
+    let persistent = tag & PERSISTENT_TAG != 0;
+    let Some(graph) = rows.progress.graphs.list.iter().flatten().find(|graph| is_of(graph, cars, inquiry)) else {
+        let made = progress.graphs.made.iter().find(|(handle, _)| *handle == communicator.handle);
+        let called = if persistent { made.map_or(0, |(_, count)| *count) } else { communicator.collectives };
+        return called.wrapping_sub(call).cast_signed() > 0;
+    };
+    let runs = requests[graph.request as usize].counter != 0;
+    if persistent && graph.starts != start {
+        let is_over = graph.starts.wrapping_sub(start).cast_signed() > 0;
+        return is_over || graph.failed && !runs;
+    }
+    let kind = if message == NIL { CarKind::Send } else { CarKind::Receive };
+    let will_be = |&row: &Row| {
+        let car = &cars[row as usize];
+        (car.kind, car.vc, car.tag) == (kind, vc_row, tag) && nodes[row as usize].unmet != NIL
+    };
+    !runs || !graph.nodes.iter().any(will_be)
+}
+
+/// Whether a graph is that of the operation that is asked after, and belongs to a call.
+fn is_of(graph: &Graph, cars: &[Car], inquiry: &Inquiry) -> bool {
+    let persistent = inquiry.tag & PERSISTENT_TAG != 0;
+    // Not by the communicator's handle: one that is being freed has none any more, and its operations go on.
+    let request = cars.get(graph.request as usize);
+    request.is_some_and(|request| request.context == inquiry.context)
+        && (graph.call, graph.persistent) == (inquiry.call, persistent)
+        && graph.blocks.is_none()
+}
+
+/// Takes an offer that nobody will take out of the unexpected messages; `false` if it is not there.
+fn take_back(rows: &mut Rows<'_>, inquiry: &Inquiry, vc_row: Row) -> bool {
+    let Rows { progress, vcs, communicators, .. } = rows;
+    if known(communicators, inquiry.context).is_none() {
+        // It was dropped when it came.
+        return true;
+    }
+    let mut found = false;
+    let is_it = |entry: &tickwire_components::Unexpected| {
+        let named = (entry.context, entry.tag, entry.vc) == (inquiry.context, inquiry.tag, vc_row);
+        let is_it = named && entry.message() == inquiry.message && !found;
+        found |= is_it;
+        is_it
+    };
+    for entry in progress.unexpected.drain(is_it) {
+        forget(progress, vcs, &entry);
+    }
+    found
+}
+
+/// A peer says that a message will never come, or never be taken: the operation fails. The bytes of an offer are to be withdrawn.
+///
+/// # Errors
+/// If it cannot be the peer's to say.
+#[cold]
+pub(crate) fn take_denial(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> Result<Other, NotTaken> {
+    let denied = Inquiry::of(header);
+    let Rows { progress, cars, vcs, communicators, .. } = rows;
+    let Some(communicator) = known(communicators, denied.context) else { return Ok(Other::Taken) };
+    if vcs.get(vc_row as usize).is_none_or(|vc| communicator.proc(denied.source) != Some(vc.proc)) {
+        return Err(NotTaken::Wrong("a denial whose source is not the sender's rank"));
+    }
+    let is_it = |&row: &Row| {
+        let car = &cars[row as usize];
+        let waits = match denied.message {
+            NIL => (car.kind, car.state) == (CarKind::Receive, CarState::Posted),
+            message => row == message && (car.kind, car.state) == (CarKind::Send, CarState::Offered),
+        };
+        waits && (car.vc, car.tag) == (vc_row, denied.tag)
+    };
+    let is_its = |graph: &&Box<Graph>| is_of(graph, cars, &denied) && graph.starts == denied.start;
+    let graph = progress.graphs.list.iter().flatten().find(is_its);
+    let row = graph.and_then(|graph| graph.nodes.iter().copied().find(is_it));
+    // It may have come meanwhile, or the operation has failed.
+    let Some(row) = row else {
+        if denied.message == NIL {
+            end_left(rows, &denied, vc_row);
+        }
+        return Ok(Other::Taken);
+    };
+    let mut over = Other::Taken;
+    if denied.message == NIL {
+        remove_posted(progress, cars, vcs, row);
+    } else {
+        over = answered(cars, header, vc_row);
+    }
+    cars[row as usize].source = denied.source;
+    abort(progress, cars, row, car_flags::ABANDONED);
+    Ok(over)
+}

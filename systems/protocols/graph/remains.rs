@@ -1,0 +1,133 @@
+//! What operations leave that have failed: receives of messages that may never come, and messages that nobody will receive.
+//!
+//! A receive that a failed graph has left ([`super::failure`]) ends by what its peer sends. If the peer has called the operation with
+//! other lengths, that may be nothing, so it is asked ([`super::inquiry`]). Messages that have come for an operation that is over are thrown away.
+
+use super::inquiry::{FIRST_NS, is_time, send};
+use crate::collectives::draft::{PERSISTENT_TAG, STEP_BITS};
+use crate::procs::communicators::{give_back, known};
+use crate::rows::Rows;
+use crate::steps::finish::abort;
+use crate::steps::posted::remove_posted;
+use crate::store::Tables;
+use tickwire_components::{
+    Asking, Car, CarKind, CarState, Communicator, Graphs, Inquiry, LeftReceive, NIL, RequestState, Row, Unexpected,
+    VcState, car_flags, context,
+};
+
+/// Unexpected messages that one look for those that nobody will receive looks at, every 20 ms at most.
+const STRAYS_A_LOOK: usize = 4096;
+/// Operations of a communicator by which a message is late at most that is thrown away.
+const LATE_MAX: u32 = 1 << 12;
+
+/// A failed graph has left a receive.
+pub(super) fn leave(rows: &mut Rows<'_>, row: Row, (call, start): (u32, u32)) {
+    let Rows { progress, requests, .. } = rows;
+    let next_ns = progress.now_ns.wrapping_add(FIRST_NS);
+    let asking = Asking { start, interval_ns: FIRST_NS, next_ns, cursor: 0 };
+    let generation = requests[row as usize].generation;
+    progress.graphs.left.push(LeftReceive { row, generation, call, asking });
+}
+
+/// Asks after messages for receives that were left, and forgets those that have ended.
+pub(super) fn ask_for_left(rows: &mut Rows<'_>, now_ns: u64) {
+    let Rows { progress, cars, requests, vcs, communicators, .. } = rows;
+    let mut place = 0;
+    while let Some(left) = progress.graphs.left.get_mut(place) {
+        let Car { context, tag, vc, .. } = cars[left.row as usize];
+        if !is_left(left, cars, requests) {
+            progress.graphs.left.swap_remove(place);
+            continue;
+        }
+        place += 1;
+        let source = known(communicators, context).map_or(NIL, |communicator| communicator.rank);
+        if source == NIL || vcs[vc as usize].state != VcState::Connected || !is_time(&mut left.asking, now_ns) {
+            continue;
+        }
+        let inquiry = Inquiry { context, source, tag, message: NIL, call: left.call, start: left.asking.start };
+        if !send(progress, vcs, vc, inquiry) {
+            // The next look begins with this one.
+            progress.graphs.left[place - 1].asking.next_ns = now_ns;
+            progress.graphs.left.rotate_left(place - 1);
+            return;
+        }
+    }
+}
+
+/// Whether a receive that was left still waits.
+fn is_left(left: &LeftReceive, cars: &[Car], requests: &[tickwire_components::Request]) -> bool {
+    let (car, request) = (&cars[left.row as usize], &requests[left.row as usize]);
+    (request.generation, request.state) == (left.generation, RequestState::Detached)
+        && (car.kind, car.state) == (CarKind::Receive, CarState::Posted)
+}
+
+/// A message will never come for which a receive was left: that ends. Its peer is asked after the others of the operation at once.
+pub(super) fn end_left(rows: &mut Rows<'_>, denied: &Inquiry, vc_row: Row) {
+    let Rows { progress, cars, vcs, requests, .. } = rows;
+    let now_ns = progress.now_ns;
+    let mut found = NIL;
+    for left in &mut progress.graphs.left {
+        let car = &cars[left.row as usize];
+        let is_of_it = (left.call, left.asking.start) == (denied.call, denied.start);
+        if !is_of_it || (car.vc, car.context) != (vc_row, denied.context) || !is_left(left, cars, requests) {
+            continue;
+        }
+        (left.asking.interval_ns, left.asking.next_ns) = (FIRST_NS, now_ns);
+        if car.tag == denied.tag {
+            found = left.row;
+        }
+    }
+    if found != NIL {
+        remove_posted(progress, cars, vcs, found);
+        abort(progress, cars, found, car_flags::ABANDONED);
+    }
+}
+
+/// Throws messages away that have come for operations that are over.
+///
+/// An operation ends with the last message that it expects, and members call them in one order. So a message of one that is over has no
+/// receive, and will have none. An offer stays until its sender asks for it.
+#[cold]
+pub fn drop_strays(all: &mut Tables<'_>) {
+    let Tables { progress, communicators, .. } = &mut *all;
+    let progress = &mut **progress;
+    if !progress.graphs.has_unexpected || progress.arrivals != 0 {
+        return;
+    }
+    let (mut strays, mut others) = (Vec::new(), false);
+    let (mut row, mut looks) = (progress.unexpected.head, 0);
+    while let Some(entry) = progress.unexpected.entries.get(row as usize)
+        && looks < STRAYS_A_LOOK
+    {
+        match is_stray(&progress.graphs, communicators, entry) {
+            true => strays.push(row),
+            false => others |= is_collective(entry),
+        }
+        (row, looks) = (entry.next, looks + 1);
+    }
+    progress.graphs.has_unexpected = others || row != NIL;
+    let found: Vec<Unexpected> = strays.into_iter().map(|row| progress.unexpected.remove(row)).collect();
+    give_back(all, &found);
+}
+
+/// Whether a message is of a collective operation.
+fn is_collective(entry: &Unexpected) -> bool {
+    matches!(context::plane(entry.context), context::COLLECTIVE | context::ABANDONED)
+}
+
+fn is_stray(graphs: &Graphs, communicators: &[Communicator], entry: &Unexpected) -> bool {
+    if !is_collective(entry) || entry.tag & PERSISTENT_TAG != 0 || entry.message() != NIL {
+        return false;
+    }
+    let Some(communicator) = known(communicators, entry.context) else { return false };
+    // A tag has the low bits of the number. One that is later than so many operations stays: it might be of a much later one.
+    let numbers = PERSISTENT_TAG >> STEP_BITS;
+    let call = entry.tag >> STEP_BITS;
+    let late = communicator.collectives.wrapping_sub(call) & (numbers - 1);
+    let is_its = |graph: &tickwire_components::Graph| {
+        let runs = !graph.persistent && graph.blocks.is_none() && graph.request != NIL;
+        runs && Communicator::row(graph.comm.0) == context::id(entry.context) as usize
+            && graph.call & (numbers - 1) == call
+    };
+    (1..=LATE_MAX).contains(&late) && !graphs.list.iter().flatten().any(|graph| is_its(graph))
+}

@@ -1,0 +1,265 @@
+//! Members that call an operation with lengths so different that they draw it in different ways: all who could wait for ever are told.
+
+use crate::kit::{all, clusters, in_threads};
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+use tickwire::testing::{Cluster, STEP_NS};
+use tickwire::{Agreed, Comm, Engine, Pieces, Rank, Rejected, Request, RequestError, Tag, op};
+
+/// How long it may take, on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Posts an operation on all, waits until it has ended on all, and says how; then all go on.
+fn ends<B: Pieces>(
+    cluster: &mut Cluster,
+    words: &str,
+    mut post: impl FnMut(&mut Engine, u32, Comm) -> Result<Request<B>, Rejected<B>>,
+) -> Vec<Option<RequestError>> {
+    let mut requests: Vec<_> = Vec::new();
+    for (rank, engine) in (0..).zip(&mut cluster.engines) {
+        let world = engine.comm_world();
+        requests.push(post(engine, rank, world).unwrap());
+    }
+    let start = Instant::now();
+    let is_done =
+        |(engine, request): (&mut Engine, &Request<B>)| engine.test(request).map_or(true, |test| test.is_done());
+    while !cluster.engines.iter_mut().zip(&requests).all(is_done) {
+        assert!(start.elapsed() < PATIENCE, "{words}: not done\n{}", cluster.report());
+        cluster.tick_all();
+    }
+    let ended: Vec<_> = cluster
+        .engines
+        .iter_mut()
+        .zip(requests)
+        .map(|(engine, request)| engine.take(request).err().map(|failed| failed.error))
+        .collect();
+    for error in ended.iter().flatten() {
+        use RequestError::{Abandoned, Short, Truncated};
+        assert!(matches!(error, Short { .. } | Truncated { .. } | Abandoned(_)), "{words}: {error}");
+    }
+    assert!(ended.iter().any(Option::is_some), "{words}: somebody is told");
+    // What follows meets nothing of it.
+    let size = cluster.engines.len() as u32;
+    let sums = all(cluster, |engine, rank, world| engine.iallreduce(vec![rank], vec![0], op::Sum, world));
+    assert!(sums.iter().all(|of| of.1 == [size * (size - 1) / 2]), "{words}");
+    let shared = all(cluster, |engine, rank, world| engine.ibcast(vec![rank; 100_000], Rank(1), world));
+    assert!(shared.iter().all(|of| *of == [1; 100_000]), "{words}");
+    let (first, second) = cluster.engines.split_at_mut(1);
+    let (first, second) = (&mut first[0], &mut second[0]);
+    let world = first.comm_world();
+    let send = first.isend(vec![7u8; 10], Rank(1), Tag(1), world).unwrap();
+    let receive = second.irecv(vec![0u8; 10], Rank(0), Tag(1), world).unwrap();
+    assert_eq!(cluster.finish(crate::kit::BOUND, 1, receive).unwrap().0, [7; 10]);
+    cluster.finish(crate::kit::BOUND, 0, send).unwrap();
+    cluster.tick_times(LONG);
+    cluster.assert_at_rest();
+    ended
+}
+
+/// Ticks in which members ask after messages four times: 400 ms of the clusters' time.
+const LONG: u32 = (400_000_000 / STEP_NS) as u32;
+
+/// All but one post operations; that one posts them long after. All end well.
+fn waits<B: Pieces + Debug>(
+    cluster: &mut Cluster,
+    late: usize,
+    post: impl Fn(&mut Engine, u32, Comm) -> Result<Request<B>, Rejected<B>>,
+) {
+    let mut requests: Vec<Vec<_>> = cluster.engines.iter().map(|_| Vec::new()).collect();
+    let mut posts = |cluster: &mut Cluster, rank: usize| {
+        let engine = &mut cluster.engines[rank];
+        let world = engine.comm_world();
+        for _ in 0..3 {
+            requests[rank].push(post(engine, rank as u32, world).unwrap());
+        }
+    };
+    (0..cluster.engines.len()).filter(|&rank| rank != late).for_each(|rank| posts(cluster, rank));
+    cluster.tick_times(LONG);
+    posts(cluster, late);
+    for (rank, requests) in requests.into_iter().enumerate() {
+        for request in requests {
+            cluster.finish(crate::kit::BOUND, rank, request).unwrap();
+        }
+    }
+    cluster.assert_at_rest();
+}
+
+#[test]
+fn late_members_are_waited_for() {
+    for late in [0, 2] {
+        for mut cluster in clusters(3) {
+            for count in [1, 9000] {
+                waits(&mut cluster, late, |engine, _, world| engine.ibcast(vec![1u64; count], Rank(0), world));
+                waits(&mut cluster, late, |engine, rank, world| {
+                    engine.iallreduce(vec![rank; count], vec![0; count], op::Sum, world)
+                });
+                waits(&mut cluster, late, |engine, rank, world| {
+                    engine.igather(vec![rank; count], vec![0; if rank == 1 { 3 * count } else { 0 }], Rank(1), world)
+                });
+            }
+        }
+    }
+}
+
+/// A member that starts a persistent operation long after the others, and starts that it has not begun, are waited for.
+#[test]
+fn late_starts_are_waited_for() {
+    for late in 0..3 {
+        for mut cluster in clusters(3) {
+            let mut made: Vec<_> = (0..3).map(|_| None).collect();
+            for start in 0..3 {
+                for rank in (0..3).filter(|&rank| rank != late).chain([late]) {
+                    if rank == late {
+                        cluster.tick_times(LONG);
+                    }
+                    let engine = &mut cluster.engines[rank];
+                    let world = engine.comm_world();
+                    let sums = made[rank].get_or_insert_with(|| {
+                        engine.allreduce_init(vec![1u32; 9000], vec![0; 9000], op::Sum, world).unwrap()
+                    });
+                    engine.start(sums).unwrap();
+                }
+                for (rank, made) in made.iter().enumerate() {
+                    let sums = made.as_ref().unwrap();
+                    cluster.tick_until(crate::kit::BOUND, &format!("start {start} of {rank}"), |cluster| {
+                        cluster.engines[rank].test(sums).unwrap().is_done()
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Operations of a communicator that has been freed meanwhile end as they would have, also where a member comes late to them.
+#[test]
+fn what_is_pending_where_a_communicator_is_freed_is_waited_for() {
+    for mut cluster in clusters(3) {
+        let mut agreements = Vec::new();
+        for engine in &mut cluster.engines {
+            let world = engine.comm_world();
+            agreements.push(engine.start_dup(world).unwrap());
+        }
+        let mut comms = vec![None; 3];
+        cluster.tick_until(crate::kit::BOUND, "all have it", |cluster| {
+            for (rank, agreement) in agreements.iter_mut().enumerate() {
+                if comms[rank].is_none()
+                    && let Agreed::Done(comm) = cluster.engines[rank].test_agreement(agreement).unwrap()
+                {
+                    comms[rank] = comm;
+                }
+            }
+            comms.iter().all(Option::is_some)
+        });
+        let mut sums = Vec::new();
+        for rank in 0..3 {
+            if rank == 2 {
+                cluster.tick_times(LONG);
+            }
+            let (engine, comm) = (&mut cluster.engines[rank], comms[rank].unwrap());
+            sums.push(engine.iallreduce(vec![1u32; 9000], vec![0; 9000], op::Sum, comm).unwrap());
+            engine.comm_free(comm).unwrap();
+        }
+        for (rank, sum) in sums.into_iter().enumerate() {
+            assert_eq!(cluster.finish(crate::kit::BOUND, rank, sum).unwrap().0.1, [3; 9000]);
+        }
+    }
+}
+
+/// A receiver that gets no message, and one that has freed the communicator, are told, too, where ranks wait by calls.
+#[test]
+fn ranks_that_wait_are_told() {
+    in_threads(3, |engine, rank, world| {
+        let bytes = if rank == 0 { 192 << 10 } else { 128 << 10 };
+        let shared = engine.ibcast(vec![1u8; bytes], Rank(0), world).unwrap();
+        let ended = engine.wait_take(shared);
+        assert!(rank == 0 || matches!(&ended.unwrap_err().error, RequestError::Abandoned(_)));
+        let sum = engine.iallreduce(vec![rank], vec![0], op::Sum, world).unwrap();
+        assert_eq!(engine.wait_take(sum).unwrap().0.1, [3]);
+    });
+}
+
+#[test]
+fn broadcasts_of_different_lengths_are_errors() {
+    for (size, root, others) in [
+        (2, 192 << 10, 128 << 10),
+        (4, 192 << 10, 128 << 10),
+        (4, 100, 200 << 10),
+        (3, 200 << 10, 100),
+        (9, 80 << 10, 100),
+    ] {
+        for mut cluster in clusters(size) {
+            let words = format!("{root} of {others} bytes to {size}");
+            let ended = ends(&mut cluster, &words, |engine, rank, world| {
+                engine.ibcast(vec![1u8; if rank == 0 { root } else { others }], Rank(0), world)
+            });
+            assert!(ended[1].is_some(), "{words}: it has not got what it has asked for");
+        }
+    }
+}
+
+#[test]
+fn gathers_and_scatters_of_different_lengths_are_errors() {
+    for (usual, of_last) in [(1 << 10, 4 << 10), (4 << 10, 1 << 10)] {
+        for mut cluster in clusters(4) {
+            let own = |rank: u32| if rank == 3 { of_last } else { usual };
+            ends(&mut cluster, "gather", |engine, rank, world| {
+                let room = vec![0u8; if rank == 0 { 4 * usual } else { 0 }];
+                engine.igather(vec![rank as u8; own(rank)], room, Rank(0), world)
+            });
+            ends(&mut cluster, "scatter", |engine, rank, world| {
+                let all = vec![1u8; if rank == 0 { 4 * usual } else { 0 }];
+                engine.iscatter(all, vec![0; own(rank)], Rank(0), world)
+            });
+        }
+    }
+}
+
+#[test]
+fn reductions_of_different_lengths_are_errors() {
+    for (of_first, others) in [(100, 4_000), (4_000, 100)] {
+        for mut cluster in clusters(4) {
+            let count = |rank: u32| if rank == 0 { of_first } else { others };
+            ends(&mut cluster, "reduce", |engine, rank, world| {
+                let room = vec![0u64; if rank == 0 { of_first } else { 0 }];
+                engine.ireduce(vec![1u64; count(rank)], room, op::Sum, Rank(0), world)
+            });
+            ends(&mut cluster, "allreduce", |engine, rank, world| {
+                engine.iallreduce(vec![1u64; count(rank)], vec![0; count(rank)], op::Sum, world)
+            });
+        }
+    }
+}
+
+/// One that is persistent has failed for good.
+#[test]
+fn persistent_operations_of_different_lengths_are_errors() {
+    for mut cluster in clusters(3) {
+        let mut made = Vec::new();
+        for (rank, engine) in (0u32..).zip(&mut cluster.engines) {
+            let world = engine.comm_world();
+            let bytes = if rank == 0 { 192 << 10 } else { 128 << 10 };
+            let bcast = engine.bcast_init(vec![1u8; bytes], Rank(0), world).unwrap();
+            engine.start(&bcast).unwrap();
+            made.push(bcast);
+        }
+        let start = Instant::now();
+        let mut ended = vec![None; made.len()];
+        while ended.contains(&None) {
+            assert!(start.elapsed() < PATIENCE, "not done\n{}", cluster.report());
+            for ((engine, bcast), ended) in cluster.engines.iter_mut().zip(&made).zip(&mut ended) {
+                match engine.test(bcast) {
+                    Ok(test) if !test.is_done() => {}
+                    test => *ended = Some(test.is_ok()),
+                }
+            }
+            cluster.tick_all();
+        }
+        // All that the root has to do is send.
+        assert_eq!(ended[1..], [Some(false); 2]);
+        for (engine, bcast) in cluster.engines[1..].iter_mut().zip(&made[1..]) {
+            assert!(engine.start(bcast).is_err(), "it has failed");
+        }
+        let sums = all(&mut cluster, |engine, rank, world| engine.iallreduce(vec![rank], vec![0], op::Sum, world));
+        assert!(sums.iter().all(|of| of.1 == [3]));
+    }
+}
