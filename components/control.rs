@@ -46,7 +46,7 @@ pub struct Inquiry {
     pub source: u32,
     /// The tag of the message.
     pub tag: u32,
-    /// The CAR row of the message at its sender, who asks whether it will be taken; [`NIL`] where its receiver asks whether it will come.
+    /// The CAR row of the message at its sender, who asks whether it will be taken; [`NIL`](crate::NIL) where its receiver asks whether it will come.
     pub message: Row,
     /// Which operation of its communicator it is of. See [`Graph::call`](crate::Graph::call).
     pub call: u32,
@@ -63,7 +63,7 @@ impl Inquiry {
 
     fn header(&self, kind: Kind) -> Header {
         let Inquiry { context, source, tag, message, call, start } = *self;
-        Header::new(kind, context, source, tag, message, call as u64 | (start as u64) << 32)
+        Header::new(kind, context, source, tag, message, u64::from(call) | u64::from(start) << 32)
     }
 }
 

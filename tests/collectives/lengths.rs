@@ -139,7 +139,7 @@ fn what_is_pending_where_a_communicator_is_freed_is_waited_for() {
             let world = engine.comm_world();
             agreements.push(engine.start_dup(world).unwrap());
         }
-        let mut comms = vec![None; 3];
+        let mut comms = [None; 3];
         cluster.tick_until(crate::kit::BOUND, "all have it", |cluster| {
             for (rank, agreement) in agreements.iter_mut().enumerate() {
                 if comms[rank].is_none()
@@ -151,11 +151,11 @@ fn what_is_pending_where_a_communicator_is_freed_is_waited_for() {
             comms.iter().all(Option::is_some)
         });
         let mut sums = Vec::new();
-        for rank in 0..3 {
+        for (rank, comm) in comms.into_iter().enumerate() {
             if rank == 2 {
                 cluster.tick_times(LONG);
             }
-            let (engine, comm) = (&mut cluster.engines[rank], comms[rank].unwrap());
+            let (engine, comm) = (&mut cluster.engines[rank], comm.unwrap());
             sums.push(engine.iallreduce(vec![1u32; 9000], vec![0; 9000], op::Sum, comm).unwrap());
             engine.comm_free(comm).unwrap();
         }

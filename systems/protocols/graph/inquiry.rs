@@ -256,8 +256,8 @@ pub(crate) fn take_denial(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> 
         };
         waits && (car.vc, car.tag) == (vc_row, denied.tag)
     };
-    let is_its = |graph: &&Box<Graph>| is_of(graph, cars, &denied) && graph.starts == denied.start;
-    let graph = progress.graphs.list.iter().flatten().find(is_its);
+    let is_its = |graph: &Graph| is_of(graph, cars, &denied) && graph.starts == denied.start;
+    let graph = progress.graphs.list.iter().flatten().find(|graph| is_its(graph));
     let row = graph.and_then(|graph| graph.nodes.iter().copied().find(is_it));
     // It may have come meanwhile, or the operation has failed.
     let Some(row) = row else {
