@@ -182,7 +182,7 @@ pub struct Asking {
     pub interval_ns: u64,
     /// When that is due, ns by the engine's clock.
     pub next_ns: u64,
-    /// The node that the next question begins with.
+    /// The node that the next question begins with: not the first one while a round of questions goes on.
     pub cursor: u32,
 }
 

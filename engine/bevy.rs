@@ -72,6 +72,7 @@
 //! `Cargo.toml`, of this version: the macros look there.
 
 mod app;
+mod bounds;
 mod error;
 mod finalize;
 mod inbox;
@@ -93,6 +94,7 @@ use crate::run::engine::Engine;
 use bevy_app::{App, Last, OnAppExitSystems, Plugin, PostUpdate, PreUpdate};
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::{InternedScheduleLabel, ScheduleLabel};
+use bounds::Bounds;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -113,14 +115,6 @@ pub enum TickwireSystems {
     Send,
     /// After an `AppExit`: sends the rest and finalizes the engine. In `Last`, within bevy's `OnAppExitSystems`.
     Finalize,
-}
-
-/// The bounds of a frame, and the time of the end.
-#[derive(Resource, Clone, Copy, Debug)]
-struct Bounds {
-    ticks_max: u32,
-    messages_max: usize,
-    finalize: Duration,
 }
 
 /// Runs an engine in an `App`. See [the module](self).
@@ -199,14 +193,5 @@ impl Plugin for TickwirePlugin {
         app.add_systems(self.receive_in, receive::receive.in_set(TickwireSystems::Receive))
             .add_systems(self.send_in, send::send.in_set(TickwireSystems::Send))
             .add_systems(Last, finalize::finalize.in_set(TickwireSystems::Finalize));
-    }
-}
-
-/// Ticks until there is nothing to do, `most` times at most.
-fn tick(engine: &mut Engine, most: u32) {
-    for _ in 0..most {
-        if engine.tick().is_idle() {
-            return;
-        }
     }
 }

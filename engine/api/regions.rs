@@ -20,10 +20,8 @@ use tickwire_components::{
     Comm, Element, LeasedBytes, NIL, Pieces, PostError, ProcId, Rank, RegionAccess, RegionKey, RemoteKind,
     RequestError, Sequence, Span, VcState, WindowError,
 };
-use tickwire_systems::procs::windows::regions::{
-    ExposedRegion, REGION_BYTES_MAX, REGIONS, REGIONS_MAX, displacement, region_of,
-};
-use tickwire_systems::procs::windows::{OwnMemory, RemoteOperation};
+use tickwire_systems::procs::windows::regions::{REGION_BYTES_MAX, REGIONS, REGIONS_MAX, displacement, region_of};
+use tickwire_systems::procs::windows::{ExposedRegion, OwnMemory, RemoteOperation};
 use tickwire_systems::protocols::one_sided::post_remote;
 
 /// A buffer that is exposed: the engine has it until [`Engine::withdraw`] gives it back. Dropping this leaves it exposed.

@@ -1,6 +1,6 @@
 //! The end of an app: what was promised is sent, and the engine is finalized.
 
-use super::Bounds;
+use super::bounds::Bounds;
 use super::error::TickwireError;
 use super::send::Outbox;
 use crate::run::engine::{Closed, Engine};

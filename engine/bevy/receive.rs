@@ -1,9 +1,9 @@
 //! Receiving: ticks, and what has come for each subscription. And a sleep until something comes.
 
+use super::bounds::{Bounds, tick};
 use super::error::Told;
 use super::inbox::Wanted;
 use super::subscription::Subscription;
-use super::{Bounds, tick};
 use crate::run::engine::{Closed, Engine};
 use bevy_ecs::prelude::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

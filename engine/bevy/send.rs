@@ -1,7 +1,7 @@
 //! Sending: commands put messages into the outbox, and a system posts them.
 
+use super::bounds::{Bounds, tick};
 use super::error::{TickwireError, Told};
-use super::{Bounds, tick};
 use crate::run::engine::Engine;
 use crate::{
     Comm, IntoBuffer, OperationError, Pieces, PostError, Rank, Rejected, Request, SendOptions, Status, Tag, Test,

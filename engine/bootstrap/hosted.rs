@@ -27,12 +27,9 @@ use super::hosts::HostMap;
 use super::kvs::{Kvs, get_long, put_long};
 use super::table::{self, Puts};
 use super::wire::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use local::{Head, Member};
+use local::{Head, Member, PUT_BYTES_MAX};
 use rounds::Round;
 use std::time::Duration;
-
-/// Bytes that a rank may put between two fences.
-const PUT_BYTES_MAX: usize = 1 << 20;
 
 /// The own place in the group.
 enum Part {

@@ -1,18 +1,20 @@
 //! The table of windows: for each one the parts of its members, how this proc reaches them, and the one-sided operations that go by frames.
 //! What a part is: [`tickwire_transports::windows`]. How operations go by frames: [`crate::protocols::one_sided`].
 
-pub mod fabric;
+mod exposed;
+mod fabric;
+mod operations;
 mod own;
 pub mod regions;
 
 use bevy_ecs::component::Component;
-use fabric::FabricOperation;
+pub use exposed::{Directory, ExposedRegion};
+pub use operations::{FabricOperation, Failure, RemoteOperation};
 pub use own::AttachedRun;
-use regions::{Directory, ExposedRegion};
 use std::any::Any;
 use std::collections::VecDeque;
 use tickwire_components::{
-    AtomicsDomain, Communicator, LockKind, NIL, RemoteKind, RemoteOutcome, Row, Span, Vc, VcState, context,
+    AtomicsDomain, Communicator, LockKind, NIL, RemoteKind, RemoteOutcome, Row, Vc, VcState, context,
 };
 use tickwire_transports::RemoteKey;
 use tickwire_transports::windows::{Hold, Part};
@@ -185,53 +187,6 @@ pub enum Access {
     Started,
 }
 
-/// How an operation has failed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Failure {
-    /// It is not within the target's part, or not aligned there.
-    OutOfBounds,
-    /// A member that holds a lock has failed.
-    HolderFailed(u32),
-    /// The target has failed.
-    TargetFailed,
-    /// The fabric could not do it: [`Windows::fabric_reason`].
-    Fabric,
-}
-
-/// An operation that goes by frames, one or several.
-pub struct RemoteOperation {
-    /// Its number.
-    pub number: u64,
-    /// What it does.
-    pub kind: RemoteKind,
-    /// Where in the target's part, bytes.
-    pub at: u64,
-    /// Bytes that are put, got or updated.
-    pub length: u64,
-    /// Bytes whose request has left.
-    pub sent: u64,
-    /// Bytes whose answer has come.
-    pub answered: u64,
-    /// Whether its last request has left: of an operation without bytes, its only one.
-    pub all_sent: bool,
-    /// Bytes of each request but the last one, once the first one has left.
-    pub fragment: u64,
-    /// How one of its requests has failed.
-    pub failure: Option<Failure>,
-    /// What is sent. The origin keeps it until all has left.
-    pub from: Span,
-    /// Where answers go. The origin keeps it until all have come.
-    pub into: Span,
-    /// Its request, or [`NIL`].
-    pub request: Row,
-    /// Somebody waits for its end without a request.
-    pub awaited: bool,
-    /// The state that a transport keeps for a frame of which it has taken a part.
-    pub state: Option<Box<dyn Any + Send + Sync>>,
-    /// Bytes of a request that a transport may have taken in part; what `from` names, once its caller has taken its memory back.
-    pub in_part: Option<(u64, Vec<u8>)>,
-}
-
 /// A request of another member: done, and to be answered, or waiting.
 pub struct Served {
     /// Who.
@@ -250,29 +205,6 @@ pub struct Served {
     pub outcome: Option<RemoteOutcome>,
     /// The state that a transport keeps for a frame of which it has taken a part.
     pub state: Option<Box<dyn Any + Send + Sync>>,
-}
-
-impl RemoteOperation {
-    /// One of which nothing has left.
-    pub fn new(number: u64, kind: RemoteKind, at: u64, length: u64) -> Self {
-        RemoteOperation {
-            number,
-            kind,
-            at,
-            length,
-            sent: 0,
-            answered: 0,
-            all_sent: false,
-            fragment: 0,
-            failure: None,
-            from: Span::EMPTY,
-            into: Span::EMPTY,
-            request: NIL,
-            awaited: false,
-            state: None,
-            in_part: None,
-        }
-    }
 }
 
 impl Windows {

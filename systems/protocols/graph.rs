@@ -7,6 +7,7 @@
 //!
 //! Messages in parts, which go on as they come, have progress edges besides: see `graph/blocks.rs`.
 
+mod asking;
 pub(crate) mod blocks;
 pub mod failure;
 pub mod inquiry;

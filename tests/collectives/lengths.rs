@@ -130,6 +130,39 @@ fn late_starts_are_waited_for() {
     }
 }
 
+/// A root that waits for more members than it asks at a time asks them in turn, and all are waited for.
+#[test]
+fn many_members_are_asked_in_turn() {
+    let (size, count) = (48, 1000);
+    let mut cluster = Cluster::loopback(size);
+    let mut requests = Vec::new();
+    for rank in 0..size as usize {
+        if rank == 1 {
+            cluster.tick_times(LONG);
+        }
+        let engine = &mut cluster.engines[rank];
+        let (world, room) = (engine.comm_world(), if rank == 0 { size as usize * count } else { 0 });
+        requests.push(engine.igather(vec![rank as u64; count], vec![0; room], Rank(0), world).unwrap());
+    }
+    for (rank, request) in requests.into_iter().enumerate() {
+        let all = cluster.finish(crate::kit::BOUND, rank, request).unwrap().0.1;
+        assert!(rank != 0 || all.chunks(count).zip(0..).all(|(block, of)| block.iter().all(|&value| value == of)));
+    }
+    // Of all that are left waiting here, each is told by the one that it waits for.
+    let mut waiting = Vec::new();
+    for (rank, engine) in (0u32..).zip(&mut cluster.engines) {
+        let (world, room) = (engine.comm_world(), if rank == 0 { size as usize * count } else { 0 });
+        let own = if rank == 0 { count } else { 1 };
+        waiting.push(engine.igather(vec![1u64; own], vec![0; room], Rank(0), world).unwrap());
+    }
+    for (rank, request) in waiting.into_iter().enumerate() {
+        let ended = cluster.finish(crate::kit::BOUND, rank, request);
+        assert!(rank != 0 || matches!(ended.unwrap_err().error, RequestError::Abandoned(_)));
+    }
+    cluster.tick_times(LONG);
+    cluster.assert_at_rest();
+}
+
 /// Operations of a communicator that has been freed meanwhile end as they would have, also where a member comes late to them.
 #[test]
 fn what_is_pending_where_a_communicator_is_freed_is_waited_for() {

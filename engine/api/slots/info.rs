@@ -32,9 +32,9 @@ mod dynamic {
     /// ```
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct DynamicSlot {
-        pub(in crate::api::slots) component: ComponentId,
-        pub(in crate::api::slots) layout: Layout,
-        pub(in crate::api::slots) world: WorldId,
+        pub(crate) component: ComponentId,
+        pub(crate) layout: Layout,
+        pub(crate) world: WorldId,
     }
 
     impl DynamicSlot {

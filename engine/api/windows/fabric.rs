@@ -4,7 +4,7 @@
 use crate::api::collectives::activate;
 use crate::run::engine::Engine;
 use tickwire_components::{Access, Comm, Pending, Rank, RegistrationUse, Span, VcState, WindowError};
-use tickwire_systems::procs::windows::fabric::FabricOperation;
+use tickwire_systems::procs::windows::FabricOperation;
 use tickwire_systems::procs::windows::{Reach, Target};
 use tickwire_systems::protocols::one_sided::fabric::{post_by_fabric, take_failures};
 use tickwire_systems::steps::registering::acquire;

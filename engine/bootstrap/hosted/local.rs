@@ -1,7 +1,6 @@
 //! Between the ranks of a group: sockets with abstract names, of the same user only. A frame is a length and bytes; values go as a
 //! descriptor of a file in memory.
 
-use super::PUT_BYTES_MAX;
 use super::rounds::Round;
 use crate::bootstrap::error::BootstrapError;
 use crate::bootstrap::inherit::{receive_some, send_all};
@@ -19,6 +18,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
+
+/// Bytes that a rank may put between two fences.
+pub(super) const PUT_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes of one read.
 const READ_BYTES: usize = 4096;

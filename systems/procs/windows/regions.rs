@@ -1,10 +1,9 @@
 //! Exposed memory: regions of this proc that whoever has a key may read, write or update. They are the own memory of a window that the world's
 //! communicator stands for, so their operations go as those of windows do. A displacement there is the region's number and a byte in it.
 
-use super::{AtomicsDomain, Epochs, OwnMemory, Reach, Target, WindowRow, Windows};
-use std::any::Any;
-use tickwire_components::{NIL, RegionAccess, RemoteKind, Row, Vc};
-use tickwire_transports::RemoteKey;
+use super::exposed::ExposedRegion;
+use super::{Epochs, OwnMemory, Reach, Target, WindowRow, Windows};
+use tickwire_components::{AtomicsDomain, NIL, RegionAccess, RemoteKind, Row, Vc};
 use tickwire_transports::shared::SharedRun;
 use tickwire_transports::windows::{Memory, Part, control_bytes};
 
@@ -17,31 +16,6 @@ pub const REGIONS_MAX: u32 = 1 << (u64::BITS - OFFSET_BITS);
 
 /// The handle of the window that regions are in: the world's communicator.
 pub const REGIONS: u32 = 0;
-
-/// An exposed region.
-pub struct ExposedRegion {
-    /// Its number.
-    pub number: u32,
-    /// Its memory.
-    pub part: Part,
-    /// What others may do with it.
-    pub access: RegionAccess,
-    /// What a fabric calls it, and the endpoint that does.
-    pub fabric: Option<(u8, RemoteKey)>,
-    /// The buffer.
-    pub buffer: Box<dyn Any + Send + Sync>,
-}
-
-/// How peers of this host come to know the regions of this proc: see [`Part::listed`].
-#[derive(Default)]
-pub struct Directory {
-    /// It was made, or cannot be.
-    pub is_made: bool,
-    /// The endpoint over which it is passed to peers, if it is shared.
-    pub endpoint: Option<u8>,
-    /// The VCs whose peers have it.
-    pub given: Vec<Row>,
-}
 
 /// The displacement of a byte of a region.
 pub const fn displacement(number: u32, offset: u64) -> u64 {

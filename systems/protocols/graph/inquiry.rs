@@ -9,6 +9,7 @@
 //! [`Kind::Inquiry`]: tickwire_components::wire::Kind::Inquiry
 //! [`Kind::Denial`]: tickwire_components::wire::Kind::Denial
 
+use super::asking::{FIRST_NS, INQUIRIES_MAX, is_time, send};
 use super::remains::{ask_for_left, end_left};
 use crate::collectives::draft::PERSISTENT_TAG;
 use crate::procs::communicators::{Unclaimed, known, unclaimed};
@@ -21,17 +22,9 @@ use crate::steps::posted::remove_posted;
 use smallvec::SmallVec;
 use tickwire_components::wire::Header;
 use tickwire_components::{
-    Asking, Car, CarKind, CarState, Communicator, Control, Graph, Inquiry, NIL, Progress, Row, Vc, VcState, car_flags,
-    context,
+    Asking, Car, CarKind, CarState, Communicator, Control, Graph, Inquiry, NIL, Row, VcState, car_flags, context,
 };
 use tickwire_transports::Other;
-
-/// How long a start has run when its member first asks, ns. Each time it asks again after twice as long.
-pub(super) const FIRST_NS: u64 = 20_000_000;
-/// Longest time between two questions, ns.
-const LONGEST_NS: u64 = 1_000_000_000;
-/// Inquiries that may wait for their connections at a time: a quarter of all control frames, so that answers always have room.
-const INQUIRIES_MAX: usize = 32;
 
 /// Asks after messages of the operations that have run for long. `now_ns` is the engine's time.
 #[cold]
@@ -55,19 +48,10 @@ fn is_due(rows: &mut Rows<'_>, number: u32, now_ns: u64) -> bool {
     }
     let asking = &mut graph.asking;
     if asking.start != graph.starts {
-        (asking.start, asking.interval_ns, asking.next_ns) = (graph.starts, FIRST_NS, now_ns.wrapping_add(FIRST_NS));
+        let next_ns = now_ns.wrapping_add(FIRST_NS);
+        *asking = Asking { start: graph.starts, interval_ns: FIRST_NS, next_ns, cursor: 0 };
     }
     is_time(asking, now_ns)
-}
-
-/// Whether it is time to ask; then the next time is set.
-pub(super) fn is_time(asking: &mut Asking, now_ns: u64) -> bool {
-    let is_time = now_ns.wrapping_sub(asking.next_ns).cast_signed() >= 0;
-    if is_time {
-        asking.interval_ns = (2 * asking.interval_ns).min(LONGEST_NS);
-        asking.next_ns = now_ns.wrapping_add(asking.interval_ns);
-    }
-    is_time
 }
 
 /// Asks peers after the first message that is awaited from each, and after the first that each is to take. As many as may be asked at a
@@ -76,11 +60,9 @@ fn ask(rows: &mut Rows<'_>, number: u32, now_ns: u64) {
     let Rows { progress, cars, vcs, communicators, .. } = rows;
     let Some(graph) = progress.graphs.get(number) else { return };
     let source = communicators[Communicator::row(graph.comm.0)].rank;
-    let count = graph.nodes.len();
+    let first = graph.asking.cursor as usize;
     let mut inquiries: SmallVec<[(usize, Row, Inquiry); INQUIRIES_MAX]> = SmallVec::new();
-    for place in 0..count {
-        let place = (graph.asking.cursor as usize + place) % count;
-        let row = graph.nodes[place];
+    for (place, &row) in graph.nodes.iter().enumerate().skip(first) {
         let Car { kind, state, context, tag, vc, .. } = cars[row as usize];
         let message = match (kind, state) {
             (CarKind::Receive, CarState::Posted) => NIL,
@@ -96,31 +78,18 @@ fn ask(rows: &mut Rows<'_>, number: u32, now_ns: u64) {
             break;
         }
     }
-    let is_all = inquiries.len() < INQUIRIES_MAX;
+    let behind = (inquiries.len() == INQUIRIES_MAX).then(|| inquiries[INQUIRIES_MAX - 1].0 + 1);
     let not_asked = inquiries.into_iter().find(|(_, vc, inquiry)| !send(progress, vcs, *vc, *inquiry));
-    if let Some(graph) = progress.graphs.get_mut(number)
-        && !(is_all && not_asked.is_none())
+    let next = not_asked.map(|(place, ..)| place).or(behind);
+    if let Some(Asking { interval_ns, next_ns, cursor, .. }) =
+        progress.graphs.get_mut(number).map(|graph| &mut graph.asking)
     {
-        let next = not_asked.map_or(graph.asking.cursor as usize + INQUIRIES_MAX, |(place, ..)| place);
-        (graph.asking.cursor, graph.asking.next_ns) = (next as u32, now_ns.wrapping_add(FIRST_NS));
-    }
-}
-
-/// Owes a peer an inquiry, unless it is owed one already. `false` if there are so many that this one has to wait.
-pub(super) fn send(progress: &mut Progress, vcs: &mut [Vc], vc: Row, inquiry: Inquiry) -> bool {
-    let mut owed = 0;
-    for frame in &progress.control.frames {
-        let Control::Inquiry(other) = frame.what else { continue };
-        if frame.vc == vc && (other.message == NIL) == (inquiry.message == NIL) {
-            return true;
+        *cursor = next.unwrap_or(0) as u32;
+        if next.is_some() {
+            // The round goes on soon, and its end sets the time of the next one.
+            (*interval_ns, *next_ns) = (*interval_ns / 2, now_ns.wrapping_add(FIRST_NS));
         }
-        owed += 1;
     }
-    let sent = owed < INQUIRIES_MAX && progress.control.push(vc, Control::Inquiry(inquiry));
-    if sent {
-        list_sender(progress, vcs, vc);
-    }
-    sent
 }
 
 /// A peer asks after a message.

@@ -3,7 +3,7 @@
 //! A receive that a failed graph has left ([`super::failure`]) ends by what its peer sends. If the peer has called the operation with
 //! other lengths, that may be nothing, so it is asked ([`super::inquiry`]). Messages that have come for an operation that is over are thrown away.
 
-use super::inquiry::{FIRST_NS, is_time, send};
+use super::asking::{FIRST_NS, is_time, send};
 use crate::collectives::draft::{PERSISTENT_TAG, STEP_BITS};
 use crate::procs::communicators::{give_back, known};
 use crate::rows::Rows;

@@ -5,7 +5,7 @@
 //! finds them.
 
 use crate::procs::endpoint::Endpoint;
-use crate::procs::windows::fabric::FabricOperation;
+use crate::procs::windows::FabricOperation;
 use crate::procs::windows::{Failure, Windows};
 use crate::rows::{Rows, Wire};
 use crate::steps::finish::{abort, finish_at_once};

@@ -38,7 +38,7 @@ pub(super) fn send_answer(window: &mut WindowRow, vcs: &[Vc], endpoints: &mut [E
 }
 
 /// Takes a request of another member: does it, or keeps it until that is possible.
-pub(in crate::protocols) fn take_request(rows: &mut Rows<'_>, arrival: &Arrival) -> Result<(), NotTaken> {
+pub(crate) fn take_request(rows: &mut Rows<'_>, arrival: &Arrival) -> Result<(), NotTaken> {
     const WRONG: NotTaken = NotTaken::Wrong("a one-sided operation that cannot be");
     let Rows { windows, vcs, progress, procs, .. } = rows;
     let header = arrival.header;
