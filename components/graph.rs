@@ -211,6 +211,9 @@ pub struct Graphs {
     pub made: Vec<(u32, u32)>,
     /// Calls so far that have left a graph for the next one.
     pub calls: u64,
+    /// Which of those that ask after messages begins: half of it is a place in the list, and its lowest bit says whether receives that were
+    /// left are before or behind.
+    pub asks_first: u32,
     /// Receives that failed graphs have left.
     pub left: Vec<LeftReceive>,
     /// Whether there may be unexpected messages of collective operations.
@@ -230,6 +233,7 @@ impl Default for Graphs {
             staged: Queue::EMPTY,
             made: Vec::new(),
             calls: 0,
+            asks_first: 0,
             left: Vec::new(),
             has_unexpected: false,
             kept: 0,

@@ -3,6 +3,7 @@
 use crate::kit::{all, clusters, in_threads};
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
+use tickwire::internals::components::VcState;
 use tickwire::testing::{Cluster, STEP_NS};
 use tickwire::{Agreed, Comm, Engine, Pieces, Rank, Rejected, Request, RequestError, Tag, op};
 
@@ -163,32 +164,37 @@ fn many_members_are_asked_in_turn() {
     cluster.assert_at_rest();
 }
 
+/// Duplicates of the world, of all engines.
+fn dup(cluster: &mut Cluster) -> Vec<Comm> {
+    let start = |engine: &mut Engine| {
+        let world = engine.comm_world();
+        engine.start_dup(world).unwrap()
+    };
+    let mut agreements: Vec<_> = cluster.engines.iter_mut().map(start).collect();
+    let mut comms = vec![None; agreements.len()];
+    cluster.tick_until(crate::kit::BOUND, "all have it", |cluster| {
+        for ((engine, agreement), comm) in cluster.engines.iter_mut().zip(&mut agreements).zip(&mut comms) {
+            if comm.is_none()
+                && let Agreed::Done(made) = engine.test_agreement(agreement).unwrap()
+            {
+                *comm = made;
+            }
+        }
+        comms.iter().all(Option::is_some)
+    });
+    comms.into_iter().flatten().collect()
+}
+
 /// Operations of a communicator that has been freed meanwhile end as they would have, also where a member comes late to them.
 #[test]
 fn what_is_pending_where_a_communicator_is_freed_is_waited_for() {
     for mut cluster in clusters(3) {
-        let mut agreements = Vec::new();
-        for engine in &mut cluster.engines {
-            let world = engine.comm_world();
-            agreements.push(engine.start_dup(world).unwrap());
-        }
-        let mut comms = [None; 3];
-        cluster.tick_until(crate::kit::BOUND, "all have it", |cluster| {
-            for (rank, agreement) in agreements.iter_mut().enumerate() {
-                if comms[rank].is_none()
-                    && let Agreed::Done(comm) = cluster.engines[rank].test_agreement(agreement).unwrap()
-                {
-                    comms[rank] = comm;
-                }
-            }
-            comms.iter().all(Option::is_some)
-        });
         let mut sums = Vec::new();
-        for (rank, comm) in comms.into_iter().enumerate() {
+        for (rank, comm) in dup(&mut cluster).into_iter().enumerate() {
             if rank == 2 {
                 cluster.tick_times(LONG);
             }
-            let (engine, comm) = (&mut cluster.engines[rank], comm.unwrap());
+            let engine = &mut cluster.engines[rank];
             sums.push(engine.iallreduce(vec![1u32; 9000], vec![0; 9000], op::Sum, comm).unwrap());
             engine.comm_free(comm).unwrap();
         }
@@ -198,7 +204,63 @@ fn what_is_pending_where_a_communicator_is_freed_is_waited_for() {
     }
 }
 
-/// A receiver that gets no message, and one that has freed the communicator, are told, too, where ranks wait by calls.
+/// A member does not tick while it is asked after a message. It sends that, is done, and frees the communicator before it reads the
+/// question. So it says that nothing will come any more, and no harm is done.
+#[test]
+fn a_member_that_has_sent_its_part_and_freed_the_communicator_does_no_harm() {
+    for mut cluster in [Cluster::loopback(3), Cluster::shm(3)] {
+        let comms = dup(&mut cluster);
+        let mut parts: Vec<Option<Request<_>>> = vec![None, None, None];
+        let mut post = |cluster: &mut Cluster, rank: usize| {
+            let room = vec![0u32; if rank == 0 { 3 } else { 0 }];
+            let part = cluster.engines[rank].igather(vec![rank as u32], room, Rank(0), comms[rank]).unwrap();
+            parts[rank] = Some(part);
+        };
+        post(&mut cluster, 0);
+        for _ in 0..LONG {
+            cluster.tick(0);
+            cluster.tick(2);
+            cluster.now_ns += STEP_NS;
+        }
+        post(&mut cluster, 1);
+        cluster.engines[1].comm_free(comms[1]).unwrap();
+        cluster.tick_times(LONG);
+        for rank in 0..3 {
+            assert!(cluster.vc_state(0, rank).is_none_or(|state| state == VcState::Connected), "to rank {rank}");
+        }
+        post(&mut cluster, 2);
+        for (rank, part) in parts.into_iter().enumerate() {
+            let all = cluster.finish(crate::kit::BOUND, rank, part.unwrap()).unwrap().0.1;
+            assert!(rank != 0 || all == [0, 1, 2]);
+        }
+    }
+}
+
+/// Two operations wait for one member, which has yet to call the later one: each is asked after in its turn.
+#[test]
+fn operations_that_wait_for_one_member_are_asked_after_in_turn() {
+    let mut cluster = Cluster::loopback(2);
+    let comms = dup(&mut cluster);
+    // Its receiver calls it with more pieces than its root has, and waits for the first one.
+    let lengths = [64 << 10, 128 << 10];
+    let mut shared = Vec::new();
+    // One on another communicator is in front of it, which the other member calls only in the end.
+    let barrier = cluster.engines[1].ibarrier(comms[1]).unwrap();
+    for (engine, length) in cluster.engines.iter_mut().zip(lengths) {
+        let world = engine.comm_world();
+        shared.push(engine.ibcast(vec![1u8; length], Rank(0), world).unwrap());
+    }
+    let ended = cluster.finish(crate::kit::BOUND, 1, shared.pop().unwrap());
+    assert!(matches!(ended.unwrap_err().error, RequestError::Abandoned(_)));
+    let last = cluster.engines[0].ibarrier(comms[0]).unwrap();
+    cluster.finish(crate::kit::BOUND, 0, last).unwrap();
+    cluster.finish(crate::kit::BOUND, 1, barrier).unwrap();
+    // Nobody takes what the root has offered.
+    let offered = cluster.finish(crate::kit::BOUND, 0, shared.pop().unwrap());
+    assert!(matches!(offered.unwrap_err().error, RequestError::Abandoned(_)));
+}
+
+/// A receiver that gets no message is told, too, where ranks wait by calls.
 #[test]
 fn ranks_that_wait_are_told() {
     in_threads(3, |engine, rank, world| {

@@ -29,12 +29,25 @@ use tickwire_transports::Other;
 /// Asks after messages of the operations that have run for long. `now_ns` is the engine's time.
 #[cold]
 pub fn inquire(rows: &mut Rows<'_>, now_ns: u64) {
-    for number in 0..rows.progress.graphs.list.len() as u32 {
+    // A peer is asked one question at a time, so that those who ask take turns at being first.
+    let (first, count) = (rows.progress.graphs.asks_first, rows.progress.graphs.list.len() as u32);
+    let is_turn = first.is_multiple_of(2);
+    if is_turn {
+        ask_for_left(rows, now_ns);
+    }
+    let mut has_asked = !rows.progress.graphs.left.is_empty();
+    for place in 0..count {
+        let number = (first / 2 % count + place) % count;
         if is_due(rows, number, now_ns) {
+            has_asked = true;
             ask(rows, number, now_ns);
         }
     }
-    ask_for_left(rows, now_ns);
+    if !is_turn {
+        ask_for_left(rows, now_ns);
+    }
+    let graphs = &mut rows.progress.graphs;
+    graphs.asks_first = graphs.asks_first.wrapping_add(has_asked.into());
 }
 
 /// Whether it is time to ask after messages of a graph.
@@ -214,8 +227,14 @@ pub(crate) fn take_denial(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> 
     let denied = Inquiry::of(header);
     let Rows { progress, cars, vcs, communicators, .. } = rows;
     let Some(communicator) = known(communicators, denied.context) else { return Ok(Other::Taken) };
-    if vcs.get(vc_row as usize).is_none_or(|vc| communicator.proc(denied.source) != Some(vc.proc)) {
+    let source = vcs.get(vc_row as usize).and_then(|vc| communicator.rank_of(vc.proc));
+    // A peer that has freed the communicator has no rank in it any more.
+    let Some(source) = source.filter(|&source| denied.source == source || denied.source == NIL) else {
         return Err(NotTaken::Wrong("a denial whose source is not the sender's rank"));
+    };
+    // A message that has come may wait for one before it. It is asked for again.
+    if denied.message == NIL && progress.has_provider() && progress.provider.defers(vc_row) {
+        return Ok(Other::Taken);
     }
     let is_it = |&row: &Row| {
         let car = &cars[row as usize];
@@ -241,7 +260,7 @@ pub(crate) fn take_denial(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> 
     } else {
         over = answered(cars, header, vc_row);
     }
-    cars[row as usize].source = denied.source;
+    cars[row as usize].source = source;
     abort(progress, cars, row, car_flags::ABANDONED);
     Ok(over)
 }

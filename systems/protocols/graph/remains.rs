@@ -15,7 +15,8 @@ use tickwire_components::{
     VcState, car_flags, context,
 };
 
-/// Unexpected messages that one look for those that nobody will receive looks at, every 20 ms at most.
+/// Unexpected messages, from the oldest on, that one look for those that nobody will receive looks at, every 20 ms at most. What is behind
+/// more of them stays until these are received.
 const STRAYS_A_LOOK: usize = 4096;
 /// Operations of a communicator by which a message is late at most that is thrown away.
 const LATE_MAX: u32 = 1 << 12;
