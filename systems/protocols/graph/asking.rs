@@ -20,7 +20,8 @@ pub(super) fn is_time(asking: &mut Asking, now_ns: u64) -> bool {
     is_time
 }
 
-/// Owes a peer an inquiry, unless it is owed one already, of this operation or of another one. `false` if there are so many that this one has to wait.
+/// Owes a peer an inquiry, unless it is owed one already, of this operation or of another one. `false` if so many wait that this one has
+/// to wait too.
 pub(super) fn send(progress: &mut Progress, vcs: &mut [Vc], vc: Row, inquiry: Inquiry) -> bool {
     let mut owed = 0;
     for frame in &progress.control.frames {

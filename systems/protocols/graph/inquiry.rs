@@ -4,7 +4,8 @@
 //! take each other's place. But members that have called an operation with different lengths may wait for messages that nobody sends.
 //! Who has waited for long asks the peer, again and again and ever more rarely ([`Kind::Inquiry`]). The peer says nothing if the message
 //! will be: it has yet to call the operation, or has yet to come to the message. Otherwise it denies ([`Kind::Denial`]), and the operation
-//! of the member that has asked fails. One that has failed goes on asking after what it has offered. Frames of a connection keep their order: what was sent before a denial has come before it.
+//! of the member that has asked fails. One that has failed goes on asking after what it has offered. Frames of a connection keep their
+//! order, so what was sent before a denial has come before it.
 //!
 //! [`Kind::Inquiry`]: tickwire_components::wire::Kind::Inquiry
 //! [`Kind::Denial`]: tickwire_components::wire::Kind::Denial
