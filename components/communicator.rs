@@ -52,6 +52,11 @@ pub mod context {
         word & ((1 << ID_BITS) - 1)
     }
 
+    /// Whether a word is that of messages of collective operations, or of what is sent in their place.
+    pub const fn is_collective(word: u32) -> bool {
+        matches!(plane(word), COLLECTIVE | ABANDONED)
+    }
+
     /// A word without its plane: what [`super::Communicator::context`] holds.
     #[inline(always)]
     pub const fn base(word: u32) -> u32 {
@@ -256,6 +261,9 @@ mod tests {
             assert_eq!((context::id(word | plane), context::base(word | plane)), (8190, word));
             assert_eq!(context::plane(word | plane), plane);
         }
+        let collective = [context::USER, context::COLLECTIVE, context::ABANDONED, context::BLOCK]
+            .map(|plane| context::is_collective(word | plane));
+        assert_eq!(collective, [false, true, true, false]);
         let last = context::word(CONTEXTS_MAX as u32 - 1, context::INCARNATIONS - 1);
         assert_ne!(last, context::base(NIL), "no word reads as none");
         assert_ne!(context::word(CONTEXTS_MAX as u32 - 1, context::INCARNATIONS), last, "the last one that is used");

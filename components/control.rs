@@ -46,7 +46,8 @@ pub struct Inquiry {
     pub source: u32,
     /// The tag of the message.
     pub tag: u32,
-    /// The CAR row of the message at its sender, who asks whether it will be taken; [`NIL`](crate::NIL) where its receiver asks whether it will come.
+    /// The CAR row of the message at its sender, who asks whether it will be taken; [`NIL`](crate::NIL) where its receiver asks whether it
+    /// will come.
     pub message: Row,
     /// Which operation of its communicator it is of. See [`Graph::call`](crate::Graph::call).
     pub call: u32,

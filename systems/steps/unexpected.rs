@@ -110,7 +110,7 @@ pub(crate) fn find_place(
         next: NIL,
         previous: NIL,
     });
-    if matches!(context::plane(header.context()), context::COLLECTIVE | context::ABANDONED) {
+    if context::is_collective(header.context()) {
         progress.graphs.has_unexpected = true;
     }
     let stamp = progress.stamp();

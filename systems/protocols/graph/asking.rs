@@ -37,3 +37,42 @@ pub(super) fn send(progress: &mut Progress, vcs: &mut [Vc], vc: Row, inquiry: In
     }
     sent
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestWorld;
+    use tickwire_components::VcState;
+
+    #[test]
+    fn questions_are_one_a_peer_and_leave_room_for_answers() {
+        let count = 2 * INQUIRIES_MAX as u32;
+        let mut world = TestWorld::new(count + 1);
+        let peers: Vec<Row> = (1..=count).map(|proc| world.contact(proc, VcState::Connected)).collect();
+        let receive = Inquiry { context: 0, source: 0, tag: 1, message: NIL, call: 0, start: 1 };
+        let all = world.all();
+        let (progress, vcs) = (all.progress, all.vcs);
+        let mut ask = |peer: Row, inquiry| send(progress, vcs, peer, inquiry);
+        assert!(
+            ask(peers[0], receive) && ask(peers[0], Inquiry { tag: 2, ..receive }),
+            "the second one waits for the first"
+        );
+        assert!(ask(peers[0], Inquiry { message: 7, ..receive }), "whether an offer is taken is another question");
+        let asked: Vec<bool> = peers[1..].iter().map(|&peer| ask(peer, receive)).collect();
+        assert_eq!(asked.iter().position(|asked| !asked), Some(INQUIRIES_MAX - 2));
+        assert!(!asked[INQUIRIES_MAX - 2..].contains(&true));
+        let frames = &progress.control.frames;
+        assert_eq!(frames.len(), INQUIRIES_MAX);
+        assert_eq!(frames.iter().filter(|frame| frame.vc == peers[0]).count(), 2);
+        assert!(progress.control.push(peers[0], Control::Denial(receive)) && progress.control.has_room(true));
+    }
+
+    #[test]
+    fn each_question_comes_after_twice_the_time_up_to_a_second() {
+        let mut asking = Asking { start: 1, interval_ns: FIRST_NS, next_ns: FIRST_NS, cursor: 0 };
+        let asked: Vec<u64> =
+            (0..400).map(|look| look * FIRST_NS / 2).filter(|&now_ns| is_time(&mut asking, now_ns)).collect();
+        let between: Vec<u64> = asked.windows(2).map(|pair| (pair[1] - pair[0]) / FIRST_NS).collect();
+        assert_eq!((asked[0], &between[..]), (FIRST_NS, &[2, 4, 8, 16, 32, 50, 50][..]));
+    }
+}

@@ -1,7 +1,8 @@
 //! What operations leave that have failed: receives of messages that may never come, and messages that nobody will receive.
 //!
 //! A receive that a failed graph has left ([`super::failure`]) ends by what its peer sends. If the peer has called the operation with
-//! other lengths, that may be nothing, so it is asked ([`super::inquiry`]). Messages that have come for an operation that is over are thrown away.
+//! other lengths, that may be nothing, so it is asked ([`super::inquiry`]). Messages that have come for an operation that is over are
+//! thrown away.
 
 use super::asking::{FIRST_NS, is_time, send};
 use crate::collectives::draft::{PERSISTENT_TAG, STEP_BITS};
@@ -102,7 +103,7 @@ pub fn drop_strays(all: &mut Tables<'_>) {
     {
         match is_stray(&progress.graphs, communicators, entry) {
             true => strays.push(row),
-            false => others |= is_collective(entry),
+            false => others |= context::is_collective(entry.context),
         }
         (row, looks) = (entry.next, looks + 1);
     }
@@ -111,13 +112,9 @@ pub fn drop_strays(all: &mut Tables<'_>) {
     give_back(all, &found);
 }
 
-/// Whether a message is of a collective operation.
-fn is_collective(entry: &Unexpected) -> bool {
-    matches!(context::plane(entry.context), context::COLLECTIVE | context::ABANDONED)
-}
-
+/// Whether nobody will receive a message of a collective operation, since that is over.
 fn is_stray(graphs: &Graphs, communicators: &[Communicator], entry: &Unexpected) -> bool {
-    if !is_collective(entry) || entry.tag & PERSISTENT_TAG != 0 || entry.message() != NIL {
+    if !context::is_collective(entry.context) || entry.tag & PERSISTENT_TAG != 0 || entry.message() != NIL {
         return false;
     }
     let Some(communicator) = known(communicators, entry.context) else { return false };
