@@ -71,6 +71,8 @@ pub enum AtomicsDomain {
     Lock,
     /// The target's engine, beside members on the target's host, which do it as its engine does.
     Engine,
+    /// A fabric: all updates go through it, those on the target's host and the target's own, too.
+    Fabric,
 }
 
 impl fmt::Display for AtomicsDomain {
@@ -79,6 +81,7 @@ impl fmt::Display for AtomicsDomain {
             AtomicsDomain::Processor => "the processor",
             AtomicsDomain::Lock => "a lock in shared memory",
             AtomicsDomain::Engine => "the target's engine",
+            AtomicsDomain::Fabric => "the fabric",
         })
     }
 }

@@ -10,7 +10,8 @@ pub enum TrafficClass {
     PointToPoint,
     /// Puts and gets.
     OneSided,
-    /// Updates of a target's memory: accumulates, fetches, compare and swap.
+    /// Updates of a target's memory: fetches, compare and swap, accumulates. A fabric does those of exposed memory where it is named for
+    /// them; else they follow from the other routes.
     Atomics,
 }
 
@@ -108,6 +109,13 @@ impl Routes {
     /// What has failed of a VC's routes, and why.
     pub fn failed(&self, vc: Row) -> &[(u8, String)] {
         self.attempts.iter().find(|attempt| attempt.vc == vc).map_or(&[], |attempt| &attempt.failed)
+    }
+
+    /// An endpoint could not connect to a VC's proc.
+    pub fn note_failed(&mut self, vc: Row, endpoint: u8, reason: String) {
+        let failed = &mut self.attempt_of(vc).failed;
+        failed.retain(|(of, _)| *of != endpoint);
+        failed.push((endpoint, reason));
     }
 
     /// The endpoint and link of a VC for one-sided traffic, if they are known.

@@ -65,8 +65,8 @@ mod wrapper_tests;
 pub use addresses::AddressVector;
 pub use bare::{Bare, BareMemory};
 pub use choice::{
-    Candidate, Choice, ENV_EXCLUDE, ENV_INCLUDE, ENV_INTERFACE, ENV_POLL, ENV_REGISTER, ENV_RINGS, ENV_TAG_MODE,
-    ENV_WITHOUT_DATA, Verdict,
+    Candidate, Choice, ENV_CONTEXTS, ENV_EXCLUDE, ENV_INCLUDE, ENV_INTERFACE, ENV_POLL, ENV_REGISTER, ENV_RINGS,
+    ENV_TAG_MODE, ENV_THREAD, ENV_WITHOUT_DATA, Verdict,
 };
 pub use completions::{Completion, CompletionQueue, Failure, ReadError, no_completion};
 pub use config::OfiConfig;

@@ -101,7 +101,7 @@ impl RemoteRun {
 /// One way to the peer of a link. What is complete is counted for each; operations of one context share its queue and its room.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Channel {
-    /// Which link.
+    /// Which link; [`NIL`](tickwire_components::NIL) to what the own proc has exposed, which needs none.
     pub link: u32,
     /// Which context, below [`OneSided::contexts`](crate::OneSided::contexts).
     pub context: u32,

@@ -1,5 +1,6 @@
 //! Exposed memory: the key of a region, and what may be done with it.
 
+use super::AtomicsDomain;
 use crate::ProcId;
 
 /// What others may do with an exposed region.
@@ -21,6 +22,11 @@ impl RegionAccess {
     /// Whether this allows what `other` asks for.
     pub const fn covers(self, other: RegionAccess) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// This but for what `other` allows.
+    pub const fn without(self, other: RegionAccess) -> RegionAccess {
+        RegionAccess(self.0 & !other.0)
     }
 
     /// Its bits.
@@ -48,16 +54,22 @@ impl std::ops::BitOr for RegionAccess {
 pub struct RegionKey {
     /// Bytes of the region.
     pub bytes: u64,
-    /// What a fabric calls it: key, and address of the first byte.
-    fabric: [u64; 2],
+    /// What the fabric calls it that puts and gets: key, and address of the first byte.
+    moves: [u64; 2],
+    /// The same, of the fabric that does updates.
+    updates: [u64; 2],
     /// The proc whose memory it is.
     pub proc: u32,
     /// Its number there. None is used twice.
     pub number: u32,
     /// What may be done with it: the bits of a [`RegionAccess`].
     access: u32,
-    /// Which fabric that is: a number of its name, or 0 for none.
-    fabric_name: u32,
+    /// Which fabric puts and gets: a number of its name, or 0 for none.
+    mover: u32,
+    /// Which fabric does updates.
+    updater: u32,
+    /// Room to the end of the last word: 0.
+    rest: u32,
 }
 
 // SAFETY: whole words without anything between them.
@@ -72,17 +84,34 @@ impl crate::Basic for RegionKey {}
 impl RegionKey {
     /// The key of a region.
     pub const fn new(proc: ProcId, number: u32, bytes: u64, access: RegionAccess) -> Self {
-        RegionKey { bytes, fabric: [0; 2], proc: proc.0, number, access: access.0, fabric_name: 0 }
+        let (moves, updates, mover, updater, rest) = ([0; 2], [0; 2], 0, 0, 0);
+        RegionKey { bytes, moves, updates, proc: proc.0, number, access: access.0, mover, updater, rest }
     }
 
-    /// The same, of a region that the fabric of this name reaches by a key and an address.
-    pub const fn with_fabric(self, name: &str, fabric: [u64; 2]) -> Self {
-        RegionKey { fabric, fabric_name: number_of(name), ..self }
+    /// The same, of a region to which the fabric of this name puts and from which it gets, by a key and an address.
+    pub const fn moved_by(self, name: &str, fabric: [u64; 2]) -> Self {
+        RegionKey { moves: fabric, mover: number_of(name), ..self }
     }
 
-    /// What the fabric of this name calls it.
-    pub const fn fabric(&self, name: &str) -> Option<[u64; 2]> {
-        if self.fabric_name == number_of(name) { Some(self.fabric) } else { None }
+    /// The same, of a region whose updates are all done by the fabric of this name.
+    pub const fn updated_by(self, name: &str, fabric: [u64; 2]) -> Self {
+        RegionKey { updates: fabric, updater: number_of(name), ..self }
+    }
+
+    /// What the fabric of this name calls it, if that puts and gets.
+    pub const fn as_moved_by(&self, name: &str) -> Option<[u64; 2]> {
+        if self.mover == number_of(name) { Some(self.moves) } else { None }
+    }
+
+    /// What the fabric of this name calls it, if that does its updates.
+    pub const fn as_updated_by(&self, name: &str) -> Option<[u64; 2]> {
+        if self.updater == number_of(name) { Some(self.updates) } else { None }
+    }
+
+    /// Who makes its updates atomic: [`AtomicsDomain::Fabric`] where the owner has given updates to one
+    /// ([`TrafficClass::Atomics`](crate::TrafficClass::Atomics)), else [`AtomicsDomain::Engine`].
+    pub const fn domain(&self) -> AtomicsDomain {
+        if self.updater == 0 { AtomicsDomain::Engine } else { AtomicsDomain::Fabric }
     }
 
     /// What may be done with it.

@@ -4,8 +4,10 @@
 //! since the region was withdrawn, is an error and never a write.
 //!
 //! On one host an operation needs no help of the owner, also when that computes: the owner lists its regions in a [`directory`]. A fabric puts and
-//! gets. Otherwise the owner's engine does it, which looks at each operation.
+//! gets. Otherwise the owner's engine does it, which looks at each operation. Where the user gives updates to a fabric
+//! ([`TrafficClass::Atomics`](tickwire_components::TrafficClass::Atomics)), it does all of them, also those of the owner: [`atomics`].
 
+mod atomics;
 mod directory;
 mod fabric;
 mod own;
@@ -13,12 +15,13 @@ mod updating;
 
 use crate::api::collectives::activate;
 use crate::api::request::Request;
-use crate::api::windows::{PostedUpdate, RejectedUpdate, Until, WindowCounts, WindowReach};
+use crate::api::windows::{PostedUpdate, RejectedUpdate, Route, Until, WindowCounts, WindowReach};
 use crate::run::engine::Engine;
+use atomics::fabric_update;
 use std::marker::PhantomData;
 use tickwire_components::{
-    Comm, Element, LeasedBytes, NIL, Pieces, PostError, ProcId, Rank, RegionAccess, RegionKey, RemoteKind,
-    RequestError, Sequence, Span, VcState, WindowError,
+    AtomicsDomain, Comm, Element, LeasedBytes, NIL, Pieces, PostError, ProcId, Rank, RegionAccess, RegionKey,
+    RemoteKind, RequestError, Sequence, Span, VcState, WindowError,
 };
 use tickwire_systems::procs::windows::regions::{REGION_BYTES_MAX, REGIONS, REGIONS_MAX, displacement, region_of};
 use tickwire_systems::procs::windows::{ExposedRegion, OwnMemory, RemoteOperation};
@@ -38,8 +41,16 @@ impl<B> Region<B> {
     }
 }
 
-/// Where an operation goes: the place of the proc among the targets, or `None` for the own one; and the displacement.
-type Place = (Option<u32>, usize);
+/// Where an operation goes.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The place of the proc among the targets, or `None` for the own one.
+    target: Option<u32>,
+    /// The displacement.
+    at: usize,
+    /// Of an update that a fabric does: by what.
+    updates: Option<Route>,
+}
 
 impl Engine {
     /// Exposes a buffer to whoever gets its key.
@@ -59,7 +70,8 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// The engine is closed, the buffer is too long, or the engine has exposed as many regions as there are numbers; the buffer comes back.
+    /// The engine is closed, the buffer is too long, the engine has exposed as many regions as there are numbers, or no fabric that is named for
+    /// updates can do them here; the buffer comes back.
     pub fn expose<B>(&mut self, buffer: B, access: RegionAccess) -> Result<Region<B>, RejectedUpdate<B>>
     where
         B: Sequence + LeasedBytes + Send + Sync + 'static,
@@ -76,18 +88,24 @@ impl Engine {
         if span.len() as u64 > REGION_BYTES_MAX || number == REGIONS_MAX {
             return Err(RejectedUpdate { error: full("a region is too long, or there were too many"), buffer: *boxed });
         }
-        let row = all.windows.regions(me);
-        let part = row.as_ref().and_then(|row| row.own_part()?.with_memory(span));
-        let (Some(row), Some(part)) = (row, part) else {
+        let part = all.windows.regions(me).and_then(|row| row.own_part()?.with_memory(span));
+        let Some(part) = part else {
             return Err(RejectedUpdate { error: full("there is none for its locks"), buffer: *boxed });
         };
-        if let OwnMemory::Exposed(regions) = &mut row.own {
-            regions.push(ExposedRegion { number, part, access, fabric: None, buffer: boxed });
-        }
-        all.windows.next_region += 1;
         let key = RegionKey::new(ProcId(me), number, span.len() as u64, access);
-        let key = self.offer_region(key, span);
-        self.list_region(number, span, access);
+        let (key, fabrics) = match self.offer_region(key, span) {
+            Ok(offered) => offered,
+            Err(reason) => return Err(RejectedUpdate { error: WindowError::Fabric { reason }, buffer: *boxed }),
+        };
+        let updated_by_fabric = key.domain() == AtomicsDomain::Fabric;
+        let region = ExposedRegion { number, part, access, fabrics, updated_by_fabric, buffer: boxed };
+        let here = region.here();
+        let windows = &mut self.store.all().windows;
+        windows.next_region += 1;
+        if let Some(OwnMemory::Exposed(regions)) = windows.get(REGIONS).map(|row| &mut row.own) {
+            regions.push(region);
+        }
+        self.list_region(number, span, here);
         Ok(Region { key, buffer: PhantomData })
     }
 
@@ -106,8 +124,8 @@ impl Engine {
         let row = all.windows.get(REGIONS).ok_or_else(none)?;
         let OwnMemory::Exposed(regions) = &mut row.own else { return Err(none()) };
         let place = regions.binary_search_by_key(&region.key.number, |region| region.number).map_err(|_| none())?;
-        let ExposedRegion { buffer, fabric, .. } = regions.remove(place);
-        self.withdraw_key(fabric);
+        let ExposedRegion { buffer, fabrics, .. } = regions.remove(place);
+        fabrics.into_iter().for_each(|fabric| self.withdraw_key(Some(fabric)));
         buffer.downcast::<B>().map(|buffer| *buffer).map_err(|_| none())
     }
 
@@ -190,8 +208,7 @@ impl Engine {
         self.closed.check_post()?;
         let targets = self.store.all().windows.get(REGIONS).map_or(0, |row| row.targets.len() as u32);
         let mut ended = Ok(());
-        let me = self.store.all().procs.me;
-        for target in (0..targets).filter(|&target| target != me) {
+        for target in 0..targets {
             ended = ended.and(self.flush_target(Rank(target), REGIONS));
         }
         ended
@@ -233,12 +250,13 @@ impl Engine {
         WindowCounts { issued, completed }
     }
 
-    /// How operations with a key reach the memory: of a fabric, puts and gets; updates are done by the owner's engine then.
+    /// How puts and gets with a key reach the memory. Updates go the same way, but not by a fabric: it does all updates of a region, or none
+    /// ([`RegionKey::domain`]).
     ///
     /// # Errors
     /// The proc has failed, or cannot be connected to.
     pub fn region_reach(&mut self, key: &RegionKey) -> Result<WindowReach, WindowError> {
-        let (Some(target), _) = self.region_place(key, RegionAccess::NONE, 0, 0)? else {
+        let Some(target) = self.region_place(key, RegionAccess::NONE, 0, 0)?.target else {
             return Ok(WindowReach::Memory);
         };
         Ok(WindowReach::of(&self.target(Rank(target), REGIONS)?.reach))
@@ -246,8 +264,9 @@ impl Engine {
 
     /// The place of a proc among the targets, if it was one.
     fn known_target(&mut self, proc: ProcId) -> Option<u32> {
-        let target = self.store.all().windows.get(REGIONS)?.targets.get(proc.0 as usize)?;
-        (target.vc != NIL).then_some(proc.0)
+        let row = self.store.all().windows.get(REGIONS)?;
+        let target = row.targets.get(proc.0 as usize)?;
+        (target.vc != NIL || proc.0 == row.rank).then_some(proc.0)
     }
 
     /// Checks an operation against the key. Connects to its proc, if there is no connection yet.
@@ -275,7 +294,8 @@ impl Engine {
             return Err(PostError::Rank { rank: key.proc, last }.into());
         }
         if key.proc == all.procs.me {
-            return Ok((None, at));
+            let updates = if access == RegionAccess::UPDATE { self.updates_by(key, NIL)? } else { None };
+            return Ok(Place { target: None, at, updates });
         }
         let vc = self.reach(key.proc)?;
         self.wait_at_once(|engine| {
@@ -295,7 +315,8 @@ impl Engine {
         }
         self.find_directory(key.proc, vc);
         self.find_fabric(key, vc)?;
-        Ok((Some(key.proc), at))
+        let updates = if access == RegionAccess::UPDATE { self.updates_by(key, vc)? } else { None };
+        Ok(Place { target: Some(key.proc), at, updates })
     }
 
     /// Does an operation, or has the target's engine do it.
@@ -305,8 +326,12 @@ impl Engine {
         runs: (Span, Span),
         length: usize,
         until: Until,
-        (target, at): Place,
+        Place { target, at, updates }: Place,
     ) -> Result<(), WindowError> {
+        if let Some(route) = updates {
+            let (update, place) = (fabric_update(kind, runs.0)?, self.place_of_target(target));
+            return self.update_by_fabric(route, update, region_of(at).1, runs.1, place);
+        }
         match target {
             Some(target) if self.goes_by_fabric(kind, target) => {
                 let (writes, (_, offset)) = (kind == RemoteKind::Put, region_of(at));
@@ -323,8 +348,12 @@ impl Engine {
         kind: RemoteKind,
         (from, into): (Span, Span),
         length: usize,
-        (target, at): Place,
+        Place { target, at, updates }: Place,
     ) -> Result<Option<u32>, WindowError> {
+        if let Some(route) = updates {
+            let (update, place) = (fabric_update(kind, from)?, self.place_of_target(target));
+            return self.post_over(route, update, region_of(at).1, into, place, Comm::WORLD).map(Some);
+        }
         let Some(target) = target else {
             return self.region_own(kind, (from, into), length, at).map(|()| None);
         };

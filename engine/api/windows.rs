@@ -25,6 +25,7 @@ mod updating;
 
 use crate::api::request::{OperationError, Request};
 use crate::run::engine::{Closed, Engine};
+pub(crate) use fabric::Route;
 pub use own::{ExclusivePart, PartCells};
 pub(crate) use remote::Until;
 use std::fmt;

@@ -239,7 +239,8 @@ impl PerfArgs {
         let [name] = &self.transport[..] else { return Err(wrong()) };
         let provider = name.strip_prefix("ofi").ok_or_else(wrong)?.strip_prefix(':');
         let include = provider.map(str::to_owned).into_iter().collect();
-        Ok(Choice { include, ..Choice::default() }.or_environment())
+        let choice = Choice { include, ..Choice::default() };
+        choice.or_environment().map_err(|error| Fault::wrong_use(error.to_string()))
     }
 
     fn form(&self) -> Form {

@@ -52,7 +52,7 @@ pub(crate) fn call(all: &mut Tables<'_>, row: Row) -> Result<(), PostError> {
                 all.progress.vc_changes += 1;
                 return Ok(());
             }
-            Err(reason) => all.procs.routes.attempt_of(row).failed.push((endpoint, reason)),
+            Err(reason) => all.procs.routes.note_failed(row, endpoint, reason),
         }
     }
 }
@@ -97,7 +97,7 @@ pub(crate) fn call_failed(all: &mut Tables<'_>, row: Row, reason: String) {
         all.endpoints[usize::from(endpoint)].transport.get().give_up(link, &reason);
     }
     all.progress.control.forget(row);
-    all.procs.routes.attempt_of(row).failed.push((endpoint, reason));
+    all.procs.routes.note_failed(row, endpoint, reason);
     match all.procs.routes.sides.iter().find(|side| side.vc == row && side.is_open).copied() {
         Some(side) => take_side(all, side),
         None => drop(call(all, row)),
@@ -284,7 +284,7 @@ pub(crate) fn side_ended(all: &mut Tables<'_>, endpoint: u8, link: u32, reason: 
         all.endpoints[usize::from(endpoint)].transport.get().close_link(side.link);
         // A call of this side's own that was never answered.
         if !side.is_open {
-            all.procs.routes.attempt_of(side.vc).failed.push((endpoint, reason.clone()));
+            all.procs.routes.note_failed(side.vc, endpoint, reason.clone());
         }
     }
 }
@@ -304,30 +304,36 @@ pub(crate) fn side_opened(all: &mut Tables<'_>, endpoint: u8, link: u32, by: u32
 /// Whether a VC is connected for one-sided traffic, or will not be. Calls its proc over that route, if it is another one than that of
 /// messages.
 pub fn reach_one_sided(all: &mut Tables<'_>, row: Row) -> bool {
-    let Some(&Vc { proc, endpoint, link, state, .. }) = all.vcs.get(row as usize) else { return true };
+    let Some(&Vc { proc, endpoint, state, .. }) = all.vcs.get(row as usize) else { return true };
     if state != VcState::Connected {
         return state == VcState::Failed;
     }
     if all.procs.routes.one_sided(row).is_some() {
         return true;
     }
-    let Some(wanted) = endpoint_for(all, proc, TrafficClass::OneSided).filter(|&wanted| wanted != endpoint) else {
-        all.procs.routes.set_one_sided(row, Some((endpoint, link)));
-        return true;
-    };
-    if let Some(side) = all.procs.routes.side(row, wanted) {
-        let known = side.is_open.then_some((wanted, side.link));
-        all.procs.routes.set_one_sided(row, known);
-        return side.is_open;
+    let wanted = endpoint_for(all, proc, TrafficClass::OneSided).unwrap_or(endpoint);
+    let link = link_over(all, row, wanted);
+    all.procs.routes.set_one_sided(row, link.map(|link| (wanted, link)));
+    link.is_some()
+}
+
+/// The link of a connected VC over an endpoint, once it is open. Calls its proc over that, if there is none.
+pub fn link_over(all: &mut Tables<'_>, row: Row, over: u8) -> Option<u32> {
+    let &Vc { proc, endpoint, link, .. } = all.vcs.get(row as usize)?;
+    if over == endpoint {
+        return Some(link);
     }
-    let card = card_for(all, proc, wanted);
-    match all.endpoints[usize::from(wanted)].transport.get().connect(proc, &card, all.progress.now_ns) {
+    if let Some(side) = all.procs.routes.side(row, over) {
+        return side.is_open.then_some(side.link);
+    }
+    let card = card_for(all, proc, over);
+    match all.endpoints[usize::from(over)].transport.get().connect(proc, &card, all.progress.now_ns) {
         Ok(link) => {
-            all.procs.routes.sides.push(SideLink { vc: row, endpoint: wanted, link, is_open: false, is_asked: false });
+            all.procs.routes.sides.push(SideLink { vc: row, endpoint: over, link, is_open: false, is_asked: false });
         }
-        Err(reason) => all.procs.routes.attempt_of(row).failed.push((wanted, reason)),
+        Err(reason) => all.procs.routes.note_failed(row, over, reason),
     }
-    false
+    None
 }
 
 /// Nobody has answered over the route of one-sided traffic for too long: it is not used.
@@ -336,6 +342,6 @@ pub fn give_up_one_sided(all: &mut Tables<'_>, row: Row, reason: &str) {
     let sides: Vec<SideLink> = all.procs.routes.sides.extract_if(.., silent).collect();
     for side in sides {
         all.endpoints[usize::from(side.endpoint)].transport.get().close_link(side.link);
-        all.procs.routes.attempt_of(row).failed.push((side.endpoint, reason.to_owned()));
+        all.procs.routes.note_failed(row, side.endpoint, reason.to_owned());
     }
 }

@@ -183,7 +183,8 @@ impl Endpoint {
             piggybacks,
             plain: !by_post && rows.is_none() && !registers && !piggybacks && !matches,
             by_post,
-            classes: [true; 3],
+            // Updates are given to a fabric by name only.
+            classes: [true, true, false],
             matches,
             cheap_poll: capabilities.cheap_poll && !matches && !prompt,
             prompt,

@@ -8,7 +8,7 @@ use crate::procs::cards::card_of;
 use crate::procs::endpoint::Endpoint;
 use crate::store::Tables;
 use tickwire_components::{Row, TrafficClass, Vc, VcState};
-use tickwire_transports::Reach;
+use tickwire_transports::{AtomicWidths, Reach};
 
 /// A transport's answer to how it would reach a proc.
 #[derive(Clone, Debug)]
@@ -27,11 +27,22 @@ pub struct Candidate {
 
 /// All transports' answers, in the order of their endpoints.
 pub fn candidates(all: &mut Tables<'_>, proc: u32, class: TrafficClass) -> Vec<Candidate> {
+    let of_updates = class == TrafficClass::Atomics;
+    let follows = of_updates && !names_atomics(all.endpoints);
+    // A fabric that does updates does those of this proc, too.
+    let by_fabric = of_updates && !follows;
     let row = all.procs.known.get(proc as usize).map_or(tickwire_components::NIL, |known| known.row);
     let (card, routes, me) = (all.procs.card(proc), &all.procs.routes, all.procs.me);
     let answer = |(endpoint, of): (u8, &mut Endpoint)| {
-        let (allowed, transport) = (proc == me || of.may_carry(class), of.transport.get());
-        let reached = transport.reaches(proc, card_of(card, transport.name()).unwrap_or_default());
+        let is_named = of.may_carry(class);
+        let allowed = is_named || follows || proc == me && !by_fabric;
+        let can_update = if by_fabric && is_named { updates(of) } else { Ok(()) };
+        let transport = of.transport.get();
+        let reached = match by_fabric && proc == me {
+            true => Ok(()),
+            false => transport.reaches(proc, card_of(card, transport.name()).unwrap_or_default()),
+        };
+        let reached = reached.and_then(|()| can_update.map_err(|why| format!("it {why}")));
         // The peer may have called over it since.
         let is_there = routes.side(row, endpoint).is_some_and(|side| side.is_open);
         let tried = routes.failed(row).iter().find(|(of, _)| *of == endpoint && !is_there);
@@ -50,6 +61,28 @@ pub fn candidates(all: &mut Tables<'_>, proc: u32, class: TrafficClass) -> Vec<C
         Candidate { endpoint, priority, reaches_memory, refused, failed }
     };
     (0..).zip(all.endpoints.iter_mut()).map(answer).collect()
+}
+
+/// Whether the user has named what carries updates: a fabric does those of exposed memory then.
+pub fn names_atomics(endpoints: &[Endpoint]) -> bool {
+    endpoints.iter().any(|endpoint| endpoint.may_carry(TrafficClass::Atomics))
+}
+
+/// Whether a fabric can do updates of exposed memory.
+///
+/// # Errors
+/// Why not, in words that follow its name.
+pub fn updates(endpoint: &mut Endpoint) -> Result<(), &'static str> {
+    let Some(fabric) = endpoint.transport.get().one_sided() else {
+        return Err("does not reach memory by itself");
+    };
+    if !fabric.refuses_stale_keys() {
+        return Err("does not refuse the keys of regions that were withdrawn");
+    }
+    if fabric.atomics() == AtomicWidths::default() {
+        return Err("has no atomic operations that can be used");
+    }
+    Ok(())
 }
 
 /// The best of the candidates: for one-sided traffic one that reaches memory by itself, then `used`, then the highest priority, then the
@@ -96,12 +129,15 @@ pub fn endpoint_of(all: &mut Tables<'_>, proc: u32) -> Option<u8> {
     }
 }
 
-/// The endpoint that a class of traffic with a proc goes over, or would. Updates go where one atomics domain can be kept: where one-sided
-/// traffic goes if that is shared memory, else to the proc's engine, with the messages.
+/// The endpoint that a class of traffic with a proc goes over, or would. Updates go over the fabric that is named for them. Without one they go
+/// where one atomics domain can be kept: where one-sided traffic goes if that is shared memory, else to the proc's engine, with the messages.
 pub fn endpoint_for(all: &mut Tables<'_>, proc: u32, class: TrafficClass) -> Option<u8> {
     let used = endpoint_of(all, proc);
     if class == TrafficClass::PointToPoint {
         return used;
+    }
+    if class == TrafficClass::Atomics && names_atomics(all.endpoints) {
+        return best(&candidates(all, proc, class), None);
     }
     let one_sided = best(&candidates(all, proc, TrafficClass::OneSided), used);
     let shares = |endpoint: u8| all.endpoints[usize::from(endpoint)].transport.get().shared_memory().is_some();

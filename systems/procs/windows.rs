@@ -9,15 +9,15 @@ pub mod regions;
 
 use bevy_ecs::component::Component;
 pub use exposed::{Directory, ExposedRegion};
-pub use operations::{FabricOperation, Failure, RemoteOperation};
+pub use operations::{FabricKind, FabricOperation, Failure, RemoteOperation};
 pub use own::AttachedRun;
 use std::any::Any;
 use std::collections::VecDeque;
 use tickwire_components::{
     AtomicsDomain, Communicator, LockKind, NIL, RemoteKind, RemoteOutcome, Row, Vc, VcState, context,
 };
-use tickwire_transports::RemoteKey;
 use tickwire_transports::windows::{Hold, Part};
+use tickwire_transports::{Channel, RemoteKey};
 
 /// The windows of an engine. On its one row.
 #[derive(Component, Default)]
@@ -33,6 +33,8 @@ pub struct Windows {
     pub ended: Vec<(u64, Result<(), Failure>)>,
     /// Operations with a request that a fabric does.
     pub by_fabric: Vec<FabricOperation>,
+    /// The update by a fabric that a call waits for: its number, and whether it has failed.
+    pub update: Option<(u64, bool)>,
     /// The number of the last operation.
     pub next: u64,
     /// The number of the next region that is exposed.
@@ -162,10 +164,10 @@ pub enum Reach {
     },
     /// Puts and gets by a fabric, all else by frames to the owner's engine.
     Fabric {
-        /// The endpoint and link of the owner.
+        /// The endpoint.
         endpoint: u8,
-        /// See `endpoint`.
-        link: u32,
+        /// The link of the owner, and the context.
+        channel: Channel,
         /// What the fabric calls the owner's memory.
         key: RemoteKey,
     },

@@ -1,85 +1,11 @@
 //! Messages, puts and gets, and updates may take different transports to one proc.
 
-use crate::kit::{Calls, Gate, gate};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-use tickwire::internals::transports::Hub;
+use crate::pair::{PATIENCE, all_chosen, dumped, greet, pair, swap_keys};
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 use tickwire::testing::Board;
-use tickwire::{
-    AtomicsDomain, Bootstrap, Builder, Comm, Engine, LockKind, ProcId, Rank, RegionAccess, RegionKey, Tag,
-    TrafficClass, WindowReach, bytemuck, op,
-};
+use tickwire::{AtomicsDomain, Builder, Engine, LockKind, ProcId, Rank, RegionAccess, TrafficClass, WindowReach, op};
 use tickwire_tests::needs::has_libfabric;
-
-/// Above everything that a loaded machine may need.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Bytes of a ring.
-const RING_BYTES: usize = 64 << 10;
-
-/// Runs a part for each of two ranks, in threads. Beside what the builder opens there is "upper", over which messages go; the part is told
-/// how many frames of messages it has sent.
-fn pair(change: impl Fn(Builder) -> Builder + Sync, part: impl Fn(&mut Engine, u32, Comm, &AtomicU64) + Sync) {
-    let (board, hub) = (Board::new(2), Hub::new(2, RING_BYTES));
-    std::thread::scope(|threads| {
-        for rank in 0..2 {
-            let (board, part, change, hub) = (&board, &part, &change, hub.clone());
-            threads.spawn(move || {
-                let sent = Arc::<AtomicU64>::default();
-                let upper: Gate = gate("upper", &hub, rank, 200, Calls::Open, sent.clone());
-                let builder = change(Engine::builder().transport(upper));
-                let mut engine = builder.build(board.bootstrap(rank)).unwrap();
-                let world = engine.comm_world();
-                part(&mut engine, rank, world, &sent);
-                engine.finalize(Duration::from_secs(20)).unwrap();
-            });
-        }
-    });
-}
-
-/// The transport that a class of traffic with the other rank goes over.
-fn chosen(engine: &mut Engine, rank: u32, class: TrafficClass) -> String {
-    let routes = engine.routes(ProcId(1 - rank), class);
-    let mut chosen = routes.into_iter().filter(|route| route.chosen);
-    let name = chosen.next().unwrap().transport;
-    assert!(chosen.next().is_none());
-    name
-}
-
-fn all_chosen(engine: &mut Engine, rank: u32) -> [String; 3] {
-    TrafficClass::ALL.map(|class| chosen(engine, rank, class))
-}
-
-/// What a dump says of the routes to the other rank, in words, once it is seen to be what [`Engine::routes`] says.
-fn dumped(engine: &mut Engine, rank: u32) -> String {
-    let dump = engine.dump();
-    let mut peer = dump.peers.into_iter().find(|peer| peer.proc == 1 - rank).unwrap();
-    let routes: Vec<_> = peer.routes.iter().map(|route| (&*route.class, route.transport.clone().unwrap())).collect();
-    let names = TrafficClass::ALL.map(|class| class.name());
-    assert!(routes.into_iter().eq(names.into_iter().zip(all_chosen(engine, rank))), "{peer}");
-    peer.credit = None;
-    peer.to_string()
-}
-
-/// Both ranks tell each other something.
-fn greet(engine: &mut Engine, rank: u32, world: Comm) {
-    let other = Rank(1 - rank);
-    let sent = engine.isend(vec![rank; 3], other, Tag(1), world).unwrap();
-    let mut got = [0; 3];
-    engine.recv(&mut got, other, Tag(1), world).unwrap();
-    engine.wait(&sent).unwrap();
-    assert_eq!(got, [other.0; 3]);
-}
-
-/// Exchanges the keys of regions.
-fn swap_keys(engine: &mut Engine, rank: u32, world: Comm, own: RegionKey) -> RegionKey {
-    let mut theirs = [own];
-    let sent = engine.isend(bytemuck::bytes_of(&own).to_vec(), Rank(1 - rank), Tag(2), world).unwrap();
-    engine.recv(bytemuck::cast_slice_mut::<_, u8>(&mut theirs), Rank(1 - rank), Tag(2), world).unwrap();
-    engine.wait(&sent).unwrap();
-    theirs[0]
-}
 
 #[test]
 fn messages_go_by_priority_and_one_sided_traffic_over_what_shares_memory() {
@@ -200,6 +126,17 @@ fn puts_and_gets_go_over_a_fabric_beside_messages_over_shared_memory() {
             let mut own = vec![0; 20_000];
             engine.win_read(&mut own, 0, window).unwrap();
             assert!(own[0] == 7 && (0..19_999).all(|at| own[at + 1] == at as u64 * 3 + u64::from(other.0)));
+            engine.win_fence(window).unwrap();
+            // More than the fabric takes at once: the others wait for room.
+            let posted: Vec<_> = (0..600)
+                .map(|at| {
+                    engine.rput(vec![7 * at as u64], other, at, window).unwrap_or_else(|back| panic!("{}", back.error))
+                })
+                .collect();
+            posted.into_iter().for_each(|posted| drop(engine.wait_take(posted).unwrap()));
+            engine.win_fence(window).unwrap();
+            engine.win_read(&mut own, 0, window).unwrap();
+            assert!((0..600).all(|at| own[at] == 7 * at as u64), "{provider}");
             engine.win_fence_last(window).unwrap();
             engine.win_free(window).unwrap();
             assert_eq!(sent.load(Ordering::Relaxed), 0, "what is not included is not there");
@@ -223,7 +160,21 @@ fn a_route_that_cannot_be_is_an_error_that_says_what_to_do() {
     for words in built {
         assert!(words.contains("it is to carry one-sided, and is not open: name it among the transports"), "{words}");
     }
-    let atomics = Engine::builder().route(TrafficClass::Atomics, ["shm"]).build(Bootstrap::solo());
-    let words = atomics.map(drop).unwrap_err().to_string();
-    assert!(words.contains("updates have no route of their own"), "{words}");
+    let shared = std::thread::scope(|threads| {
+        let board = Board::new(2);
+        let build = |rank| {
+            let board = board.clone();
+            threads.spawn(move || {
+                let builder = Engine::builder().route(TrafficClass::Atomics, ["shm"]);
+                builder.build(board.bootstrap(rank)).map(drop).unwrap_err().to_string()
+            })
+        };
+        [build(0), build(1)].map(|thread| thread.join().unwrap())
+    });
+    for words in shared {
+        assert!(
+            words.contains("shm") && words.contains("it does no updates by itself: name fabrics that do"),
+            "{words}"
+        );
+    }
 }

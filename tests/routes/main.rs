@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
+mod atomics;
 mod classes;
 mod fallback;
 mod kit;
+mod pair;
 mod processes;

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
+use tickwire::internals::transports::ofi::Choice;
 use tickwire::testing::Board;
 use tickwire::transport::Hub;
 use tickwire::{Comm, Engine, Limits, Rank, Window, WindowError};
@@ -53,7 +54,9 @@ pub(crate) fn each_rank(size: u32, over: Over, part: impl Fn(&mut Engine, u32, C
                     Over::Heap => Engine::builder().shared_heap(true),
                     Over::Loopback | Over::Process => Engine::builder().include(["loopback"]).hub(hub),
                     Over::Fabric(provider) => {
-                        Engine::builder().include(["loopback".to_owned(), format!("ofi:{provider}")])
+                        // Windows take the contexts in turn.
+                        let choice = Choice { contexts: Some(3), ..Choice::default() };
+                        Engine::builder().ofi(choice).include(["loopback".to_owned(), format!("ofi:{provider}")])
                     }
                     Over::Short => {
                         let limits = Limits { deliver: false, ..Limits::default() };

@@ -300,7 +300,8 @@ fn any_key(truth: &RegionKey, random: &mut SplitMix) -> RegionKey {
     let number = pick(&[number, number, number, number - 1, number + 1, (1 << 24) - 1, u32::MAX.into()]) as u32;
     let access = pick(&[7, 7, 0, 1, 2, 4, u32::MAX.into()]) as u32;
     let [key, base, name] = [(); 3].map(|()| random.next_u64());
-    bytemuck::cast([bytes, key, base, u64::from(number) << 32 | u64::from(proc), name << 32 | u64::from(access)])
+    let (place, access) = (u64::from(number) << 32 | u64::from(proc), name << 32 | u64::from(access));
+    bytemuck::cast([bytes, key, base, random.next_u64(), random.next_u64(), place, access, random.next_u64()])
 }
 
 #[test]

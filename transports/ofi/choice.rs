@@ -22,6 +22,12 @@ pub const ENV_REGISTER: &str = "TICKWIRE_OFI_REGISTER";
 /// The variable with the number of peers that may write short frames into rings.
 pub const ENV_RINGS: &str = "TICKWIRE_OFI_RINGS";
 
+/// The variable with the number of contexts for one-sided operations.
+pub const ENV_CONTEXTS: &str = "TICKWIRE_OFI_CONTEXTS";
+
+/// The variable that says, unless it is empty or 0, that a thread of the provider's may progress one-sided operations.
+pub const ENV_THREAD: &str = "TICKWIRE_OFI_THREAD";
+
 /// The variable with the tag mode: `auto`, `ofi_tag_1`, `ofi_tag_2` or `ofi_tag_full`; `message` for message mode.
 pub const ENV_TAG_MODE: &str = "TICKWIRE_OFI_TAG_MODE";
 
@@ -51,6 +57,12 @@ pub struct Choice {
     /// Peers that may write short frames into a ring of this proc, by remote writes, and get those of this proc so; 0 for none. Both must
     /// have one for the other. A ring takes 17 KiB. Not in tagged mode.
     pub rings: usize,
+    /// Contexts for one-sided operations, each with a queue of its own, 64 at most; 0 for no one-sided operations. Nothing of them is opened
+    /// before somebody asks for it. Windows take them in turn. The same for all procs. `None` for what the environment says, else one.
+    pub contexts: Option<usize>,
+    /// A thread of the provider's may progress one-sided operations, where it has one: peers need not wait for an engine that computes then,
+    /// and the thread takes the processor from others.
+    pub has_thread: bool,
     /// Tagged mode: a provider is taken as if it had no CQ data, so that `auto` is `ofi_tag_1`. The same for all procs.
     pub without_data: bool,
 }
@@ -66,6 +78,8 @@ impl Default for Choice {
             polls: false,
             registers: false,
             rings: 0,
+            contexts: None,
+            has_thread: false,
             without_data: false,
         }
     }
@@ -95,7 +109,10 @@ pub struct Candidate {
 
 impl Choice {
     /// The same with what the environment says where nothing else has been said.
-    pub fn or_environment(mut self) -> Self {
+    ///
+    /// # Errors
+    /// A variable that should be a number is none.
+    pub fn or_environment(mut self) -> Result<Self, OfiError> {
         let list = |name: &str| std::env::var(name).map(|value| names(&value)).unwrap_or_default();
         if self.include.is_empty() {
             self.include = list(ENV_INCLUDE);
@@ -105,11 +122,21 @@ impl Choice {
         let is_set = |name: &str| std::env::var(name).is_ok_and(|word| !word.is_empty() && word != "0");
         self.polls |= is_set(ENV_POLL);
         self.registers |= is_set(ENV_REGISTER);
-        if let Some(rings) = std::env::var(ENV_RINGS).ok().and_then(|words| words.parse().ok()) {
-            self.rings = rings;
-        }
+        let number = |variable: &'static str| {
+            let value = std::env::var(variable).ok().filter(|value| !value.is_empty());
+            let parsed = value.map(|value| value.parse().map_err(|_| OfiError::Number { variable, value }));
+            parsed.transpose()
+        };
+        self.rings = number(ENV_RINGS)?.unwrap_or(self.rings);
+        self.contexts = self.contexts.or(number(ENV_CONTEXTS)?);
+        self.has_thread |= is_set(ENV_THREAD);
         self.without_data |= is_set(ENV_WITHOUT_DATA);
-        self
+        Ok(self)
+    }
+
+    /// How many contexts there are for one-sided operations.
+    pub fn contexts(&self) -> usize {
+        self.contexts.unwrap_or(1)
     }
 
     /// The tag mode, if any.

@@ -35,12 +35,6 @@ pub struct OfiConfig {
     pub progress_event_count: usize,
     /// Whether receive buffers take many frames each (`FI_MULTI_RECV`), where a check shows that the provider can do that.
     pub multi_receive: bool,
-    /// Contexts for one-sided operations, each with a queue of its own; 0 for no one-sided operations. Nothing of them is opened
-    /// before somebody asks for it. The same for all procs.
-    pub one_sided_contexts: usize,
-    /// Whether a thread of the provider's may progress one-sided operations, where it has one: peers need not wait for an
-    /// engine that computes then, and the thread takes the processor from others.
-    pub one_sided_automatic: bool,
     /// How long a living process may take to answer a call, ms; `None` for as long as it lives.
     pub connect_ms_max: Option<u32>,
     /// How long a connection may be without an answer of the peer's kernel before it counts as dead, ms.
@@ -68,8 +62,6 @@ impl OfiConfig {
             direct_min: limits.direct_min,
             progress_event_count: limits.progress_event_count,
             multi_receive: true,
-            one_sided_contexts: 1,
-            one_sided_automatic: false,
             connect_ms_max: limits.connect_ms_max,
             dead_link_ms_max: limits.dead_link_ms_max,
             close_ms_max: limits.failure_ms_max,

@@ -16,6 +16,22 @@ pub enum OfiError {
         /// What it says, and what there is.
         words: String,
     },
+    /// What should be a number is none.
+    #[error("{variable} is {value:?}: give a number")]
+    Number {
+        /// The variable.
+        variable: &'static str,
+        /// What it says.
+        value: String,
+    },
+    /// More contexts for one-sided operations than there can be.
+    #[error("{asked} contexts for one-sided operations: {most} are the most")]
+    Contexts {
+        /// How many were asked for.
+        asked: usize,
+        /// How many there can be.
+        most: usize,
+    },
     /// The tag mode that was asked for cannot be.
     #[error("provider {provider}: {reason}")]
     Tags {

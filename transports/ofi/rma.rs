@@ -55,14 +55,14 @@ const LEFT_OPEN: &str = "ofi_rxm";
 /// Providers that do have a thread which makes progress when they say so (measured with libfabric 1.17); `net` says so and has none.
 const THREADED: [&str; 1] = ["sockets"];
 /// Contexts at most: as many as one byte tells a peer, and more than there are cores that a process is bound to.
-const CONTEXTS_MAX: usize = 64;
+pub(super) const CONTEXTS_MAX: usize = 64;
 
 /// How one-sided operations are to be opened.
 #[derive(Clone, Debug)]
 pub(super) struct RmaConfig {
     /// Contexts; 0 for no one-sided operations.
     pub(super) contexts: usize,
-    /// See [`super::OfiConfig::one_sided_automatic`].
+    /// See [`super::Choice::has_thread`].
     pub(super) automatic: bool,
     /// How long a provider may keep operations of a link that has ended.
     pub(super) ending_time: Duration,
@@ -95,7 +95,7 @@ pub(super) struct Rma {
     piece_max: usize,
     /// Addresses that the address vector has.
     known: Vec<(Vec<u8>, sys::fi_addr_t)>,
-    /// By link.
+    /// By link, the own proc first.
     peers: Vec<Peer>,
     operations: Vec<Operation>,
     free_operations: Vec<u32>,

@@ -51,7 +51,7 @@ pub(crate) fn open(
     for mut choice in choices {
         choice.exclude.extend(excluded.iter().filter_map(|name| provider(name)).map(str::to_owned));
         let mut config = OfiConfig::with_limits(exchange.job(), exchange.rank(), exchange.size(), limits);
-        config.choice = choice.or_environment();
+        config.choice = choice.or_environment()?;
         config.priority = config.priority.saturating_sub(opened.len() as u8);
         opened.extend(Ofi::open(&config)?);
     }

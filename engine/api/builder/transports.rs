@@ -50,7 +50,7 @@ impl Builder {
             let parsed = entry.split_once('=').and_then(|(class, names)| {
                 let class = TrafficClass::ALL.into_iter().find(|of| of.name() == class)?;
                 let names: Vec<String> = names.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-                (class != TrafficClass::Atomics && !names.is_empty()).then_some((class, names))
+                (!names.is_empty()).then_some((class, names))
             });
             let Some((class, names)) = parsed else {
                 let expected = "give classes and names, such as 'messages=shm,loopback one-sided=ofi'".to_owned();
@@ -66,18 +66,19 @@ impl Builder {
     /// Says which endpoints may carry each class of traffic.
     fn allow_classes(&self, endpoints: &mut [Endpoint], procs: u32) -> Result<(), BuildError> {
         for (class, names) in &self.routes {
-            if *class == TrafficClass::Atomics {
-                let words = "updates have no route of their own: they go with one-sided traffic over shared memory, else with \
-                             messages";
-                return Err(failed(&names.join(","), words.to_owned()));
-            }
             let Some(number) = TrafficClass::ALL.iter().position(|of| of == class) else { continue };
             let mut is_open = vec![false; names.len()];
             for endpoint in endpoints.iter_mut() {
                 let transport = endpoint.transport.get().name().to_owned();
                 let named: Vec<bool> = names.iter().map(|name| fabric::is_named(&transport, name)).collect();
+                let is_named = named.contains(&true);
+                if is_named && *class == TrafficClass::Atomics && endpoint.transport.get().one_sided().is_none() {
+                    let words = "it does no updates by itself: name fabrics that do, as in ofi:tcp;ofi_rxm, and leave them a \
+                                 context. Without a route updates go with one-sided traffic over shared memory, else with messages";
+                    return Err(failed(&transport, words.to_owned()));
+                }
                 is_open.iter_mut().zip(&named).for_each(|(open, named)| *open |= named);
-                endpoint.classes[number] = named.contains(&true);
+                endpoint.classes[number] = is_named;
             }
             // A proc that is alone opens no others.
             let missing = names.iter().zip(is_open).find(|(_, is_open)| !is_open && procs > 1);

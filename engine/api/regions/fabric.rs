@@ -1,11 +1,10 @@
-//! Regions that a fabric reaches: it moves what is put and got, and the owner's engine does updates.
+//! Regions that fabrics reach: one moves what is put and got, and one may do updates ([`super::atomics`]).
 
 use crate::run::engine::Engine;
 use tickwire_components::{Rank, RegionAccess, RegionKey, RemoteKind, Row, Span, TrafficClass, VcState, WindowError};
-use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_systems::procs::routes::link_for;
+use tickwire_systems::procs::windows::Reach;
 use tickwire_systems::procs::windows::regions::REGIONS;
-use tickwire_systems::procs::windows::{OwnMemory, Reach};
 use tickwire_transports::{Reach as Near, RemoteAccess, RemoteKey};
 
 /// What others may do with a region by a fabric.
@@ -19,40 +18,75 @@ fn access_of(access: RegionAccess) -> Option<RemoteAccess> {
 }
 
 impl Engine {
-    /// Has a fabric know a region, if there are procs that only a fabric reaches: the key that says so.
-    pub(super) fn offer_region(&mut self, key: RegionKey, memory: Span) -> RegionKey {
+    /// Has fabrics know a region: one that does its updates, if one is named for that, and one that puts and gets, if there are procs that only
+    /// a fabric reaches. The key that says so, and what each fabric calls it.
+    ///
+    /// # Errors
+    /// The fabric for updates cannot have it, in words.
+    pub(super) fn offer_region(
+        &mut self,
+        mut key: RegionKey,
+        memory: Span,
+    ) -> Result<(RegionKey, Vec<(u8, RemoteKey)>), String> {
+        let mut fabrics = Vec::new();
+        let moves = access_of(key.access()).filter(|_| !memory.is_empty());
+        let movers = if moves.is_some() { self.movers() } else { Vec::new() };
+        if key.access().covers(RegionAccess::UPDATE)
+            && let Some(endpoint) = self.atomics_endpoint()?
+        {
+            let moved = moves.filter(|_| movers.first() == Some(&endpoint));
+            let access = moved.map_or(RemoteAccess::ATOMIC, |access| access | RemoteAccess::ATOMIC);
+            let (name, registered) = self.register_region(endpoint, memory, access)?;
+            key = key.updated_by(&name, [registered.key, registered.base]);
+            fabrics.push((endpoint, registered));
+            if moved.is_some() {
+                return Ok((key.moved_by(&name, [registered.key, registered.base]), fabrics));
+            }
+        }
+        for endpoint in movers {
+            let Some(access) = moves else { break };
+            if let Ok((name, registered)) = self.register_region(endpoint, memory, access) {
+                fabrics.push((endpoint, registered));
+                key = key.moved_by(&name, [registered.key, registered.base]);
+                break;
+            }
+        }
+        Ok((key, fabrics))
+    }
+
+    /// Endpoints whose fabrics may put to regions of this proc and get from them, the best one first.
+    fn movers(&mut self) -> Vec<u8> {
         let several = self.hosts().is_none_or(|hosts| hosts > 1);
         let all = self.store.all();
-        let Some(access) = access_of(key.access()).filter(|_| !memory.is_empty()) else { return key };
-        let carries = |of: &mut Endpoint| of.may_carry(TrafficClass::OneSided);
         let is_alone = !all.endpoints.iter_mut().any(|of| {
             let is_near = of.transport.get().capabilities().reach == Near::Process;
-            carries(of) && !is_near && of.transport.get().shared_memory().is_some()
+            of.may_carry(TrafficClass::OneSided) && !is_near && of.transport.get().shared_memory().is_some()
         });
-        let offered = (0u8..)
-            .zip(all.endpoints.iter_mut())
-            .filter(|(_, of)| of.may_carry(TrafficClass::OneSided))
-            .find_map(|(endpoint, of)| {
-                let is_used = all.vcs.iter().any(|vc| vc.state != VcState::Failed && vc.endpoint == endpoint)
-                    || all.procs.routes.sides.iter().any(|side| side.endpoint == endpoint);
-                let name = of.transport.get().name().to_owned();
-                let fabric = of.transport.get().one_sided().filter(|_| several || is_alone || is_used)?;
-                // The buffer goes back to the application when it is withdrawn, and a key may outlive that.
-                if !fabric.refuses_stale_keys() {
-                    return None;
-                }
-                // SAFETY: the engine keeps the buffer until the region is withdrawn, or for ever. Nobody has a reference to it meanwhile.
-                #[expect(unsafe_code, reason = "bytes that are addresses")]
-                let registered = unsafe { fabric.register_exposed(memory, access) };
-                Some((endpoint, name, registered.ok()?))
-            });
-        let Some((endpoint, name, registered)) = offered else { return key };
-        if let Some(OwnMemory::Exposed(regions)) = all.windows.get(REGIONS).map(|row| &mut row.own)
-            && let Some(region) = regions.last_mut()
-        {
-            region.fabric = Some((endpoint, registered));
-        }
-        key.with_fabric(&name, [registered.key, registered.base])
+        let usable = (0u8..).zip(all.endpoints.iter_mut()).filter_map(|(endpoint, of)| {
+            let is_used = all.vcs.iter().any(|vc| vc.state != VcState::Failed && vc.endpoint == endpoint)
+                || all.procs.routes.sides.iter().any(|side| side.endpoint == endpoint);
+            let may_move = of.may_carry(TrafficClass::OneSided) && (several || is_alone || is_used);
+            let fabric = of.transport.get().one_sided().filter(|_| may_move)?;
+            // The buffer goes back to the application when it is withdrawn, and a key may outlive that.
+            fabric.refuses_stale_keys().then_some(endpoint)
+        });
+        usable.collect()
+    }
+
+    /// Has a fabric know memory of a region: the fabric's name, and what it calls the memory.
+    fn register_region(
+        &mut self,
+        endpoint: u8,
+        memory: Span,
+        access: RemoteAccess,
+    ) -> Result<(String, RemoteKey), String> {
+        let transport = self.store.endpoints()[usize::from(endpoint)].transport.get();
+        let name = transport.name().to_owned();
+        let fabric = transport.one_sided().ok_or_else(|| format!("{name} does not reach memory by itself"))?;
+        // SAFETY: the engine keeps the buffer until the region is withdrawn, or for ever. Nobody has a reference to it meanwhile.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let registered = unsafe { fabric.register_exposed(memory, access) };
+        Ok((name, registered?))
     }
 
     /// Notes how the next operation with a key goes.
@@ -62,7 +96,11 @@ impl Engine {
         if let Reach::Listed { .. } | Reach::Memory(_) = target.reach {
             return Ok(());
         }
-        if reached.is_none() && target.by_fabric > 0 {
+        let way = |reach: &Reach| match *reach {
+            Reach::Fabric { endpoint, channel, .. } => Some((endpoint, channel)),
+            _ => None,
+        };
+        if target.by_fabric > 0 && reached.as_ref().and_then(way) != way(&target.reach) {
             // Where these went is forgotten below.
             self.flush_fabric(Rank(key.proc), REGIONS)?;
         }
@@ -74,11 +112,11 @@ impl Engine {
         let mut all = self.store.all();
         let (endpoint, link) = link_for(&mut all, vc, TrafficClass::OneSided)?;
         let transport = all.endpoints.get_mut(usize::from(endpoint))?.transport.get();
-        let [name, base] = key.fabric(transport.name())?;
-        transport.one_sided()?;
+        let [name, base] = key.as_moved_by(transport.name())?;
+        transport.one_sided().filter(|fabric| fabric.refuses_stale_keys())?;
         base.checked_add(key.bytes)?;
         let key = RemoteKey { key: name, base, length: key.bytes, access: access_of(key.access())? };
-        Some(Reach::Fabric { endpoint, link, key })
+        Some(Reach::Fabric { endpoint, channel: self.channel(endpoint, link, REGIONS), key })
     }
 
     /// Whether a fabric does an operation.

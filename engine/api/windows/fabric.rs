@@ -1,12 +1,14 @@
-//! Puts and gets by a fabric, which reaches the target's memory by itself: transports with the facet
-//! [`OneSided`](tickwire_transports::OneSided). Updates and locks of such a target are its engine's.
+//! Operations by a fabric, which reaches the target's memory by itself: transports with the facet
+//! [`OneSided`](tickwire_transports::OneSided). Updates and locks of windows are the target's engine's; those of exposed memory may be a
+//! fabric's.
 
 use crate::api::collectives::activate;
 use crate::run::engine::Engine;
-use tickwire_components::{Access, Comm, Pending, Rank, RegistrationUse, Span, VcState, WindowError};
-use tickwire_systems::procs::windows::FabricOperation;
-use tickwire_systems::procs::windows::{Reach, Target};
-use tickwire_systems::protocols::one_sided::fabric::{post_by_fabric, take_failures};
+use tickwire_components::{
+    Access, Comm, Communicator, NIL, Pending, Rank, RegistrationUse, Row, Span, VcState, WindowError,
+};
+use tickwire_systems::procs::windows::{FabricKind, FabricOperation, Failure, Reach};
+use tickwire_systems::protocols::one_sided::fabric::{issue, post_by_fabric, take_failures};
 use tickwire_systems::steps::registering::acquire;
 use tickwire_transports::{Channel, Issued, OneSided, RemoteKey, RemoteRun};
 
@@ -15,10 +17,12 @@ const LOOKS: u32 = 20_000;
 
 /// Where an operation goes, and by what.
 #[derive(Clone, Copy)]
-struct Route {
-    endpoint: u8,
-    channel: Channel,
-    key: RemoteKey,
+pub(crate) struct Route {
+    pub(crate) endpoint: u8,
+    pub(crate) channel: Channel,
+    pub(crate) key: RemoteKey,
+    /// The target's VC; [`NIL`] of the own proc.
+    pub(crate) vc: Row,
 }
 
 impl Engine {
@@ -48,29 +52,12 @@ impl Engine {
         route: Route,
     ) -> Result<(), WindowError> {
         let number = self.store.all().windows.number();
-        let remote = RemoteRun { key: route.key, offset: at as u64 };
-        let mut issued = Ok(Issued::Full);
-        self.look_until(|engine| {
-            let Some(fabric) = engine.fabric(route.endpoint) else { return true };
-            // SAFETY: the caller of the operation lends the run. This returns once the operation is complete, or the transport has
-            // copied what it puts.
-            #[expect(unsafe_code, reason = "bytes that are addresses")]
-            unsafe {
-                issued = match writes {
-                    true => fabric.put(route.channel, remote, run, number),
-                    false => fabric.get(route.channel, remote, run, number),
-                };
-            }
-            if issued == Ok(Issued::Full) {
-                fabric.progress();
-            }
-            issued != Ok(Issued::Full) || engine.fabric_is_gone(rank, handle)
-        })?;
-        let turn = match issued {
-            Ok(Issued::Taken(turn)) => turn,
-            Ok(Issued::Full) => return Err(self.failed_target(rank, handle)),
-            Err(reason) => return Err(WindowError::Fabric { reason }),
-        };
+        let kind = if writes { FabricKind::Put } else { FabricKind::Get };
+        self.target(rank, handle)?;
+        // SAFETY: this returns once the operation is complete, or the transport has copied what it puts.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let issued = unsafe { self.issue_by_fabric(route, kind, at, run, number)? };
+        let Some(turn) = issued else { return Err(self.failed_target(rank, handle)) };
         let target = self.target(rank, handle)?;
         (target.issued, target.by_fabric, target.fabric_turn) = (target.issued + 1, target.by_fabric + 1, turn);
         let copied = self.fabric(route.endpoint).map_or(0, |fabric| fabric.copies_max());
@@ -84,20 +71,102 @@ impl Engine {
         }
     }
 
+    /// Updates an integer of a target, and waits for the one from before.
+    pub(crate) fn update_by_fabric(
+        &mut self,
+        route: Route,
+        kind: FabricKind,
+        at: usize,
+        into: Span,
+        (rank, handle): (Rank, u32),
+    ) -> Result<(), WindowError> {
+        // From the moment that the fabric has the operation on nothing returns before it is complete.
+        self.target(rank, handle)?;
+        let windows = &mut self.store.all().windows;
+        let number = windows.number();
+        windows.update = Some((number, false));
+        // SAFETY: this returns once the operation is complete.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let issued = unsafe { self.issue_by_fabric(route, kind, at, into, number) };
+        let done = match issued {
+            Ok(Some(turn)) => self.complete_by_fabric(route, turn).map(|()| true),
+            Ok(None) => Ok(false),
+            Err(error) => Err(error),
+        };
+        let has_failed = self.store.all().windows.update.take().is_some_and(|(_, has_failed)| has_failed);
+        let is_done = done?;
+        if is_done && let Ok(target) = self.target(rank, handle) {
+            (target.issued, target.completed) = (target.issued + 1, target.completed + 1);
+        }
+        if !is_done || has_failed && self.is_gone(route.vc) {
+            return Err(self.failed_target(rank, handle));
+        }
+        if has_failed { Err(self.failed(Failure::Fabric, rank, handle)) } else { Ok(()) }
+    }
+
+    /// Has the fabric take an operation: its number on the channel. `None` if the target has failed before.
+    ///
+    /// # Safety
+    /// The run is lent as [`issue`] says: until the operation is complete, or the fabric has copied what is put.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    unsafe fn issue_by_fabric(
+        &mut self,
+        route: Route,
+        kind: FabricKind,
+        at: usize,
+        run: Span,
+        number: u64,
+    ) -> Result<Option<u64>, WindowError> {
+        let remote = RemoteRun { key: route.key, offset: at as u64 };
+        let mut issued = Ok(Issued::Full);
+        self.look_until(|engine| {
+            let Some(fabric) = engine.fabric(route.endpoint) else { return true };
+            // SAFETY: by this function's contract.
+            unsafe {
+                issued = issue(fabric, kind, route.channel, remote, run, number);
+            }
+            if issued == Ok(Issued::Full) {
+                fabric.progress();
+            }
+            issued != Ok(Issued::Full) || engine.is_gone(route.vc)
+        })?;
+        match issued {
+            Ok(Issued::Taken(turn)) => Ok(Some(turn)),
+            Ok(Issued::Full) => Ok(None),
+            Err(reason) => Err(WindowError::Fabric { reason }),
+        }
+    }
+
     /// Waits until all operations on a target by a fabric are complete. How one has failed is noted at the target.
     pub(crate) fn flush_fabric(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         let Some(route) = self.fabric_route(rank, handle) else { return Ok(()) };
-        let &mut Target { fabric_turn: turn, vc: row, .. } = self.target(rank, handle)?;
+        let turn = self.target(rank, handle)?.fabric_turn;
+        self.complete_by_fabric(route, turn)?;
+        let target = self.target(rank, handle)?;
+        target.completed = target.issued.min(target.completed + std::mem::take(&mut target.by_fabric));
+        Ok(())
+    }
+
+    /// Waits until the operations on a route up to this one are complete, and notes which have failed.
+    fn complete_by_fabric(&mut self, route: Route, turn: u64) -> Result<(), WindowError> {
         let is_complete = |engine: &mut Engine| {
             let Some(fabric) = engine.fabric(route.endpoint) else { return true };
-            fabric.completed(route.channel) >= turn || {
+            // Counts begin anew with a link that has the number of this one, which has ended.
+            let is_over = |fabric: &dyn OneSided| {
+                let channel = route.channel;
+                fabric.completed(channel) >= turn || fabric.issued(channel) < turn
+            };
+            is_over(fabric) || {
                 fabric.progress();
-                fabric.completed(route.channel) >= turn
+                is_over(fabric)
             }
         };
-        if let Err(error) = self.look_until(|engine| is_complete(engine) || engine.fabric_is_gone(rank, handle)) {
+        let is_gone = |engine: &mut Engine| engine.is_gone(route.vc);
+        if let Err(error) = self.look_until(|engine| is_complete(engine) || is_gone(engine)) {
             // The fabric has memory of the caller, and gives it back once the link has ended.
-            self.cut_off(row);
+            if route.vc != NIL {
+                self.cut_off(route.vc);
+            }
             while !is_complete(self) {
                 rustix::thread::sched_yield();
             }
@@ -112,12 +181,10 @@ impl Engine {
         if let Some(fabric) = all.endpoints[usize::from(route.endpoint)].transport.get().one_sided() {
             take_failures(fabric, all.windows, route.endpoint, now_ns);
         }
-        let target = self.target(rank, handle)?;
-        target.completed = target.issued.min(target.completed + std::mem::take(&mut target.by_fabric));
         Ok(())
     }
 
-    /// Posts an operation with a request: its row.
+    /// Posts a put or a get with a request: its row.
     pub(crate) fn post_fabric(
         &mut self,
         at: usize,
@@ -127,7 +194,21 @@ impl Engine {
         comm: Comm,
     ) -> Result<u32, WindowError> {
         let Some(route) = self.fabric_route(rank, handle) else { return Err(self.failed_target(rank, handle)) };
-        let reference = self.know_run(route.endpoint, run, writes)?;
+        let kind = if writes { FabricKind::Put } else { FabricKind::Get };
+        self.post_over(route, kind, at, run, (rank, handle), comm)
+    }
+
+    /// Posts an operation with a request: its row.
+    pub(crate) fn post_over(
+        &mut self,
+        route: Route,
+        kind: FabricKind,
+        at: usize,
+        run: Span,
+        (rank, handle): (Rank, u32),
+        comm: Comm,
+    ) -> Result<u32, WindowError> {
+        let reference = self.know_run(route.endpoint, run, kind.writes())?;
         let request = match self.request_row(comm) {
             Ok(row) => row,
             Err(error) => {
@@ -135,9 +216,10 @@ impl Engine {
                 return Err(error.into());
             }
         };
-        let (number, vc) = (self.store.all().windows.number(), self.target(rank, handle)?.vc);
+        let number = self.store.all().windows.number();
         let remote = RemoteRun { key: route.key, offset: at as u64 };
-        let (endpoint, channel, target, turn, failed_ns) = (route.endpoint, route.channel, rank.0, None, None);
+        let Route { endpoint, channel, vc, .. } = route;
+        let (target, turn, failed_ns) = (rank.0, None, None);
         let operation = FabricOperation {
             number,
             handle,
@@ -148,7 +230,7 @@ impl Engine {
             channel,
             remote,
             run,
-            writes,
+            kind,
             turn,
             failed_ns,
         };
@@ -200,22 +282,70 @@ impl Engine {
         })?)
     }
 
-    fn fabric_is_gone(&mut self, rank: Rank, handle: u32) -> bool {
-        let Ok(target) = self.target(rank, handle) else { return true };
-        let row = target.vc;
-        self.store.all().vcs.get(row as usize).is_none_or(|vc| vc.state == VcState::Failed)
+    /// Whether the target of a route has failed. This proc has not.
+    fn is_gone(&mut self, row: Row) -> bool {
+        row != NIL && self.store.all().vcs.get(row as usize).is_none_or(|vc| vc.state == VcState::Failed)
     }
 
     fn fabric_route(&mut self, rank: Rank, handle: u32) -> Option<Route> {
-        match self.target(rank, handle).ok()?.reach {
-            Reach::Fabric { endpoint, link, key } => {
-                Some(Route { endpoint, channel: Channel { link, context: 0 }, key })
-            }
-            _ => None,
-        }
+        let target = self.target(rank, handle).ok()?;
+        let Reach::Fabric { endpoint, channel, key } = target.reach else { return None };
+        Some(Route { endpoint, channel, key, vc: target.vc })
+    }
+
+    /// The way over a link that operations of a window take: windows share the contexts.
+    pub(crate) fn channel(&mut self, endpoint: u8, link: u32, handle: u32) -> Channel {
+        let contexts = self.fabric(endpoint).map_or(1, |fabric| fabric.contexts().max(1));
+        Channel { link, context: Communicator::row(handle) as u32 % contexts }
     }
 
     fn fabric(&mut self, endpoint: u8) -> Option<&mut dyn OneSided> {
         self.store.endpoints().get_mut(usize::from(endpoint))?.transport.get().one_sided()
+    }
+}
+
+#[cfg(all(test, feature = "testing"))]
+mod tests {
+    use crate::Engine;
+    use crate::testing::Board;
+    use std::time::Duration;
+    use tickwire_components::Rank;
+    use tickwire_transports::Channel;
+    use tickwire_transports::ofi::{Choice, Library};
+
+    #[test]
+    fn windows_take_the_contexts_in_turn() {
+        if Library::get().is_err() {
+            return;
+        }
+        let board = Board::new(2);
+        std::thread::scope(|threads| {
+            for rank in 0..2 {
+                let board = &board;
+                threads.spawn(move || {
+                    let choice = Choice { contexts: Some(3), ..Choice::default() };
+                    let builder = Engine::builder().include(["loopback", "ofi:tcp;ofi_rxm"]).ofi(choice);
+                    let mut engine = builder.build(board.bootstrap(rank)).unwrap();
+                    let (world, other) = (engine.comm_world(), Rank(1 - rank));
+                    let windows = [(); 5].map(|()| engine.win_allocate::<u64>(8, world).unwrap());
+                    for (count, &window) in (1..).zip(&windows) {
+                        engine.win_fence(window).unwrap();
+                        for at in 0..count {
+                            engine.put(&[9u64], other, at, window).unwrap();
+                        }
+                        engine.win_fence_last(window).unwrap();
+                    }
+                    let route = engine.fabric_route(other, windows[0].handle).unwrap();
+                    let first = route.channel.context;
+                    let issued = [0, 1, 2].map(|turn| {
+                        let channel = Channel { context: (first + turn) % 3, ..route.channel };
+                        engine.fabric(route.endpoint).unwrap().issued(channel)
+                    });
+                    assert_eq!(issued, [1 + 4, 2 + 5, 3]);
+                    windows.into_iter().for_each(|window| engine.win_free(window).unwrap());
+                    engine.finalize(Duration::from_secs(20)).unwrap();
+                });
+            }
+        });
     }
 }

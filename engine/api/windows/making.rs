@@ -251,9 +251,10 @@ impl Engine {
             let bytes = if offer.has & ATTACHED != 0 { usize::MAX as u64 } else { offer.bytes };
             let reach = match run {
                 _ if member == rank => part.take().map(Reach::Memory),
-                None if offer.over[1] == numbers[member as usize] => {
-                    fabric_reach(link, offer, fabric.map(|(endpoint, _)| endpoint))
-                }
+                None if offer.over[1] == numbers[member as usize] => link.and_then(|(endpoint, link)| {
+                    let channel = self.channel(endpoint, link, comm.0);
+                    fabric_reach(endpoint, channel, offer, fabric.map(|(endpoint, _)| endpoint))
+                }),
                 None => None,
                 Some(run) if offer.has & KERNEL != 0 && run.beside().is_some() => {
                     memory_reach(run, (size, rank), fences)

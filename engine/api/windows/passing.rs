@@ -12,18 +12,18 @@ use tickwire_systems::procs::routes::link_for;
 use tickwire_systems::procs::windows::Reach;
 use tickwire_transports::shared::SharedRun;
 use tickwire_transports::windows::{Memory, Part};
-use tickwire_transports::{Reach as Near, RemoteAccess, RemoteKey};
+use tickwire_transports::{Channel, Reach as Near, RemoteAccess, RemoteKey};
 
 /// How long members are called over the route of one-sided traffic, ns: those that are there answer within a tick.
 const LINK_NS_MAX: u64 = 5_000_000_000;
 
 /// How memory elsewhere is reached by a fabric, where both have one.
-pub(super) fn fabric_reach(link: Link, offer: &Offer, own: Option<u8>) -> Option<Reach> {
-    let ((endpoint, link), [key, base]) = (link?, offer.fabric);
+pub(super) fn fabric_reach(endpoint: u8, channel: Channel, offer: &Offer, own: Option<u8>) -> Option<Reach> {
+    let [key, base] = offer.fabric;
     let access = RemoteAccess::READ | RemoteAccess::WRITE;
     let key = RemoteKey { key, base, length: offer.bytes, access };
     let both = offer.has & FABRIC != 0 && own == Some(endpoint) && base.checked_add(offer.bytes).is_some();
-    both.then_some(Reach::Fabric { endpoint, link, key })
+    both.then_some(Reach::Fabric { endpoint, channel, key })
 }
 
 /// How a buffer of an engine of this process is reached: its memory is beside the run of its locks, and stays until all members have freed

@@ -34,7 +34,11 @@ impl Fabric {
         };
         let (major, minor) = library.version();
         let version = Some(format!("{major}.{minor}"));
-        let (choice, hints) = (Choice::default().or_environment(), message_hints());
+        let choice = match Choice::default().or_environment() {
+            Ok(choice) => choice,
+            Err(error) => return none(version, error.to_string()),
+        };
+        let hints = message_hints();
         let candidates = match choice.survey(&library, &hints) {
             Ok(candidates) => candidates,
             Err(error) => return none(version, error.to_string()),

@@ -138,10 +138,10 @@ fn transports() -> Vec<Found> {
     let limits = Limits::default();
     let loopback = Loopback::join(&Hub::alone(0, limits.ring_bytes), 0);
     let shm = Shm::open(ShmConfig::new(format!("info-{}", std::process::id()), 0, 2));
-    let mut ofi = OfiConfig::new("info", 0, 2);
-    ofi.choice = ofi.choice.or_environment();
+    let ofi = OfiConfig::new("info", 0, 2);
     // Why there is none is told with the candidates, but for a tag mode that cannot be.
-    let (fabrics, refused) = match Ofi::open(&ofi) {
+    let opened = ofi.choice.or_environment().and_then(|choice| Ofi::open(&OfiConfig { choice, ..ofi }));
+    let (fabrics, refused) = match opened {
         Ok(fabrics) => (fabrics, None),
         Err(error @ OfiError::Tags { .. }) => (Vec::new(), Some(missing("ofi".into(), error.to_string()))),
         Err(_) => (Vec::new(), None),

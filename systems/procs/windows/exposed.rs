@@ -13,10 +13,19 @@ pub struct ExposedRegion {
     pub part: Part,
     /// What others may do with it.
     pub access: RegionAccess,
-    /// What a fabric calls it, and the endpoint that does.
-    pub fabric: Option<(u8, RemoteKey)>,
+    /// What fabrics call it, and the endpoint of each: of the one that puts and gets, and of the one that does updates.
+    pub fabrics: Vec<(u8, RemoteKey)>,
+    /// All updates are done by a fabric.
+    pub updated_by_fabric: bool,
     /// The buffer.
     pub buffer: Box<dyn Any + Send + Sync>,
+}
+
+impl ExposedRegion {
+    /// What may be done with it otherwise than by the fabric that does updates: two ways to update it would not be atomic to each other.
+    pub fn here(&self) -> RegionAccess {
+        if self.updated_by_fabric { self.access.without(RegionAccess::UPDATE) } else { self.access }
+    }
 }
 
 /// How peers of this host come to know the regions of this proc: see [`Part::listed`].

@@ -13,9 +13,15 @@ impl Windows {
             operation.failed_ns = Some(now_ns);
             return;
         }
+        if let Some((of, has_failed)) = &mut self.update
+            && *of == number
+        {
+            *has_failed = true;
+            return;
+        }
         for target in self.list.iter_mut().flatten().flat_map(|window| &mut window.targets) {
-            if let Reach::Fabric { endpoint: of, link, .. } = target.reach
-                && (of, link) == (endpoint, channel.link)
+            if let Reach::Fabric { endpoint: of, channel: its, .. } = target.reach
+                && (of, its) == (endpoint, channel)
             {
                 target.failure = target.failure.or(Some(Failure::Fabric));
             }

@@ -1,8 +1,8 @@
 //! Operations of this side that are under way: by frames, which the target's engine serves, or by a fabric.
 
 use std::any::Any;
-use tickwire_components::{NIL, RemoteKind, Row, Span};
-use tickwire_transports::{Channel, RemoteRun};
+use tickwire_components::{NIL, NumberType, RemoteKind, Row, Span, UpdateCode, UpdateOperation};
+use tickwire_transports::{AtomicOperation, AtomicWord, Channel, RemoteRun};
 
 /// How an operation has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,7 +74,66 @@ impl RemoteOperation {
     }
 }
 
-/// A put or a get with a request, which a fabric does.
+/// What a fabric does with a target's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FabricKind {
+    /// Writes the run there.
+    Put,
+    /// Reads the run from there.
+    Get,
+    /// Combines an integer with another one. The run gets the one from before.
+    Fetch(AtomicOperation, AtomicWord),
+    /// Puts `new` in place of an integer, if that is `expected`. The run gets the one from before.
+    Swap {
+        /// What must be there.
+        expected: AtomicWord,
+        /// What comes there.
+        new: AtomicWord,
+    },
+}
+
+impl FabricKind {
+    /// What a fabric does for an update with the bytes of these operands, one or two; `None` if no fabric does: it has integers of four and
+    /// eight bytes, and not all operations.
+    pub fn of_update(kind: RemoteKind, [first, second]: [[u8; 8]; 2]) -> Option<Self> {
+        let word = |number: NumberType, bytes: [u8; 8]| match (number.size(), bytes) {
+            (4, [a, b, c, d, ..]) => Some(AtomicWord::Four(u32::from_ne_bytes([a, b, c, d]))),
+            (8, bytes) => Some(AtomicWord::Eight(u64::from_ne_bytes(bytes))),
+            _ => None,
+        };
+        match kind {
+            RemoteKind::FetchUpdate(UpdateCode { number, operation }) => {
+                let is_float = matches!(number, NumberType::F32 | NumberType::F64);
+                let operation = match operation {
+                    UpdateOperation::Sum if !is_float => AtomicOperation::Sum,
+                    UpdateOperation::BitAnd => AtomicOperation::And,
+                    UpdateOperation::BitOr => AtomicOperation::Or,
+                    UpdateOperation::BitXor => AtomicOperation::Xor,
+                    UpdateOperation::Replace => AtomicOperation::Replace,
+                    UpdateOperation::Keep => AtomicOperation::Read,
+                    _ => return None,
+                };
+                Some(FabricKind::Fetch(operation, word(number, first)?))
+            }
+            RemoteKind::CompareSwap(number) => {
+                Some(FabricKind::Swap { expected: word(number, first)?, new: word(number, second)? })
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the run is what is written there.
+    pub const fn writes(self) -> bool {
+        matches!(self, FabricKind::Put)
+    }
+
+    /// Whether it is an update.
+    pub const fn updates(self) -> bool {
+        matches!(self, FabricKind::Fetch(..) | FabricKind::Swap { .. })
+    }
+}
+
+/// An operation with a request, which a fabric does.
 pub struct FabricOperation {
     /// Its number, by which the fabric tells that it has failed.
     pub number: u64,
@@ -94,10 +153,55 @@ pub struct FabricOperation {
     pub remote: RemoteRun,
     /// The origin's bytes, which the engine keeps until the request is done.
     pub run: Span,
-    /// A put.
-    pub writes: bool,
+    /// What it does.
+    pub kind: FabricKind,
     /// Its number on the channel, once the fabric has taken it.
     pub turn: Option<u64>,
     /// When it was seen to have failed, ns.
     pub failed_ns: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fabric_does_what_its_integers_allow() {
+        let word = |value: u64| value.to_ne_bytes();
+        let short = |value: u32| std::array::from_fn(|at| value.to_ne_bytes().get(at).copied().unwrap_or(0));
+        let fetch = |number, operation, value| {
+            FabricKind::of_update(RemoteKind::FetchUpdate(UpdateCode { number, operation }), [value, word(0)])
+        };
+        let eight = |operation, value| Some(FabricKind::Fetch(operation, AtomicWord::Eight(value)));
+        let four = |operation, value| Some(FabricKind::Fetch(operation, AtomicWord::Four(value)));
+        for number in [NumberType::U64, NumberType::I64] {
+            let of = |operation| fetch(number, operation, word(7));
+            assert_eq!(of(UpdateOperation::Sum), eight(AtomicOperation::Sum, 7));
+            assert_eq!(of(UpdateOperation::BitAnd), eight(AtomicOperation::And, 7));
+            assert_eq!(of(UpdateOperation::BitOr), eight(AtomicOperation::Or, 7));
+            assert_eq!(of(UpdateOperation::BitXor), eight(AtomicOperation::Xor, 7));
+        }
+        assert_eq!(fetch(NumberType::I32, UpdateOperation::Sum, short(9)), four(AtomicOperation::Sum, 9));
+        // Bits that are moved as they are may be a float's.
+        let bits = 1.5f32.to_bits();
+        assert_eq!(fetch(NumberType::F32, UpdateOperation::Replace, short(bits)), four(AtomicOperation::Replace, bits));
+        assert_eq!(fetch(NumberType::F64, UpdateOperation::Keep, word(0)), eight(AtomicOperation::Read, 0));
+        for number in NumberType::ALL {
+            for operation in UpdateOperation::ALL {
+                let (is_float, found) =
+                    (matches!(number, NumberType::F32 | NumberType::F64), fetch(number, operation, word(1)));
+                let is_moved = matches!(operation, UpdateOperation::Replace | UpdateOperation::Keep);
+                let is_bitwise =
+                    matches!(operation, UpdateOperation::BitAnd | UpdateOperation::BitOr | UpdateOperation::BitXor);
+                let can =
+                    number.size() >= 4 && (is_moved || is_bitwise || operation == UpdateOperation::Sum && !is_float);
+                assert_eq!(found.is_some(), can, "{number:?} {operation:?}");
+            }
+        }
+        let swap = |number| FabricKind::of_update(RemoteKind::CompareSwap(number), [word(1), word(2)]);
+        let (expected, new) = (AtomicWord::Eight(1), AtomicWord::Eight(2));
+        assert_eq!(swap(NumberType::U64), Some(FabricKind::Swap { expected, new }));
+        assert_eq!(swap(NumberType::U16), None);
+        assert_eq!(FabricKind::of_update(RemoteKind::Put, [word(0); 2]), None);
+    }
 }

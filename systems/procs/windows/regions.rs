@@ -79,8 +79,8 @@ impl WindowRow {
     pub fn permits(&self, kind: RemoteKind, at: usize) -> bool {
         let OwnMemory::Exposed(regions) = &self.own else { return true };
         let (number, _) = region_of(at);
-        let region = regions.binary_search_by_key(&number, |region| region.number);
-        !kind.is_of_lock() && region.is_ok_and(|place| regions[place].access.covers(needed(kind)))
+        let Ok(place) = regions.binary_search_by_key(&number, |region| region.number) else { return false };
+        !kind.is_of_lock() && regions[place].here().covers(needed(kind))
     }
 
     /// The place among the targets of who has sent a frame: its rank, or of regions, its proc.

@@ -1,16 +1,15 @@
-//! Puts and gets with a request that a fabric does: each look gives it what it has not taken, and ends the requests of those that are complete.
+//! Operations with a request that a fabric does: each look gives it what it has not taken, and ends the requests of those that are complete.
 //! A put is complete when the target's memory holds it.
 //!
 //! *Bound* the operations that are not complete. *Why* the fabric tells of its operations by counts, not by frames, so no look at an endpoint
 //! finds them.
 
 use crate::procs::endpoint::Endpoint;
-use crate::procs::windows::FabricOperation;
-use crate::procs::windows::{Failure, Windows};
+use crate::procs::windows::{FabricKind, FabricOperation, Failure, Windows};
 use crate::rows::{Rows, Wire};
 use crate::steps::finish::{abort, finish_at_once};
-use tickwire_components::{Vc, VcState, car_flags};
-use tickwire_transports::{FailedOperation, Issued, OneSided};
+use tickwire_components::{NIL, Routes, SideLink, Span, Vc, VcState, car_flags};
+use tickwire_transports::{Channel, FailedOperation, Issued, OneSided, RemoteRun};
 
 /// How long the end of a peer may be noticed after its operations have failed, ns: an error of theirs says so then.
 const NOTICE_NS: u64 = 50_000_000;
@@ -62,17 +61,42 @@ fn fabric_of(endpoints: &mut [Endpoint], endpoint: u8) -> Option<&mut dyn OneSid
     endpoints.get_mut(usize::from(endpoint))?.transport.get().one_sided()
 }
 
+/// Asks a fabric for an operation.
+///
+/// # Errors
+/// Why that cannot be, in words; nothing was done.
+///
+/// # Safety
+/// The run is valid for reads if the operation writes it to the target, else for writes, and nobody else uses it so, until the operation is
+/// complete.
+#[expect(unsafe_code, reason = "bytes that are addresses")]
+pub unsafe fn issue(
+    fabric: &mut dyn OneSided,
+    kind: FabricKind,
+    channel: Channel,
+    remote: RemoteRun,
+    run: Span,
+    number: u64,
+) -> Result<Issued, String> {
+    // SAFETY: by the same contract.
+    unsafe {
+        match kind {
+            FabricKind::Put => fabric.put(channel, remote, run, number),
+            FabricKind::Get => fabric.get(channel, remote, run, number),
+            FabricKind::Fetch(operation, operand) => {
+                fabric.fetch_atomic(channel, remote, operation, operand, run, number)
+            }
+            FabricKind::Swap { expected, new } => fabric.compare_swap(channel, remote, expected, new, run, number),
+        }
+    }
+}
+
 /// Gives an operation to the fabric, which may have no room for it yet. Says if it never will.
 fn give(fabric: &mut dyn OneSided, operation: &mut FabricOperation) -> Option<FailedOperation> {
-    let &mut FabricOperation { channel, remote, run, number, .. } = operation;
+    let &mut FabricOperation { channel, remote, run, number, kind, .. } = operation;
     // SAFETY: the engine keeps the buffer until the request is done, which is when the operation is complete, or the transport closed.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
-    let issued = unsafe {
-        match operation.writes {
-            true => fabric.put(channel, remote, run, number),
-            false => fabric.get(channel, remote, run, number),
-        }
-    };
+    let issued = unsafe { issue(fabric, kind, channel, remote, run, number) };
     match issued {
         Ok(Issued::Taken(turn)) => operation.turn = Some(turn),
         Ok(Issued::Full) => {}
@@ -81,15 +105,26 @@ fn give(fabric: &mut dyn OneSided, operation: &mut FabricOperation) -> Option<Fa
     None
 }
 
+/// Whether the link that an operation goes over is open: that of its VC or one beside it. To oneself there is none.
+fn has_link(vcs: &[Vc], routes: &Routes, operation: &FabricOperation) -> bool {
+    let &FabricOperation { vc: row, endpoint, channel: Channel { link, .. }, .. } = operation;
+    if link == NIL {
+        return true;
+    }
+    let Some(vc) = vcs.get(row as usize).filter(|vc| vc.state == VcState::Connected) else { return false };
+    let is_side = |side: SideLink| side.is_open && side.link == link;
+    (vc.endpoint, vc.link) == (endpoint, link) || routes.side(row, endpoint).is_some_and(is_side)
+}
+
 /// Looks at an operation: how it has ended, if it has.
 fn step(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], index: usize) -> Option<Result<(), Failure>> {
-    let Rows { windows, vcs, progress, .. } = rows;
+    let Rows { windows, vcs, progress, procs, .. } = rows;
     let operation = &mut windows.by_fabric[index];
     let endpoint = operation.endpoint;
-    let has_link = |vc: &&Vc| vc.state == VcState::Connected && vc.link == operation.channel.link;
-    let is_open = vcs.get(operation.vc as usize).is_some_and(|vc| has_link(&vc));
+    let is_open = has_link(vcs, &procs.routes, operation);
     let Some(fabric) = fabric_of(endpoints, endpoint) else { return Some(Err(Failure::TargetFailed)) };
-    if let Some(turn) = operation.turn {
+    // One that has failed is complete.
+    if let Some(turn) = operation.turn.filter(|_| operation.failed_ns.is_none()) {
         // Counts begin anew with a link that has the number of this one.
         let (issued, completed) = (fabric.issued(operation.channel), fabric.completed(operation.channel));
         if completed < turn && (is_open || issued >= turn) {
@@ -98,7 +133,10 @@ fn step(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], index: usize) -> Option
     }
     match (operation.turn, operation.failed_ns) {
         (Some(_), None) => Some(Ok(())),
-        (_, _) if !is_open => Some(Err(Failure::TargetFailed)),
+        (_, _) if !is_open => {
+            let is_alive = vcs.get(operation.vc as usize).is_some_and(|vc| vc.state == VcState::Connected);
+            Some(Err(if is_alive { Failure::Fabric } else { Failure::TargetFailed }))
+        }
         (None, None) => {
             let failed = give(fabric, operation)?;
             windows.note_failure(endpoint, failed, progress.now_ns);

@@ -9,7 +9,7 @@ use crate::ofi::control::Message;
 use crate::remote::{
     AtomicOperation, AtomicWidths, AtomicWord, Channel, FailedOperation, Issued, RemoteAccess, RemoteKey, RemoteRun,
 };
-use tickwire_components::Span;
+use tickwire_components::{NIL, Span};
 
 impl Ofi {
     /// Takes an operation, or makes both ends ready for it first.
@@ -26,9 +26,12 @@ impl Ofi {
         number: u64,
     ) -> Result<Issued, String> {
         let rma = self.port.get_mut().open_rma()?;
+        if channel.link == NIL {
+            rma.meet_oneself();
+        }
         // SAFETY: by this function's contract.
         let issued = unsafe { rma.issue(channel, remote, what, local, number)? };
-        if issued == Issued::Full {
+        if issued == Issued::Full && channel.link != NIL {
             let Some(line) = self.connections.line_mut(channel.link) else {
                 return Err("this link is not open".into());
             };
@@ -45,7 +48,7 @@ impl Ofi {
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 unsafe impl OneSided for Ofi {
     fn contexts(&self) -> u32 {
-        self.own.config.one_sided_contexts as u32
+        self.own.config.choice.contexts() as u32
     }
 
     unsafe fn register_exposed(&mut self, run: Span, access: RemoteAccess) -> Result<RemoteKey, String> {
@@ -141,8 +144,8 @@ impl RmaConfig {
     /// That of an endpoint.
     pub(in crate::ofi) fn new(config: &crate::ofi::OfiConfig) -> Self {
         RmaConfig {
-            contexts: config.one_sided_contexts,
-            automatic: config.one_sided_automatic,
+            contexts: config.choice.contexts(),
+            automatic: config.choice.has_thread,
             ending_time: std::time::Duration::from_millis(config.close_ms_max.into()),
             #[cfg(test)]
             mr_mode: None,

@@ -2,7 +2,7 @@
 
 use super::context::{Context, Endpoints, LONG_SLOT_BYTES, LONG_SLOTS, SLOT_BYTES, SLOTS};
 use super::memory_mode::{KNOWN, MemoryMode};
-use super::{CONTEXTS_MAX, LENT, Rma, RmaConfig, THREADED};
+use super::{LENT, Rma, RmaConfig, THREADED};
 use crate::ofi::choice::is_named;
 use crate::ofi::registry::{Registry, new_key};
 use crate::ofi::scalable::{ScalableEndpoint, context_bits};
@@ -25,13 +25,10 @@ impl Rma {
     /// What it lacks, in words.
     pub(in crate::ofi) fn offered(info: &Info, config: &RmaConfig) -> Result<Info, String> {
         if config.contexts == 0 {
-            return Err("one-sided operations are turned off: set one_sided_contexts to 1 or more".into());
-        }
-        if config.contexts > CONTEXTS_MAX {
-            return Err(format!(
-                "{} contexts for one-sided operations: there are {CONTEXTS_MAX} at most",
-                config.contexts
-            ));
+            return Err(
+                "one-sided operations are turned off: set `Choice::contexts`, or TICKWIRE_OFI_CONTEXTS, to 1 or more"
+                    .into(),
+            );
         }
         for atomic in [true, false] {
             let hints = Hints { automatic: has_thread(info, config), ..one_sided_hints(info.provider(), atomic) };

@@ -8,6 +8,7 @@ use crate::ofi::scalable::context_address;
 use crate::remote::Channel;
 use libfabric_sys as sys;
 use std::time::Instant;
+use tickwire_components::NIL;
 
 /// What a proc says of its endpoints for one-sided operations.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -108,10 +109,23 @@ impl Rma {
 
     /// The peer of a link.
     pub(super) fn peer(&mut self, link: u32) -> &mut Peer {
-        if self.peers.len() <= link as usize {
-            self.peers.resize_with(link as usize + 1, Peer::default);
+        let index = index_of(link);
+        if self.peers.len() <= index {
+            self.peers.resize_with(index + 1, Peer::default);
         }
-        &mut self.peers[link as usize]
+        &mut self.peers[index]
+    }
+
+    /// The own proc is at the other end of no link, and needs no introduction. If its address cannot be used, nothing goes there.
+    pub(super) fn meet_oneself(&mut self) {
+        if !matches!(self.peer(NIL).standing, Standing::Unknown) {
+            return;
+        }
+        let contexts = self.endpoints.as_ref().map_or(1, |endpoints| endpoints.named(self.contexts.len()));
+        let introduction = Introduction::At { contexts: contexts as u8, address: self.name.clone() };
+        if let Err(words) = self.meet(NIL, introduction) {
+            self.peer(NIL).standing = Standing::Gone(words);
+        }
     }
 
     /// Where operations of a channel go; `None` if that is not known yet.
@@ -124,7 +138,7 @@ impl Rma {
         if channel.context as usize >= contexts {
             return Err(format!("there is no context {}: there are {contexts}", channel.context));
         }
-        match self.peers.get(channel.link as usize).map(|peer| &peer.standing) {
+        match self.peers.get(index_of(channel.link)).map(|peer| &peer.standing) {
             None | Some(Standing::Unknown) => Ok(None),
             Some(Standing::Gone(why)) => Err(why.clone()),
             Some(Standing::Met(number, theirs)) => {
@@ -182,7 +196,7 @@ impl Rma {
 
     /// A link has ended: its operations have failed, and nothing goes over it any more.
     pub(in crate::ofi) fn end_link(&mut self, link: u32) {
-        let Some(peer) = self.peers.get_mut(link as usize) else { return };
+        let Some(peer) = self.peers.get_mut(index_of(link)) else { return };
         let (epoch, why) = (peer.epoch, "the connection has ended".to_owned());
         peer.standing = Standing::Gone(why.clone());
         for index in 0..self.operations.len() as u32 {
@@ -208,7 +222,7 @@ impl Rma {
 
     /// The number of a link stands for a new one.
     pub(in crate::ofi) fn begin_link(&mut self, link: u32) {
-        if let Some(peer) = self.peers.get_mut(link as usize) {
+        if let Some(peer) = self.peers.get_mut(index_of(link)) {
             *peer = Peer { epoch: peer.epoch.wrapping_add(1), ..Peer::default() };
         }
     }
@@ -220,7 +234,7 @@ impl Rma {
 
     /// The counts of a channel, if it has ever taken anything.
     pub(super) fn counts(&self, channel: Channel) -> Option<&Counts> {
-        self.peers.get(channel.link as usize)?.counts.get(channel.context as usize)
+        self.peers.get(index_of(channel.link))?.counts.get(channel.context as usize)
     }
 
     /// The same, to count an operation.
@@ -231,6 +245,16 @@ impl Rma {
         }
         &mut counts[channel.context as usize]
     }
+}
+
+/// The place of a link's peer in the list, where the own proc, which has [`NIL`] for a link, comes first.
+const fn index_of(link: u32) -> usize {
+    link.wrapping_add(1) as usize
+}
+
+/// The link of a peer in the list.
+pub(super) const fn link_of(index: usize) -> u32 {
+    (index as u32).wrapping_sub(1)
 }
 
 impl Operation {

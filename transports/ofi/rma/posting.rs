@@ -117,7 +117,7 @@ impl Rma {
         if local.len() != width {
             return Err(format!("a result of {width} bytes goes into {} bytes: give it as many", local.len()));
         }
-        if !remote.offset.is_multiple_of(width as u64) {
+        if !remote.key.base.wrapping_add(remote.offset).is_multiple_of(width as u64) {
             let offset = remote.offset;
             return Err(format!("an integer of {width} bytes at byte {offset}: atomic operations need it aligned"));
         }

@@ -3,6 +3,7 @@
 //! So whoever waits for long says so over the control connection. The target then looks on for a while before it sleeps again.
 
 use super::Rma;
+use super::peers::link_of;
 use crate::ofi::Ofi;
 use crate::ofi::control::Message;
 use crate::ofi::rma::Introduction;
@@ -35,12 +36,12 @@ impl Ofi {
             return;
         }
         rma.refused = false;
-        for (link, peer) in (0u32..).zip(&mut rma.peers) {
+        for (index, peer) in rma.peers.iter_mut().enumerate() {
             if !peer.is_waited_for() {
                 continue;
             }
             peer.refused = false;
-            if let Some(line) = self.connections.line_mut(link) {
+            if let Some(line) = self.connections.line_mut(link_of(index)) {
                 line.tell(&Message::OneSided(Introduction::Waiting));
             }
         }

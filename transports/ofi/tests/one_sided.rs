@@ -7,5 +7,6 @@ mod ending;
 mod killed;
 pub(super) mod kit;
 mod moving;
+mod own;
 mod refused;
 mod registering;

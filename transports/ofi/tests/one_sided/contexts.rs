@@ -9,7 +9,7 @@ fn several_contexts_go_on_beside_each_other_and_are_counted_by_themselves() {
     const BYTES: usize = 6000;
     for provider in PROVIDERS {
         for contexts in [2, 3, 5] {
-            let Some(mut world) = configured(provider, 2, |config| config.one_sided_contexts = contexts) else {
+            let Some(mut world) = configured(provider, 2, |config| config.choice.contexts = Some(contexts)) else {
                 continue;
             };
             let [link, theirs] = world.connect();

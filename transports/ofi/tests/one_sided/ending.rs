@@ -76,7 +76,7 @@ fn endpoints_are_opened_used_and_closed_200_times_in_a_row() {
         for round in 0..200 {
             let contexts = 1 + round % 3;
             let opened = configured(provider, 2, |config| {
-                (config.one_sided_contexts, config.one_sided_automatic) = (contexts, automatic);
+                (config.choice.contexts, config.choice.has_thread) = (Some(contexts), automatic);
             });
             let Some(mut world) = opened else { break };
             let links = world.connect();

@@ -150,7 +150,7 @@ fn both_procs_write_into_each_others_memory() {
 #[test]
 fn a_thread_of_the_providers_serves_peers_while_their_target_does_not_look() {
     for provider in ["sockets"] {
-        let Some(mut world) = configured(provider, 2, |config| config.one_sided_automatic = true) else { continue };
+        let Some(mut world) = configured(provider, 2, |config| config.choice.has_thread = true) else { continue };
         let links = world.connect();
         let channel = channel(links[0]);
         let mut memory = Memory::new(100_000);

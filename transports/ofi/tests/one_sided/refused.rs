@@ -106,10 +106,10 @@ fn fails(
 
 #[test]
 fn who_has_no_one_sided_operations_says_so() {
-    let Some(mut world) = configured("tcp;ofi_rxm", 1, |config| config.one_sided_contexts = 0) else { return };
+    let Some(mut world) = configured("tcp;ofi_rxm", 1, |config| config.choice.contexts = Some(0)) else { return };
     let mut memory = Memory::new(8);
     assert!(world.all[0].one_sided().is_none());
-    let Some(other) = configured("tcp;ofi_rxm", 2, |config| config.one_sided_contexts = usize::from(config.me == 1))
+    let Some(other) = configured("tcp;ofi_rxm", 2, |config| config.choice.contexts = Some(usize::from(config.me == 1)))
     else {
         return;
     };

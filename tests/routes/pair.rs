@@ -1,0 +1,81 @@
+//! Two ranks in threads, with several transports between them.
+
+use crate::kit::{Calls, Gate, gate};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+use tickwire::internals::transports::Hub;
+use tickwire::testing::Board;
+use tickwire::{Builder, Comm, Engine, ProcId, Rank, RegionKey, Tag, TrafficClass, bytemuck};
+
+/// Above everything that a loaded machine may need.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Bytes of a ring.
+pub(crate) const RING_BYTES: usize = 64 << 10;
+
+/// Runs a part for each of two ranks, in threads. Beside what the builder opens there is "upper", over which messages go; the part is told
+/// how many frames of messages it has sent.
+pub(crate) fn pair(
+    change: impl Fn(Builder) -> Builder + Sync,
+    part: impl Fn(&mut Engine, u32, Comm, &AtomicU64) + Sync,
+) {
+    let (board, hub) = (Board::new(2), Hub::new(2, RING_BYTES));
+    std::thread::scope(|threads| {
+        for rank in 0..2 {
+            let (board, part, change, hub) = (&board, &part, &change, hub.clone());
+            threads.spawn(move || {
+                let sent = Arc::<AtomicU64>::default();
+                let upper: Gate = gate("upper", &hub, rank, 200, Calls::Open, sent.clone());
+                let builder = change(Engine::builder().transport(upper));
+                let mut engine = builder.build(board.bootstrap(rank)).unwrap();
+                let world = engine.comm_world();
+                part(&mut engine, rank, world, &sent);
+                engine.finalize(Duration::from_secs(20)).unwrap();
+            });
+        }
+    });
+}
+
+/// The transport that a class of traffic with the other rank goes over.
+pub(crate) fn chosen(engine: &mut Engine, rank: u32, class: TrafficClass) -> String {
+    let routes = engine.routes(ProcId(1 - rank), class);
+    let mut chosen = routes.into_iter().filter(|route| route.chosen);
+    let name = chosen.next().unwrap().transport;
+    assert!(chosen.next().is_none());
+    name
+}
+
+pub(crate) fn all_chosen(engine: &mut Engine, rank: u32) -> [String; 3] {
+    TrafficClass::ALL.map(|class| chosen(engine, rank, class))
+}
+
+/// What a dump says of the routes to the other rank, in words, once it is seen to be what [`Engine::routes`] says.
+pub(crate) fn dumped(engine: &mut Engine, rank: u32) -> String {
+    let dump = engine.dump();
+    let mut peer = dump.peers.into_iter().find(|peer| peer.proc == 1 - rank).unwrap();
+    let routes: Vec<_> = peer.routes.iter().map(|route| (&*route.class, route.transport.clone().unwrap())).collect();
+    let names = TrafficClass::ALL.map(|class| class.name());
+    assert!(routes.into_iter().eq(names.into_iter().zip(all_chosen(engine, rank))), "{peer}");
+    peer.credit = None;
+    peer.to_string()
+}
+
+/// Both ranks tell each other something.
+pub(crate) fn greet(engine: &mut Engine, rank: u32, world: Comm) {
+    let other = Rank(1 - rank);
+    let sent = engine.isend(vec![rank; 3], other, Tag(1), world).unwrap();
+    let mut got = [0; 3];
+    engine.recv(&mut got, other, Tag(1), world).unwrap();
+    engine.wait(&sent).unwrap();
+    assert_eq!(got, [other.0; 3]);
+}
+
+/// Exchanges the keys of regions.
+pub(crate) fn swap_keys(engine: &mut Engine, rank: u32, world: Comm, own: RegionKey) -> RegionKey {
+    let mut theirs = [own];
+    let sent = engine.isend(bytemuck::bytes_of(&own).to_vec(), Rank(1 - rank), Tag(2), world).unwrap();
+    engine.recv(bytemuck::cast_slice_mut::<_, u8>(&mut theirs), Rank(1 - rank), Tag(2), world).unwrap();
+    engine.wait(&sent).unwrap();
+    theirs[0]
+}
