@@ -14,6 +14,10 @@ const OWN_MAX: f64 = if cfg!(debug_assertions) { 2150.0 } else { 444.0 };
 /// The same through a ring and a tick.
 const BY_TICK_MAX: f64 = if cfg!(debug_assertions) { 3300.0 } else { 900.0 };
 
+/// Instructions of a message of 8 B between two engines over shared memory: both sides, from the posting of its receive to the taking of both
+/// requests.
+const BETWEEN_MAX: f64 = if cfg!(debug_assertions) { 9000.0 } else { 900.0 };
+
 /// Instructions of a look at sockets with the writing of the page of statistics, likewise; once a millisecond.
 const LOOK_MAX: f64 = if cfg!(debug_assertions) { 5000.0 } else { 3000.0 };
 
@@ -82,4 +86,14 @@ fn a_message_is_short() {
     let (own, by_tick) = (each("self"), each("by-tick"));
     println!("instructions of a message to oneself: {own:.1}; through a ring and a tick: {by_tick:.1}");
     assert!(own <= OWN_MAX && by_tick <= BY_TICK_MAX, "{own:.1} and {by_tick:.1}, at most {OWN_MAX} and {BY_TICK_MAX}");
+}
+
+#[test]
+fn a_message_between_two_engines_is_short() {
+    if !valgrind() {
+        return;
+    }
+    let between = each("between");
+    println!("instructions of a message over shared memory, both sides: {between:.1}");
+    assert!(between <= BETWEEN_MAX, "{between:.1}, at most {BETWEEN_MAX}");
 }

@@ -323,6 +323,26 @@ pub trait SharedMemory {
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     unsafe fn store(&mut self, link: u32, address: u64, from: Span) -> bool;
 
+    /// As [`SharedMemory::fetch`], for several runs, each from an address of its own. Where the kernel does it, one call takes many of them.
+    ///
+    /// # Safety
+    /// As [`SharedMemory::fetch`], of each.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    unsafe fn fetch_runs(&mut self, link: u32, runs: &[(u64, Span)]) -> bool {
+        // SAFETY: by the same contract.
+        runs.iter().all(|&(address, into)| unsafe { self.fetch(link, address, into) })
+    }
+
+    /// As [`SharedMemory::store`], for several runs, each to an address of its own. Where the kernel does it, one call takes many of them.
+    ///
+    /// # Safety
+    /// As [`SharedMemory::store`], of each.
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    unsafe fn store_runs(&mut self, link: u32, runs: &[(u64, Span)]) -> bool {
+        // SAFETY: by the same contract.
+        runs.iter().all(|&(address, from)| unsafe { self.store(link, address, from) })
+    }
+
     /// Shared memory has changed: ends the sleep of the peer of a link, if it sleeps.
     fn wake(&mut self, link: u32);
 }

@@ -1,8 +1,12 @@
 //! Operations that are open, how they end, and how many of each kind did.
 
+use crate::again::Sum;
+use crate::joint::Joint;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use tickwire::internals::components::Pieces;
-use tickwire::{Engine, Failed, Request, RequestError, RequestId, Status, Test};
+use tickwire::{Engine, Failed, Request, RequestError, RequestId, Status, Test, bytemuck};
 
 /// Asks an operation how it has ended, if it has: whether well, and in words.
 type Poll = Box<dyn FnMut(&mut Engine) -> Option<(bool, String)>>;
@@ -83,6 +87,26 @@ fn polled<B: Pieces + 'static>(
         Some((taken.is_ok(), words(taken)))
     };
     Open { call, rank, id, kind, is_of_all: false, poll: Box::new(poll) }
+}
+
+/// A persistent operation that was started, until it has ended this time.
+pub(crate) fn restarted(id: RequestId, (call, rank): (usize, usize), sum_of: Rc<RefCell<Sum>>) -> Open {
+    let kind = Joint::Persistent.name();
+    let poll = move |engine: &mut Engine| {
+        let Sum { operation, is_open } = &mut *sum_of.borrow_mut();
+        let ended = match engine.test(operation) {
+            Ok(Test::Pending) => return None,
+            Ok(Test::Done(_)) => Ok(()),
+            Err(error) => Err(error),
+        };
+        *is_open = false;
+        let bytes = engine.buffer(operation).map(|(_, all)| sum(bytemuck::cast_slice(all)));
+        Some(match ended {
+            Ok(()) => (true, format!("{kind} {bytes:x?}")),
+            Err(error) => (false, format!("{kind} failed: {error:?}")),
+        })
+    };
+    Open { call, rank, id, kind: Some(kind), is_of_all: true, poll: Box::new(poll) }
 }
 
 /// A number for some bytes (FNV-1a).

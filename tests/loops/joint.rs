@@ -1,6 +1,7 @@
 //! Operations of all ranks, drawn as graphs of messages: collective ones, and rings of blocks.
 
 use crate::ends::{Open, counted};
+use std::ops::Range;
 use tickwire::{Comm, Engine, Pieces, PostError, Posted, Rank, Tag, bytemuck, op};
 use tickwire_tests::cases::content;
 
@@ -14,6 +15,10 @@ pub(crate) enum Joint {
     Alltoall,
     ReduceScatter,
     Scan,
+    Allgatherv,
+    Alltoallv,
+    /// A sum that was made once and is started again.
+    Persistent,
     /// Elements of one rank go around, and come back to it: the others pass them on in one of three ways.
     Forward,
     ReceiveForward,
@@ -22,7 +27,7 @@ pub(crate) enum Joint {
 
 impl Joint {
     /// All of them.
-    pub(crate) const ALL: [Joint; 10] = [
+    pub(crate) const ALL: [Joint; 13] = [
         Joint::Barrier,
         Joint::Bcast,
         Joint::Allreduce,
@@ -30,6 +35,9 @@ impl Joint {
         Joint::Alltoall,
         Joint::ReduceScatter,
         Joint::Scan,
+        Joint::Allgatherv,
+        Joint::Alltoallv,
+        Joint::Persistent,
         Joint::Forward,
         Joint::ReceiveForward,
         Joint::CombineForward,
@@ -45,6 +53,9 @@ impl Joint {
             Joint::Alltoall => "alltoall",
             Joint::ReduceScatter => "reduce_scatter_block",
             Joint::Scan => "scan",
+            Joint::Allgatherv => "allgatherv",
+            Joint::Alltoallv => "alltoallv",
+            Joint::Persistent => "allreduce_init",
             Joint::Forward => "forward",
             Joint::ReceiveForward => "recv_forward",
             Joint::CombineForward => "recv_op_forward",
@@ -63,6 +74,8 @@ pub(crate) struct Site {
     pub(crate) ranks: usize,
     /// The rank that others get elements of, if there is one.
     pub(crate) root: usize,
+    /// The communicator, the same on all ranks.
+    pub(crate) comm: Comm,
 }
 
 /// What has begun, or why it has not.
@@ -74,8 +87,19 @@ fn mix(left: u64, right: u64) -> u64 {
 }
 
 /// Elements of a rank.
-fn own(site: Site, count: usize) -> Vec<u64> {
+pub(crate) fn own(site: Site, count: usize) -> Vec<u64> {
     bytemuck::pod_collect_to_vec(&content((site.call as u64) << 8 | site.rank as u64, count * size_of::<u64>()))
+}
+
+/// A place for each rank, one behind the other, some of them empty: as long as the number says that a rank has here.
+fn uneven(part: usize, site: Site, number: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
+    let mut end = 0;
+    let place = |rank| {
+        let first = end;
+        end += part * ((number(rank) + site.call) % 3);
+        first..end
+    };
+    (0..site.ranks).map(place).collect()
 }
 
 /// A part that has begun, or why it has not.
@@ -89,7 +113,7 @@ pub(crate) fn post(engine: &mut Engine, of: Joint, site: Site, length: usize) ->
     fn second(both: &(Vec<u64>, Vec<u64>)) -> Vec<u8> {
         bytemuck::cast_slice(&both.1).to_vec()
     }
-    let (world, count, root) = (engine.comm_world(), length / size_of::<u64>(), Rank(site.root as u32));
+    let (world, count, root) = (site.comm, length / size_of::<u64>(), Rank(site.root as u32));
     // Those of all ranks together.
     let part = count / site.ranks;
     let (all, mixed) = (part * site.ranks, site.call.is_multiple_of(2));
@@ -115,6 +139,18 @@ pub(crate) fn post(engine: &mut Engine, of: Joint, site: Site, length: usize) ->
             begun(of, site, posted, second)
         }
         Joint::Scan => begun(of, site, engine.iscan(own(site, count), vec![0; count], mix, world), second),
+        Joint::Allgatherv => {
+            let places = uneven(part, site, |of| of);
+            let (mine, end) = (places[site.rank].len(), places.last().map_or(0, |last| last.end));
+            begun(of, site, engine.iallgatherv(own(site, mine), vec![0; end], &places, world), second)
+        }
+        Joint::Alltoallv => {
+            // What a rank has for another one is as long as their numbers together say, on both sides.
+            let places = uneven(part, site, |of| of + site.rank);
+            let end = places.last().map_or(0, |last| last.end);
+            begun(of, site, engine.ialltoallv(own(site, end), &places, vec![0; end], &places, world), second)
+        }
+        Joint::Persistent => return Vec::new(),
         Joint::Forward | Joint::ReceiveForward | Joint::CombineForward => return ring(engine, of, site, count, world),
     };
     vec![one]
@@ -125,7 +161,7 @@ fn ring(engine: &mut Engine, of: Joint, site: Site, count: usize, world: Comm) -
     fn last(buffers: &((), Vec<u64>)) -> Vec<u8> {
         bytemuck::cast_slice(&buffers.1).to_vec()
     }
-    let Site { call, rank, ranks, root } = site;
+    let Site { call, rank, ranks, root, .. } = site;
     let (before, behind) = (Rank(((rank + ranks - 1) % ranks) as u32), Rank(((rank + 1) % ranks) as u32));
     let (tag, elements) = (Tag(call as u32), own(site, count));
     if rank == root {

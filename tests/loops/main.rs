@@ -8,6 +8,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
+mod again;
 mod calls;
 mod case;
 mod columns;

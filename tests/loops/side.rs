@@ -1,5 +1,6 @@
 //! One of the two clusters: it makes the calls, ticks until it is quiet, and keeps a log of what ended how.
 
+use crate::again::Sums;
 use crate::calls::{Call, How, Shape, What};
 use crate::case::Dies;
 use crate::columns::columns;
@@ -13,7 +14,7 @@ use std::time::Duration;
 use tickwire::internals::components::LeasedBytes;
 use tickwire::internals::systems::procs::endpoint::POLL_INTERVAL_MAX;
 use tickwire::testing::{Cluster, Death};
-use tickwire::{Comm, Datatype, Engine, List, Rank, SendOptions, Source, Tag, TagFilter, Typed, Work};
+use tickwire::{Agreed, Comm, Datatype, Engine, List, Rank, SendOptions, Source, Tag, TagFilter, Typed, Work};
 use tickwire_tests::cases::{BOUND, content};
 
 /// Rounds without work after which a cluster is quiet: more than a frame is delayed, a link takes nothing, or a death is not noticed.
@@ -24,6 +25,9 @@ const QUIET_EXPENSIVE: u32 = QUIET + POLL_INTERVAL_MAX;
 const QUIET_HINDERED: u32 = 3 * QUIET;
 /// More time than passes until a receive from any source has heard of a failure, ns.
 const REMINDED_NS: u64 = 25_000_000;
+
+/// Bytes from which on the longer one of the persistent operations is started.
+const LONG: usize = 1000;
 
 /// Words of a put, where ranks may die.
 const SHORT_PUT: usize = 100;
@@ -57,6 +61,10 @@ pub(crate) struct Side {
     pub(crate) tally: Tally,
     /// Operations on memory that were begun and that the target's engine does.
     pub(crate) served: u32,
+    /// By rank: another communicator of all of them.
+    others: Vec<Comm>,
+    /// By rank: its persistent operations.
+    sums: Vec<Sums>,
     /// What ranks expose to each other.
     memory: Memory,
     /// See [`Traits::fails`].
@@ -86,12 +94,17 @@ impl Side {
         let window = waits.then(|| open_boards_and_window(&mut cluster.engines, WORDS));
         let (open, log, work) = (Vec::new(), Vec::new(), vec![[0; 4]; cluster.engines.len()]);
         let memory = Memory::none(window);
-        let mut side =
-            Side { cluster, open, log, work, tally: Tally::default(), served: 0, memory, quiet, fails, parts };
+        let (others, sums) = (Vec::new(), cluster.engines.iter().map(|_| Sums::default()).collect());
+        let tally = Tally::default();
+        let mut side = Side { cluster, open, log, work, tally, served: 0, others, sums, memory, quiet, fails, parts };
         side.settle();
         // Who was early there, and who late, is not to be compared.
         side.work.fill([0; 4]);
         side.meet();
+        // Where frames are changed on their way there are no operations of all ranks.
+        if !fails || side.parts.is_some() {
+            side.agree();
+        }
         side.memory.expose(&mut side.cluster.engines);
         side
     }
@@ -108,6 +121,30 @@ impl Side {
                 self.settle();
             }
         }
+    }
+
+    /// Makes another communicator. How often engines look for each other's words meanwhile is not to be compared.
+    fn agree(&mut self) {
+        let work = self.work.clone();
+        let start = |engine: &mut Engine| engine.start_dup(engine.comm_world()).unwrap();
+        let mut agreements: Vec<_> = self.cluster.engines.iter_mut().map(start).collect();
+        let mut made = vec![None; agreements.len()];
+        for round in 0.. {
+            assert!(round < BOUND, "they do not agree: {}", self.cluster.report());
+            let each = self.cluster.engines.iter_mut().zip(&mut agreements).zip(&mut made);
+            for ((engine, agreement), made) in each.filter(|(_, made)| made.is_none()) {
+                if let Agreed::Done(comm) = engine.test_agreement(agreement).unwrap() {
+                    *made = comm;
+                }
+            }
+            if made.iter().all(Option::is_some) {
+                break;
+            }
+            self.tick();
+        }
+        self.others = made.into_iter().flatten().collect();
+        self.settle();
+        self.work = work;
     }
 
     pub(crate) fn call(&mut self, number: usize, call: &Call) {
@@ -171,8 +208,14 @@ impl Side {
     fn joint(&mut self, number: usize, of: Joint, root: usize, length: usize) {
         let ranks = self.cluster.engines.len();
         for rank in 0..ranks {
-            let site = Site { call: number, rank, ranks, root };
-            for begun in joint::post(&mut self.cluster.engines[rank], of, site, length) {
+            let engine = &mut self.cluster.engines[rank];
+            let comms = [engine.comm_world(), self.others[rank]];
+            let site = Site { call: number, rank, ranks, root, comm: comms[number % 2] };
+            let begun = match of {
+                Joint::Persistent => self.sums[rank].start(engine, site, length > LONG).into_iter().collect(),
+                _ => joint::post(engine, of, site, length),
+            };
+            for begun in begun {
                 match (begun, &mut self.parts) {
                     (Err(error), Some(parts)) => {
                         parts.entry(number).or_default().push((rank, format!("{error:?}"), false));

@@ -1,5 +1,5 @@
 //! Does one thing so many times, so that its instructions can be counted by the difference of two runs:
-//! `tests-lookups array|slot|tick|still|look|self|by-tick ROUNDS`.
+//! `tests-lookups array|slot|tick|still|look|self|by-tick|between ROUNDS`.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
@@ -49,11 +49,13 @@ fn engine_with_slot(rounds: u64) -> Engine {
 }
 
 /// Two engines, connected over shared memory.
-fn pair() -> [Engine; 2] {
+fn pair(limits: &Limits) -> [Engine; 2] {
     let board = Board::new(2);
     let (first, second) = (board.bootstrap(0), board.bootstrap(1));
-    let thread = std::thread::spawn(move || Engine::builder().initial_rows(64).build(second).unwrap());
-    let mut a = Engine::builder().initial_rows(64).build(first).unwrap();
+    let builder = || Engine::builder().initial_rows(64).limits(limits.clone());
+    let other = builder();
+    let thread = std::thread::spawn(move || other.build(second).unwrap());
+    let mut a = builder().build(first).unwrap();
     let mut b = thread.join().unwrap();
     let world = a.comm_world();
     let receive = b.irecv(vec![0u8; 8], Rank(0), Tag(0), world).unwrap();
@@ -84,6 +86,27 @@ fn own(at_once: bool, rounds: u64) {
     });
 }
 
+/// Messages of 8 B over shared memory: posted, sent, received and taken, the instructions of both sides.
+fn between(rounds: u64) {
+    // As above.
+    let [mut a, mut b] = pair(&Limits { control_us: 1_000_000, ..Limits::default() });
+    let world = a.comm_world();
+    let (bytes, mut buffer) = ([7u8; 8], [0u8; 8]);
+    let cells = Cells(Cell::from_mut(&mut buffer[..]).as_slice_of_cells());
+    a.scope(|a| {
+        b.scope(|b| {
+            for _ in 0..rounds {
+                let incoming = b.irecv(cells, Rank(0), Tag(1), world).unwrap();
+                let outgoing = a.isend(&bytes[..], Rank(1), Tag(1), world).unwrap();
+                a.wait(&outgoing).unwrap();
+                b.wait(&incoming).unwrap();
+                assert_eq!(b.take(incoming).unwrap().1.length, 8);
+                a.take(outgoing).unwrap();
+            }
+        });
+    });
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let rounds: u64 = args[1].parse().unwrap();
@@ -100,14 +123,14 @@ fn main() {
             assert!(engine.slot::<Credits>(tickwire::ProcId(0)).unwrap().0 == rounds);
         }
         "tick" => {
-            let [mut a, _b] = pair();
+            let [mut a, _b] = pair(&Limits::default());
             for _ in 0..rounds {
                 black_box(a.tick());
             }
         }
         // Time stands still, or is such that every tick looks at sockets and writes the page of statistics.
         "still" | "look" => {
-            let [mut a, _b] = pair();
+            let [mut a, _b] = pair(&Limits::default());
             let step = if args[0] == "look" { 1_000_000 } else { 0 };
             for round in 0..rounds {
                 black_box(a.tick_at((1 << 40) + round * step));
@@ -115,6 +138,7 @@ fn main() {
         }
         "self" => own(true, rounds),
         "by-tick" => own(false, rounds),
+        "between" => between(rounds),
         other => panic!("no such measure: {other}"),
     }
 }

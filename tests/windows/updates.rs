@@ -131,6 +131,34 @@ fn elements_that_are_not_aligned_are_refused() {
 }
 
 #[test]
+fn a_datatype_of_thousands_of_runs_moves_them_all() {
+    // More runs than the kernel takes in one call.
+    const RUNS: usize = 2_500;
+    for over in ALL {
+        each_rank(2, over, |engine, rank, world| {
+            let other = Rank(1 - rank);
+            for window in windows(engine, 3 * RUNS, world) {
+                engine.win_lock_all(window).unwrap();
+                let strided = Datatype::vector(RUNS, 2, 3, &Datatype::of::<u64>()).unwrap();
+                let values: Vec<u64> = (1..=2 * RUNS as u64).map(|at| at + u64::from(rank)).collect();
+                let from = Typed::new(values.clone(), &Datatype::of::<u64>(), 2 * RUNS).unwrap();
+                engine.put_typed(&from, other, 0, (&strided, 1), window).unwrap();
+                engine.win_flush(other, window).unwrap();
+                let mut back = Typed::new(vec![0u64; 2 * RUNS], &Datatype::of::<u64>(), 2 * RUNS).unwrap();
+                engine.get_typed(&mut back, other, 0, (&strided, 1), window).unwrap();
+                assert!(back.into_buffer() == values, "{over:?}");
+                let mut all = vec![7; 3 * RUNS - 1];
+                engine.get(&mut all, other, 0, window).unwrap();
+                let expected = |at: usize| if at % 3 == 2 { 0 } else { values[at / 3 * 2 + at % 3] };
+                assert!((0..all.len()).all(|at| all[at] == expected(at)), "{over:?}: nothing between them");
+                engine.win_unlock_all(window).unwrap();
+                engine.win_free(window).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
 fn datatypes_say_which_elements_of_both_sides() {
     for over in ALL {
         each_rank(2, over, |engine, rank, world| {

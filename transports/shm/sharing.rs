@@ -10,9 +10,15 @@ use crate::shared::SharedRun;
 use crate::{MemoryRead, SharedMemory};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use tickwire_components::Span;
 use tickwire_components::limits::SHARED_PASSED;
+
+/// Runs that the kernel moves in one call at most; it takes up to 1024.
+const RUNS_A_CALL: usize = 512;
+/// Runs of a call for which no memory is allocated.
+const RUNS_INLINE: usize = 8;
 
 /// Longest run whose pages are all mapped at once: a board is, since each of its pages would cost a fault in one operation or another.
 const POPULATED_MAX: usize = 4 << 20;
@@ -76,21 +82,39 @@ impl SharedMemory for Shm {
 
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     unsafe fn fetch(&mut self, link: u32, address: u64, into: Span) -> bool {
-        let Some(line) = self.connections.line_mut(link) else { return false };
-        let fetched = attach(&mut self.deaths, line, &[MemoryRead { address, into }]).is_ok();
-        if fetched {
-            self.read.attach += into.len() as u64;
-            self.links.read_directly(link, into.len() as u64);
-        }
-        fetched
+        // SAFETY: by the same contract.
+        unsafe { self.fetch_runs(link, &[(address, into)]) }
     }
 
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     unsafe fn store(&mut self, link: u32, address: u64, from: Span) -> bool {
+        // SAFETY: by the same contract.
+        unsafe { self.store_runs(link, &[(address, from)]) }
+    }
+
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    unsafe fn fetch_runs(&mut self, link: u32, runs: &[(u64, Span)]) -> bool {
+        let Some(line) = self.connections.line_mut(link) else { return false };
+        for some in runs.chunks(RUNS_A_CALL) {
+            let reads: SmallVec<[_; RUNS_INLINE]> =
+                some.iter().map(|&(address, into)| MemoryRead { address, into }).collect();
+            if attach(&mut self.deaths, line, &reads).is_err() {
+                return false;
+            }
+        }
+        let bytes = runs.iter().map(|(_, into)| into.len() as u64).sum();
+        self.read.attach += bytes;
+        self.links.read_directly(link, bytes);
+        true
+    }
+
+    #[expect(unsafe_code, reason = "bytes that are addresses")]
+    unsafe fn store_runs(&mut self, link: u32, runs: &[(u64, Span)]) -> bool {
         let Some(line) = self.connections.line_mut(link) else { return false };
         let Some((pid, process, watched)) = line.readable_process() else { return false };
+        let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
         // SAFETY: by the same contract.
-        let stored = unsafe { write(pid, address, from) };
+        let stored = runs.chunks(RUNS_A_CALL).all(|some| unsafe { write_together(pid, some) });
         stored && self.deaths.lives(process, watched)
     }
 
@@ -99,13 +123,43 @@ impl SharedMemory for Shm {
     }
 }
 
-/// Has the kernel write a run into the memory of process `pid`; whether all of it was.
+/// Has the kernel write runs into the memory of process `pid`, each to its address; whether all of them were.
+///
+/// # Safety
+/// The runs are valid for reads.
+#[expect(unsafe_code, reason = "no crate that is used here has this call")]
+unsafe fn write_together(pid: libc::pid_t, runs: &[(u64, Span)]) -> bool {
+    let iovecs = |&(address, from): &(u64, Span)| {
+        let place = std::ptr::without_provenance_mut(address as usize);
+        let iov_len = from.len();
+        (libc::iovec { iov_base: from.start().cast(), iov_len }, libc::iovec { iov_base: place, iov_len })
+    };
+    type Iovecs = SmallVec<[libc::iovec; RUNS_INLINE]>;
+    let (local, remote): (Iovecs, Iovecs) = runs.iter().map(iovecs).unzip();
+    let [local_count, remote_count] = [&local, &remote].map(|runs| runs.len() as libc::c_ulong);
+    // SAFETY: the local runs are valid by this function's contract; the kernel checks the remote ones.
+    let written =
+        unsafe { libc::process_vm_writev(pid, local.as_ptr(), local_count, remote.as_ptr(), remote_count, 0) };
+    let mut left = match usize::try_from(written) {
+        Ok(written) => written,
+        Err(_) if last_error() == Errno::INTR => 0,
+        Err(_) => return false,
+    };
+    // The kernel may have stopped anywhere: the rest goes run by run.
+    runs.iter().all(|&(address, from)| {
+        let done = left.min(from.len());
+        left -= done;
+        // SAFETY: as above.
+        unsafe { write(pid, address.wrapping_add(done as u64), from.part(done, usize::MAX)) }
+    })
+}
+
+/// The same with one run.
 ///
 /// # Safety
 /// The run is valid for reads.
 #[expect(unsafe_code, reason = "no crate that is used here has this call")]
-unsafe fn write(pid: u32, address: u64, from: Span) -> bool {
-    let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
+unsafe fn write(pid: libc::pid_t, address: u64, from: Span) -> bool {
     let mut done = 0;
     while done < from.len() {
         let rest = from.part(done, usize::MAX);

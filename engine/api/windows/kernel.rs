@@ -95,6 +95,32 @@ impl Engine {
         self.by_kernel(at, into, false, rank, handle)
     }
 
+    /// Moves several runs, each to or from a place in the part, in as few calls of the kernel as it takes.
+    pub(super) fn runs_by_kernel(
+        &mut self,
+        runs: &[(usize, Span)],
+        writes: bool,
+        rank: Rank,
+        handle: u32,
+    ) -> Result<(), WindowError> {
+        self.settle_mail(rank, handle)?;
+        let all = self.store.all();
+        let moved = all.windows.get(handle).and_then(|window| {
+            let Reach::Kernel { endpoint, link, address, .. } = window.targets[rank.0 as usize].reach else {
+                return None;
+            };
+            let shared = all.endpoints.get_mut(usize::from(endpoint))?.transport.get().shared_memory()?;
+            let runs: Vec<_> = runs.iter().map(|&(at, run)| (address.wrapping_add(at as u64), run)).collect();
+            // SAFETY: as in `by_kernel`.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            Some(unsafe { if writes { shared.store_runs(link, &runs) } else { shared.fetch_runs(link, &runs) } })
+        });
+        if moved != Some(true) {
+            return Err(self.out_of_reach(rank, handle));
+        }
+        self.count_done(rank, handle)
+    }
+
     fn by_kernel(&mut self, at: usize, run: Span, writes: bool, rank: Rank, handle: u32) -> Result<(), WindowError> {
         let all = self.store.all();
         let reached = all.windows.get(handle).and_then(|window| match window.targets[rank.0 as usize].reach {

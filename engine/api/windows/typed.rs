@@ -1,5 +1,7 @@
 //! Operations with datatypes on both sides: bytes of the origin's buffer that one says, and bytes of the target's part that another one says.
 
+use super::moving::Way;
+use crate::api::regions::span_of;
 use crate::run::engine::Engine;
 use std::ops::Range;
 use tickwire_components::{
@@ -40,6 +42,12 @@ fn runs_of(at: usize, of: &Datatype, count: usize, bytes: usize) -> Result<Vec<P
     Ok(typed.runs(0, usize::MAX).map(place).collect())
 }
 
+/// Where the runs of a message are, and where in the part each of them belongs.
+fn spans(packed: &mut [u8], runs: &[Placed]) -> Vec<(usize, Span)> {
+    let whole = span_of(packed);
+    runs.iter().map(|run| (run.target.start, whole.part(run.packed.start, run.packed.len()))).collect()
+}
+
 impl Engine {
     /// As [`Engine::put`], with datatypes: the message of `from` goes to the bytes of `count` elements of `of`, displacement 0 of which is at
     /// `displacement`.
@@ -54,7 +62,10 @@ impl Engine {
         (of, count): (&Datatype, usize),
         window: Window<T>,
     ) -> Result<(), WindowError> {
-        let (packed, runs) = self.packed(from, target, displacement, (of, count), window)?;
+        let (mut packed, runs) = self.packed(from, target, displacement, (of, count), window)?;
+        if self.way(target, window.handle)? == Way::Kernel {
+            return self.runs_by_kernel(&spans(&mut packed, &runs), true, target, window.handle);
+        }
         for run in runs {
             self.put(&packed[run.packed], target, run.target.start, window.cast())?;
         }
@@ -75,7 +86,11 @@ impl Engine {
     ) -> Result<(), WindowError> {
         let runs = self.runs_in::<T>(target, displacement, (of, count), into.size(), window.handle)?;
         let mut packed = vec![0u8; into.size()];
-        for run in runs {
+        let by_kernel = self.way(target, window.handle)? == Way::Kernel;
+        if by_kernel {
+            self.runs_by_kernel(&spans(&mut packed, &runs), false, target, window.handle)?;
+        }
+        for run in runs.into_iter().filter(|_| !by_kernel) {
             self.get(&mut packed[run.packed], target, run.target.start, window.cast())?;
         }
         into.unpack(0, &packed);
