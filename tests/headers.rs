@@ -128,7 +128,8 @@ impl<'a> Run<'a> {
             Run { input, engine, peers, comms, agreements, requests, messages, one_sided, now_ns: 0, reached };
         run.tick();
         assert_eq!(rows(&mut run.engine).vcs.len(), PROCS as usize, "both peers are connected");
-        window::add(&mut run.engine, PROCS);
+        let exposes = run.input.0.len() % 2 == 1;
+        window::add(&mut run.engine, PROCS, exposes);
         run
     }
 
@@ -376,6 +377,7 @@ impl<'a> Run<'a> {
         if let Err(wrong) = check_invariants(&mut self.engine) {
             panic!("{wrong}\n{}", dump(&mut self.engine));
         }
+        window::check(&mut self.engine);
         let all = rows(&mut self.engine);
         self.reached.states |= all.cars.iter().fold(0, |states, car| states | 1 << car.state as u32);
         self.reached.failed = all.vcs.iter().filter(|vc| vc.state == VcState::Failed).count();

@@ -21,7 +21,7 @@ mod windows;
 
 pub use bytes::{Accounting, QueueBytes, SystemBytes, TrafficDump, TransportBytes};
 pub use routes::{FailedRouteDump, RouteDump};
-pub use windows::{HolderDump, LockDump, PendingDump, WindowDump};
+pub use windows::{HolderDump, LockDump, PendingDump, RegionDump, WindowDump};
 
 data! {
     /// All that is pending in an engine.
@@ -66,6 +66,9 @@ data! {
         /// Windows.
         #[serde(default)]
         pub windows: Vec<WindowDump>,
+        /// What this engine exposes.
+        #[serde(default)]
+        pub regions: Vec<RegionDump>,
         /// Where messages may wait that cannot be seen; `None` if there are none.
         #[serde(default)]
         pub hidden: Option<HiddenDump>,

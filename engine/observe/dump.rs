@@ -17,7 +17,7 @@ use tickwire_components::VcState;
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::steps::credit::collect;
 use tickwire_traces::dump::{Accounting, Activity, Age, Dump, HiddenDump, OperationDump, SHOWN_MAX, SystemBytes};
-use windows::windows;
+use windows::{regions, windows};
 
 impl Engine {
     /// All that is pending: operations and messages with their envelopes, states, ages, peers and bytes, oldest first.
@@ -80,6 +80,7 @@ impl Engine {
             operations,
             unexpected,
             windows: windows(&all),
+            regions: regions(&all),
             operations_left_out,
             unexpected_left_out,
             hidden,

@@ -5,17 +5,22 @@ use std::collections::VecDeque;
 use tickwire::internals::components::limits::REMOTE_FRAMES;
 use tickwire::internals::components::wire::{Header, Kind};
 use tickwire::internals::components::{
-    AtomicsDomain, NIL, NumberType, RemoteKind, RemoteOutcome, UpdateCode, UpdateOperation, context,
+    AtomicsDomain, NIL, NumberType, RemoteKind, RemoteOutcome, Span, UpdateCode, UpdateOperation, context,
 };
-use tickwire::internals::systems::procs::windows::{Access, Epochs, OwnMemory, Reach, Target, WindowRow};
+use tickwire::internals::systems::procs::windows::regions::displacement;
+use tickwire::internals::systems::procs::windows::{
+    Access, Epochs, ExposedRegion, OwnMemory, Reach, Target, WindowRow,
+};
 use tickwire::internals::transports::Transport;
 use tickwire::internals::transports::shared::SharedRun;
 use tickwire::internals::transports::windows::{Memory, Part, control_bytes};
 use tickwire::testing::rows;
-use tickwire::{Engine, LockKind, Rank, Window, op};
+use tickwire::{Engine, LockKind, Rank, RegionAccess, Window, op};
 
-/// Bytes of each part.
+/// Bytes of each part, and of each region.
 const BYTES: usize = 4096;
+/// Regions of an engine that exposes some.
+const REGIONS: usize = 3;
 /// Bytes of a command's arguments.
 const ARGUMENTS: usize = 7;
 /// Operations of the engine to each peer at most.
@@ -34,12 +39,26 @@ pub(super) struct Asked {
     wanted: VecDeque<u64>,
 }
 
-/// Gives an engine a window on its world, all parts of which are locked, as if its peers had one, too.
-pub(super) fn add(engine: &mut Engine, procs: u32) {
+/// Gives an engine a window on its world, all parts of which are locked, as if its peers had one, too. What peers may use of its memory is all
+/// of its part; or, if it `exposes`, the first of three regions: one may only be read, and only a fabric updates the last one.
+pub(super) fn add(engine: &mut Engine, procs: u32, exposes: bool) {
     let all = rows(engine);
     let world = &all.communicators[0];
-    let run = SharedRun::private(control_bytes(procs) + BYTES).unwrap();
-    let mut own = Part::new(run, Memory::Behind(BYTES), procs, 0, false);
+    let run = SharedRun::private(control_bytes(procs) + REGIONS * BYTES).unwrap();
+    let memory = run.span().part(control_bytes(procs), REGIONS * BYTES);
+    let own = Part::new(run, Memory::Behind(REGIONS * BYTES), procs, 0, false).unwrap();
+    let accesses = [RegionAccess::ALL, RegionAccess::READ, RegionAccess::UPDATE];
+    let region = |(number, access): (u32, RegionAccess)| ExposedRegion {
+        number,
+        part: own.with_memory(memory.part(number as usize * BYTES, BYTES)).unwrap(),
+        access,
+        fabrics: Vec::new(),
+        updated_by_fabric: access == RegionAccess::UPDATE,
+        buffer: Box::new(()),
+    };
+    let regions = (0..).zip(accesses).map(region).collect();
+    let own_memory = if exposes { OwnMemory::Exposed(regions) } else { OwnMemory::Allocated };
+    let mut own = Some(if exposes { own } else { own.with_memory(memory.part(0, BYTES)).unwrap() });
     let targets = (0..procs).map(|proc| {
         let vc = if proc == 0 { NIL } else { all.procs.known[proc as usize].row };
         let reach = own.take().map_or(Reach::Engine, Reach::Memory);
@@ -51,13 +70,28 @@ pub(super) fn add(engine: &mut Engine, procs: u32) {
         rank: 0,
         targets: targets.collect(),
         domain: AtomicsDomain::Engine,
-        own: OwnMemory::Allocated,
+        own: own_memory,
         epochs: Epochs { all_locked: true, ..Epochs::default() },
         served: VecDeque::new(),
         is_retired: false,
         fabric_key: None,
     };
     all.windows.add(window);
+}
+
+/// # Panics
+/// Something was written that no peer may write.
+pub(super) fn check(engine: &mut Engine) {
+    for window in rows(engine).windows.list.iter().flatten() {
+        let OwnMemory::Exposed(regions) = &window.own else { continue };
+        for region in &regions[1..] {
+            let mut bytes = [0xEE; BYTES];
+            // SAFETY: local bytes.
+            #[expect(unsafe_code, reason = "lends local bytes")]
+            let read = unsafe { region.part.get(0, Span::new(bytes.as_mut_ptr(), BYTES)) };
+            assert!(read && bytes == [0; BYTES], "region {} was written", region.number);
+        }
+    }
 }
 
 impl Run<'_> {
@@ -134,7 +168,10 @@ impl Run<'_> {
             13 | 14 => RemoteKind::Lock(hold),
             _ => RemoteKind::Unlock(hold),
         };
-        let at = [0, 1, 8, 4000, 4088, 4096, u64::MAX, 1 << 32][usize::from(self.input.byte()) % 8];
+        let places = [0, 1, 8, 4000, 4088, 4096, u64::MAX, 1 << 32];
+        let choice = usize::from(self.input.byte());
+        // Of regions the first number counts regions, and the rest bytes.
+        let at = places[choice % 8].wrapping_add(displacement([0, 0, 1, 2][choice >> 6], 0));
         let length = [0, 1, 8, 96, 100, 3000, 3984][usize::from(self.input.byte()) % 7];
         let (mut length, mut operands) = match kind {
             RemoteKind::Get => (length, 0),

@@ -24,6 +24,22 @@ data! {
         pub awaited: Option<LockDump>,
         /// Operations that a target's engine is to do, by target.
         pub pending: Vec<PendingDump>,
+        /// Operations with requests that a fabric is to do, by target.
+        #[serde(default)]
+        pub by_fabric: Vec<PendingDump>,
+    }
+
+    /// A region that is exposed.
+    #[derive(Default)]
+    pub struct RegionDump {
+        /// Its number.
+        pub number: u32,
+        /// Its bytes.
+        pub bytes: u64,
+        /// What others may do with it, in words.
+        pub access: String,
+        /// Who makes updates of it atomic, in words.
+        pub domain: String,
     }
 
     /// A member that holds a lock.
@@ -48,7 +64,7 @@ data! {
         pub holders: Vec<HolderDump>,
     }
 
-    /// Operations that a target's engine is to do.
+    /// Operations that are to be done at a target.
     #[derive(Copy, Default)]
     pub struct PendingDump {
         /// The target's rank in the window.
@@ -66,6 +82,21 @@ impl fmt::Display for HolderDump {
     }
 }
 
+impl fmt::Display for RegionDump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RegionDump { number, bytes, access, domain } = self;
+        write!(f, "region {number}: {}, for others to {access}", count(*bytes, "byte", "bytes"))?;
+        if access.contains("update") { write!(f, ", by {domain}") } else { Ok(()) }
+    }
+}
+
+impl WindowDump {
+    /// What it is called: the window of the world's communicator is what all procs have exposed.
+    pub(crate) fn name(&self) -> String {
+        if self.comm == 0 { "exposed memory".to_owned() } else { format!("window {}", self.comm) }
+    }
+}
+
 /// A list in words.
 fn listed<T: ToString>(items: &[T]) -> String {
     let words: Vec<String> = items.iter().map(ToString::to_string).collect();
@@ -75,12 +106,16 @@ fn listed<T: ToString>(items: &[T]) -> String {
 impl Dump {
     /// A window in words.
     pub(super) fn window(&self, window: &WindowDump) -> String {
-        let WindowDump { comm, bytes, domain, epochs, holders, awaited, pending, .. } = window;
-        let mut words = format!(
-            "window {comm}: {} here, updates by {domain}; {}",
-            count(*bytes, "byte", "bytes"),
-            if epochs.is_empty() { "no epoch".to_owned() } else { listed(epochs) }
-        );
+        let WindowDump { comm, bytes, domain, epochs, holders, awaited, pending, by_fabric, .. } = window;
+        let mut words = match comm {
+            0 => "exposed memory of other ranks".to_owned(),
+            _ => format!(
+                "{}: {} here, updates by {domain}; {}",
+                window.name(),
+                count(*bytes, "byte", "bytes"),
+                if epochs.is_empty() { "no epoch".to_owned() } else { listed(epochs) }
+            ),
+        };
         if !holders.is_empty() {
             words += &format!("; its lock is held by {}", listed(holders));
         }
@@ -93,6 +128,10 @@ impl Dump {
         for PendingDump { rank, operations, .. } in pending {
             let operations = count(*operations, "operation", "operations");
             words += &format!("; {operations} to be done by rank {rank}'s engine");
+        }
+        for PendingDump { rank, operations, .. } in by_fabric {
+            let operations = count(*operations, "operation", "operations");
+            words += &format!("; {operations} to be done by the fabric at rank {rank}");
         }
         words
     }

@@ -8,7 +8,8 @@ use crate::words::count;
 pub(super) fn waits_of(ranks: &[RankReport], rank: u32, dump: &Dump, waits: &mut Vec<Wait>) {
     let blocking = dump.activity == Activity::Waiting;
     for window in &dump.windows {
-        let WindowDump { comm, context, awaited, pending, .. } = window;
+        let WindowDump { comm, context, awaited, pending, by_fabric, .. } = window;
+        let name = window.name();
         if let Some(LockDump { proc, holders, .. }) = awaited {
             // What the target itself says, where the lock is not in reach of who waits.
             let told = held_at(ranks, *proc, *context);
@@ -25,7 +26,13 @@ pub(super) fn waits_of(ranks: &[RankReport], rank: u32, dump: &Dump, waits: &mut
         }
         for PendingDump { proc, operations, .. } in pending.iter().filter(|_| awaited.is_none()) {
             let operations = count(*operations, "one-sided operation", "one-sided operations");
-            let what = format!("rank {proc} to tick, which does {operations} on window {comm}");
+            let what = format!("rank {proc} to tick, which does {operations} on {name}");
+            waits.push(Wait { rank, on: Some(*proc), what, because: Vec::new(), blocking });
+        }
+        // Most fabrics go on at a target only while that looks. What they do to the own memory waits for nobody else.
+        for PendingDump { proc, operations, .. } in by_fabric.iter().filter(|of| awaited.is_none() && of.proc != rank) {
+            let operations = count(*operations, "one-sided operation", "one-sided operations");
+            let what = format!("the fabric, which does {operations} on {name} as rank {proc} ticks");
             waits.push(Wait { rank, on: Some(*proc), what, because: Vec::new(), blocking });
         }
     }
@@ -80,5 +87,17 @@ mod tests {
         let findings = who_waits(&ranks);
         assert_eq!(findings.waits[0].what, "rank 0 to tick, which does 3 one-sided operations on window 5");
         assert_eq!(findings.culprits[0].rank, 0);
+    }
+
+    #[test]
+    fn a_fabric_that_waits_for_its_target_is_named() {
+        let of = |proc| PendingDump { rank: proc, proc, operations: 1 };
+        let window = WindowDump { by_fabric: vec![of(0), of(1)], ..WindowDump::default() };
+        let origin = Dump { rank: 1, activity: Activity::Waiting, windows: vec![window], ..Dump::default() };
+        let ranks = [RankReport::Silent { ns: 7 }, RankReport::Dumped(vec![origin])];
+        let findings = who_waits(&ranks);
+        let [wait] = &findings.waits[..] else { panic!("the own memory waits for nobody: {findings:?}") };
+        assert_eq!(wait.what, "the fabric, which does 1 one-sided operation on exposed memory as rank 0 ticks");
+        assert_eq!((wait.on, findings.culprits[0].rank), (Some(0), 0));
     }
 }

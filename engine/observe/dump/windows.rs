@@ -1,15 +1,48 @@
 //! Windows, as a dump tells of them.
 
-use tickwire_components::{Communicator, LockKind, NIL, context};
-use tickwire_systems::procs::windows::{Access, Epochs, Target, WindowRow};
+use tickwire_components::{AtomicsDomain, Communicator, LockKind, NIL, RegionAccess, context};
+use tickwire_systems::procs::windows::{Access, Epochs, ExposedRegion, OwnMemory, Target, WindowRow};
 use tickwire_systems::store::Tables;
-use tickwire_traces::dump::{HolderDump, LockDump, PendingDump, WindowDump};
+use tickwire_traces::dump::{HolderDump, LockDump, PendingDump, RegionDump, WindowDump};
 use tickwire_transports::windows::Hold;
 
 /// All windows.
 pub(super) fn windows(all: &Tables<'_>) -> Vec<WindowDump> {
-    let shown = |window: &WindowDump| window.comm != 0 || !window.pending.is_empty();
+    // Of what other ranks have exposed there is nothing to say but what waits for it.
+    let shown = |window: &WindowDump| window.comm != 0 || !window.pending.is_empty() || !window.by_fabric.is_empty();
     all.windows.list.iter().flatten().map(|window| dumped(all, window)).filter(shown).collect()
+}
+
+/// What this engine exposes.
+pub(super) fn regions(all: &Tables<'_>) -> Vec<RegionDump> {
+    let own = all.windows.list.iter().flatten().find_map(|window| match &window.own {
+        OwnMemory::Exposed(regions) => Some(&regions[..]),
+        _ => None,
+    });
+    let region = |region: &ExposedRegion| {
+        let allowed = [(RegionAccess::READ, "read"), (RegionAccess::WRITE, "write"), (RegionAccess::UPDATE, "update")];
+        let allowed = allowed.into_iter().filter(|(access, _)| region.access.covers(*access)).map(|(_, word)| word);
+        let domain = if region.updated_by_fabric { AtomicsDomain::Fabric } else { AtomicsDomain::Engine };
+        RegionDump {
+            number: region.number,
+            bytes: region.part.bytes() as u64,
+            access: allowed.collect::<Vec<_>>().join(", "),
+            domain: domain.to_string(),
+        }
+    };
+    own.unwrap_or_default().iter().map(region).collect()
+}
+
+/// How many operations with requests the fabrics are to do on a window, by target.
+fn by_fabric(all: &Tables<'_>, window: &WindowRow, proc: impl Fn(u32) -> u32) -> Vec<PendingDump> {
+    let mut found: Vec<PendingDump> = Vec::new();
+    for operation in all.windows.by_fabric.iter().filter(|operation| operation.handle == window.handle) {
+        match found.iter_mut().find(|of| of.rank == operation.target) {
+            Some(of) => of.operations += 1,
+            None => found.push(PendingDump { rank: operation.target, proc: proc(operation.target), operations: 1 }),
+        }
+    }
+    found
 }
 
 fn dumped(all: &Tables<'_>, window: &WindowRow) -> WindowDump {
@@ -36,6 +69,7 @@ fn dumped(all: &Tables<'_>, window: &WindowRow) -> WindowDump {
         pending: pending
             .map(|(rank, target)| PendingDump { rank, proc: proc(rank), operations: target.operations.len() as u64 })
             .collect(),
+        by_fabric: by_fabric(all, window, proc),
     }
 }
 
