@@ -97,7 +97,7 @@ fn a_message_between_two_engines_is_short() {
     if !valgrind() {
         return;
     }
-    // How long two processes wait for each other before they have met differs by some ten million.
+    // How long two engines wait for each other before they have met differs by some ten million.
     let between = each_of("between", 100_000, 1_100_000);
     println!("instructions of a message over shared memory, both sides: {between:.1}");
     assert!(between <= BETWEEN_MAX, "{between:.1}, at most {BETWEEN_MAX}");

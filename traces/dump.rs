@@ -69,6 +69,9 @@ data! {
         /// What this engine exposes.
         #[serde(default)]
         pub regions: Vec<RegionDump>,
+        /// Regions that are not in the list.
+        #[serde(default)]
+        pub regions_left_out: u64,
         /// Where messages may wait that cannot be seen; `None` if there are none.
         #[serde(default)]
         pub hidden: Option<HiddenDump>,

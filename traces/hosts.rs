@@ -125,7 +125,7 @@ impl Answer {
 /// What an honest dump never has.
 fn check_dump(dump: &Dump, size: u32) -> Result<(), String> {
     let most = SHOWN_MAX as u64;
-    let Dump { operations, unexpected, peers, communicators, windows, elsewhere, .. } = dump;
+    let Dump { operations, unexpected, peers, communicators, windows, regions, elsewhere, .. } = dump;
     let counts = [
         ("operations", operations.len(), most),
         ("messages", unexpected.len(), most),
@@ -133,6 +133,7 @@ fn check_dump(dump: &Dump, size: u32) -> Result<(), String> {
         // Those with the lowest numbers, and those that something shown belongs to.
         ("communicators", communicators.len(), 3 * most),
         ("windows", windows.len(), u64::from(u16::MAX)),
+        ("regions", regions.len(), most),
         ("runs of ranks", elsewhere.len(), size.into()),
     ];
     match counts.into_iter().find(|&(_, count, most)| count as u64 > most) {

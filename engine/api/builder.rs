@@ -145,7 +145,7 @@ impl Builder {
     /// Has a class of traffic go over the transports with these names only. Overrides [`ENV_ROUTES`](crate::ENV_ROUTES).
     ///
     /// All ranks must say the same. Messages to the own rank go over whatever reaches it. For [`TrafficClass::Atomics`] only fabrics can be
-    /// named: the first of them that has atomic operations does all updates of exposed memory, those of its owner, too. Without them, where
+    /// named: the first that is open and has atomic operations does all updates of exposed memory, those of its owner, too. Without them, where
     /// updates go follows from the others ([`Engine::routes`] says it).
     ///
     /// ```

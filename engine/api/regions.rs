@@ -250,8 +250,8 @@ impl Engine {
         WindowCounts { issued, completed }
     }
 
-    /// How puts and gets with a key reach the memory. Updates go the same way, but not by a fabric: it does all updates of a region, or none
-    /// ([`RegionKey::domain`]).
+    /// How puts and gets with a key reach the memory. Updates go over a fabric if [`RegionKey::domain`] says so. Otherwise they go the same way,
+    /// or by the owner's engine where puts go by a fabric.
     ///
     /// # Errors
     /// The proc has failed, or cannot be connected to.

@@ -59,6 +59,7 @@ impl Engine {
         let (operations_left_out, unexpected_left_out) =
             (oldest(&mut operations, |o| o.age), oldest(&mut unexpected, |m| m.age));
         let all = self.store.all();
+        let (regions, regions_left_out) = regions(&all);
         Dump {
             job: self.exchange.job().to_owned(),
             rank: self.exchange.rank(),
@@ -80,7 +81,8 @@ impl Engine {
             operations,
             unexpected,
             windows: windows(&all),
-            regions: regions(&all),
+            regions,
+            regions_left_out,
             operations_left_out,
             unexpected_left_out,
             hidden,

@@ -8,7 +8,7 @@ use crate::procs::cards::card_of;
 use crate::procs::endpoint::Endpoint;
 use crate::store::Tables;
 use tickwire_components::{Row, TrafficClass, Vc, VcState};
-use tickwire_transports::{AtomicWidths, Reach};
+use tickwire_transports::{AtomicWidths, OneSided, Reach};
 
 /// A transport's answer to how it would reach a proc.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub fn candidates(all: &mut Tables<'_>, proc: u32, class: TrafficClass) -> Vec<C
     let answer = |(endpoint, of): (u8, &mut Endpoint)| {
         let is_named = of.may_carry(class);
         let allowed = is_named || follows || proc == me && !by_fabric;
-        let can_update = if by_fabric && is_named { updates(of) } else { Ok(()) };
+        let can_update = if by_fabric && is_named { offers_updates(of).map(drop) } else { Ok(()) };
         let transport = of.transport.get();
         let reached = match by_fabric && proc == me {
             true => Ok(()),
@@ -68,21 +68,27 @@ pub fn names_atomics(endpoints: &[Endpoint]) -> bool {
     endpoints.iter().any(|endpoint| endpoint.may_carry(TrafficClass::Atomics))
 }
 
-/// Whether a fabric can do updates of exposed memory.
+/// The facet of a fabric that may do updates of exposed memory, which is not opened for this.
 ///
 /// # Errors
-/// Why not, in words that follow its name.
+/// Why it cannot, in words that follow its name.
+fn offers_updates(endpoint: &mut Endpoint) -> Result<&mut dyn OneSided, &'static str> {
+    match endpoint.transport.get().one_sided() {
+        None => Err("does not reach memory by itself"),
+        Some(fabric) if !fabric.refuses_stale_keys() => Err("does not refuse the keys of regions that were withdrawn"),
+        Some(fabric) => Ok(fabric),
+    }
+}
+
+/// Whether a fabric can do updates of exposed memory. Opens it.
+///
+/// # Errors
+/// As [`offers_updates`].
 pub fn updates(endpoint: &mut Endpoint) -> Result<(), &'static str> {
-    let Some(fabric) = endpoint.transport.get().one_sided() else {
-        return Err("does not reach memory by itself");
-    };
-    if !fabric.refuses_stale_keys() {
-        return Err("does not refuse the keys of regions that were withdrawn");
+    match offers_updates(endpoint)?.atomics() {
+        widths if widths == AtomicWidths::default() => Err("has no atomic operations that can be used"),
+        _ => Ok(()),
     }
-    if fabric.atomics() == AtomicWidths::default() {
-        return Err("has no atomic operations that can be used");
-    }
-    Ok(())
 }
 
 /// The best of the candidates: for one-sided traffic one that reaches memory by itself, then `used`, then the highest priority, then the

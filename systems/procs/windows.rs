@@ -9,7 +9,7 @@ pub mod regions;
 
 use bevy_ecs::component::Component;
 pub use exposed::{Directory, ExposedRegion};
-pub use operations::{FabricKind, FabricOperation, Failure, RemoteOperation};
+pub use operations::{AwaitedUpdate, FabricKind, FabricOperation, Failure, RemoteOperation};
 pub use own::AttachedRun;
 use std::any::Any;
 use std::collections::VecDeque;
@@ -33,8 +33,8 @@ pub struct Windows {
     pub ended: Vec<(u64, Result<(), Failure>)>,
     /// Operations with a request that a fabric does.
     pub by_fabric: Vec<FabricOperation>,
-    /// The update by a fabric that a call waits for: its number, and whether it has failed.
-    pub update: Option<(u64, bool)>,
+    /// The update by a fabric that a call waits for.
+    pub update: Option<AwaitedUpdate>,
     /// The number of the last operation.
     pub next: u64,
     /// The number of the next region that is exposed.

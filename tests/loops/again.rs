@@ -20,7 +20,8 @@ pub(crate) struct Sum {
 pub(crate) struct Sums([Option<Rc<RefCell<Sum>>>; 2]);
 
 impl Sums {
-    /// Starts one of them with elements of a call; `None` if it is still open, which it is on all ranks then.
+    /// Starts one of them with elements of a call; `None` if it is still open. It is on all ranks then: what was started has ended everywhere
+    /// when all is quiet, also where a rank has died, and calls that are made together are made by all.
     pub(crate) fn start(&mut self, engine: &mut Engine, site: Site, is_long: bool) -> Option<Result<Open, PostError>> {
         let (place, count) = (&mut self.0[usize::from(is_long)], COUNTS[usize::from(is_long)]);
         if place.is_none() {

@@ -146,7 +146,7 @@ fn ranks_whose_updates_take_different_routes_are_told() {
                 let theirs = swap_keys(&mut engine, rank, world, region.key());
                 if rank == 1 {
                     let words = engine.region_fetch_and_op(1u64, op::Sum, &theirs, 0).unwrap_err().to_string();
-                    assert!(words.contains("give all ranks the same"), "{words}");
+                    assert!(words.contains("give all ranks the same route"), "{words}");
                     // Whoever makes up a key without the fabric is refused by the owner's engine.
                     let forged = RegionKey::new(ProcId(0), theirs.number, 32, RegionAccess::ALL);
                     let words = engine.region_fetch_and_op(1u64, op::Sum, &forged, 0).unwrap_err().to_string();
@@ -226,7 +226,8 @@ fn an_owner_that_dies_is_an_error_on_the_updates_of_its_memory() {
                             drop(engine.wait_take(posted));
                         }
                     };
-                    assert!(count >= 50, "{provider}: {call}");
+                    // Of the last one the answer may not have come.
+                    assert!(count >= 49, "{provider}: {call}");
                     // One that was posted before ends, too, and the own memory is as usable as before.
                     if let Ok(posted) = posted {
                         drop(engine.wait_take(posted));

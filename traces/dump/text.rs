@@ -34,7 +34,7 @@ impl fmt::Display for Dump {
             |m| self.message(m),
         )?;
         section(f, "windows", &self.windows, 0, |window| self.window(window))?;
-        section(f, "exposed memory", &self.regions, 0, ToString::to_string)?;
+        section(f, "exposed memory", &self.regions, self.regions_left_out, ToString::to_string)?;
         match &self.hidden {
             None => Ok(()),
             Some(HiddenDump { transport, communicators }) => {

@@ -24,7 +24,7 @@ data! {
         pub awaited: Option<LockDump>,
         /// Operations that a target's engine is to do, by target.
         pub pending: Vec<PendingDump>,
-        /// Operations with requests that a fabric is to do, by target.
+        /// Operations that a fabric is to do, by target.
         #[serde(default)]
         pub by_fabric: Vec<PendingDump>,
     }
@@ -108,7 +108,7 @@ impl Dump {
     pub(super) fn window(&self, window: &WindowDump) -> String {
         let WindowDump { comm, bytes, domain, epochs, holders, awaited, pending, by_fabric, .. } = window;
         let mut words = match comm {
-            0 => "exposed memory of other ranks".to_owned(),
+            0 => window.name(),
             _ => format!(
                 "{}: {} here, updates by {domain}; {}",
                 window.name(),

@@ -1,5 +1,6 @@
 //! Which of libfabric's candidates are used, and why the others are not.
 
+use super::rma::CONTEXTS_MAX;
 use super::tags::TagMode;
 use super::{Hints, Info, Library, OfiError};
 use libfabric_sys as sys;
@@ -58,7 +59,7 @@ pub struct Choice {
     /// have one for the other. A ring takes 17 KiB. Not in tagged mode.
     pub rings: usize,
     /// Contexts for one-sided operations, each with a queue of its own, 64 at most; 0 for no one-sided operations. Nothing of them is opened
-    /// before somebody asks for it. Windows take them in turn. The same for all procs. `None` for what the environment says, else one.
+    /// before somebody asks for it. A window has one of them, by its handle. The same for all procs. `None` for what the environment says, else one.
     pub contexts: Option<usize>,
     /// A thread of the provider's may progress one-sided operations, where it has one: peers need not wait for an engine that computes then,
     /// and the thread takes the processor from others.
@@ -129,9 +130,19 @@ impl Choice {
         };
         self.rings = number(ENV_RINGS)?.unwrap_or(self.rings);
         self.contexts = self.contexts.or(number(ENV_CONTEXTS)?);
+        self.check()?;
         self.has_thread |= is_set(ENV_THREAD);
         self.without_data |= is_set(ENV_WITHOUT_DATA);
         Ok(self)
+    }
+
+    /// # Errors
+    /// More contexts than there can be.
+    pub(super) fn check(&self) -> Result<(), OfiError> {
+        match self.contexts() {
+            asked if asked > CONTEXTS_MAX => Err(OfiError::Contexts { asked, most: CONTEXTS_MAX }),
+            _ => Ok(()),
+        }
     }
 
     /// How many contexts there are for one-sided operations.

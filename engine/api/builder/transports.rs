@@ -72,13 +72,15 @@ impl Builder {
                 let transport = endpoint.transport.get().name().to_owned();
                 let named: Vec<bool> = names.iter().map(|name| fabric::is_named(&transport, name)).collect();
                 let is_named = named.contains(&true);
-                if is_named && *class == TrafficClass::Atomics && endpoint.transport.get().one_sided().is_none() {
-                    let words = "it does no updates by itself: name fabrics that do, as in ofi:tcp;ofi_rxm, and leave them a \
-                                 context. Without a route updates go with one-sided traffic over shared memory, else with messages";
-                    return Err(failed(&transport, words.to_owned()));
-                }
                 is_open.iter_mut().zip(&named).for_each(|(open, named)| *open |= named);
                 endpoint.classes[number] = is_named;
+            }
+            let mut allowed = endpoints.iter_mut().filter(|endpoint| endpoint.classes[number]).peekable();
+            let is_any = allowed.peek().is_some();
+            if *class == TrafficClass::Atomics && is_any && allowed.all(|of| of.transport.get().one_sided().is_none()) {
+                let words = "no updates are done by it: name fabrics that do, as in ofi:tcp;ofi_rxm, and leave them a context. \
+                             Without a route updates go with one-sided traffic over shared memory, else with messages";
+                return Err(failed(&names.join(","), words.to_owned()));
             }
             // A proc that is alone opens no others.
             let missing = names.iter().zip(is_open).find(|(_, is_open)| !is_open && procs > 1);

@@ -50,7 +50,7 @@ impl Engine {
             updates(of).is_ok().then_some((number, named))
         });
         let Some((endpoint, [name, base])) = usable.next() else {
-            let reason = "the region's owner has another route for updates: give all ranks the same".to_owned();
+            let reason = "no fabric that is named for updates here does those of the region's owner: give all ranks the same route".to_owned();
             return Err(WindowError::Fabric { reason });
         };
         if base.checked_add(key.bytes).is_none() {

@@ -7,8 +7,8 @@ use crate::run::engine::Engine;
 use tickwire_components::{
     Access, Comm, Communicator, NIL, Pending, Rank, RegistrationUse, Row, Span, VcState, WindowError,
 };
-use tickwire_systems::procs::windows::{FabricKind, FabricOperation, Failure, Reach};
-use tickwire_systems::protocols::one_sided::fabric::{issue, post_by_fabric, take_failures};
+use tickwire_systems::procs::windows::{AwaitedUpdate, FabricKind, FabricOperation, Failure, Reach};
+use tickwire_systems::protocols::one_sided::fabric::{NOTICE_NS, issue, post_by_fabric, take_failures};
 use tickwire_systems::steps::registering::acquire;
 use tickwire_transports::{Channel, Issued, OneSided, RemoteKey, RemoteRun};
 
@@ -84,7 +84,7 @@ impl Engine {
         self.target(rank, handle)?;
         let windows = &mut self.store.all().windows;
         let number = windows.number();
-        windows.update = Some((number, false));
+        windows.update = Some(AwaitedUpdate { number, handle, target: rank.0, has_failed: false });
         // SAFETY: this returns once the operation is complete.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         let issued = unsafe { self.issue_by_fabric(route, kind, at, into, number) };
@@ -93,8 +93,11 @@ impl Engine {
             Ok(None) => Ok(false),
             Err(error) => Err(error),
         };
-        let has_failed = self.store.all().windows.update.take().is_some_and(|(_, has_failed)| has_failed);
+        let has_failed = self.store.all().windows.update.take().is_some_and(|update| update.has_failed);
         let is_done = done?;
+        if has_failed {
+            self.wait_for_end(route.vc)?;
+        }
         if is_done && let Ok(target) = self.target(rank, handle) {
             (target.issued, target.completed) = (target.issued + 1, target.completed + 1);
         }
@@ -102,6 +105,22 @@ impl Engine {
             return Err(self.failed_target(rank, handle));
         }
         if has_failed { Err(self.failed(Failure::Fabric, rank, handle)) } else { Ok(()) }
+    }
+
+    /// Waits for a moment until the end of a target is known, since an operation on it has failed: the error says so then.
+    #[cold]
+    fn wait_for_end(&mut self, vc: Row) -> Result<(), WindowError> {
+        self.sample_clock();
+        let end_ns = self.store.progress().now_ns.saturating_add(NOTICE_NS);
+        Ok(self.wait_until(|engine| {
+            engine.closed.check_request()?;
+            let is_late = engine.store.progress().now_ns >= end_ns;
+            if vc == NIL || is_late || engine.is_gone(vc) {
+                return Ok(true);
+            }
+            engine.look_around();
+            Ok(false)
+        })?)
     }
 
     /// Has the fabric take an operation: its number on the channel. `None` if the target has failed before.

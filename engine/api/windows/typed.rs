@@ -63,7 +63,7 @@ impl Engine {
         window: Window<T>,
     ) -> Result<(), WindowError> {
         let (mut packed, runs) = self.packed(from, target, displacement, (of, count), window)?;
-        if self.way(target, window.handle)? == Way::Kernel {
+        if runs.len() > 1 && self.way(target, window.handle)? == Way::Kernel {
             return self.runs_by_kernel(&spans(&mut packed, &runs), true, target, window.handle);
         }
         for run in runs {
@@ -86,7 +86,7 @@ impl Engine {
     ) -> Result<(), WindowError> {
         let runs = self.runs_in::<T>(target, displacement, (of, count), into.size(), window.handle)?;
         let mut packed = vec![0u8; into.size()];
-        let by_kernel = self.way(target, window.handle)? == Way::Kernel;
+        let by_kernel = runs.len() > 1 && self.way(target, window.handle)? == Way::Kernel;
         if by_kernel {
             self.runs_by_kernel(&spans(&mut packed, &runs), false, target, window.handle)?;
         }

@@ -3,7 +3,7 @@
 use tickwire_components::{AtomicsDomain, Communicator, LockKind, NIL, RegionAccess, context};
 use tickwire_systems::procs::windows::{Access, Epochs, ExposedRegion, OwnMemory, Target, WindowRow};
 use tickwire_systems::store::Tables;
-use tickwire_traces::dump::{HolderDump, LockDump, PendingDump, RegionDump, WindowDump};
+use tickwire_traces::dump::{HolderDump, LockDump, PendingDump, RegionDump, SHOWN_MAX, WindowDump};
 use tickwire_transports::windows::Hold;
 
 /// All windows.
@@ -13,8 +13,8 @@ pub(super) fn windows(all: &Tables<'_>) -> Vec<WindowDump> {
     all.windows.list.iter().flatten().map(|window| dumped(all, window)).filter(shown).collect()
 }
 
-/// What this engine exposes.
-pub(super) fn regions(all: &Tables<'_>) -> Vec<RegionDump> {
+/// What this engine exposes, and how many regions are left out.
+pub(super) fn regions(all: &Tables<'_>) -> (Vec<RegionDump>, u64) {
     let own = all.windows.list.iter().flatten().find_map(|window| match &window.own {
         OwnMemory::Exposed(regions) => Some(&regions[..]),
         _ => None,
@@ -26,22 +26,32 @@ pub(super) fn regions(all: &Tables<'_>) -> Vec<RegionDump> {
         RegionDump {
             number: region.number,
             bytes: region.part.bytes() as u64,
-            access: allowed.collect::<Vec<_>>().join(", "),
+            access: if region.access == RegionAccess::NONE {
+                "do nothing with".into()
+            } else {
+                allowed.collect::<Vec<_>>().join(", ")
+            },
             domain: domain.to_string(),
         }
     };
-    own.unwrap_or_default().iter().map(region).collect()
+    let own = own.unwrap_or_default();
+    (own.iter().take(SHOWN_MAX).map(region).collect(), own.len().saturating_sub(SHOWN_MAX) as u64)
 }
 
-/// How many operations with requests the fabrics are to do on a window, by target.
+/// How many operations fabrics are to do on a window, by target.
 fn by_fabric(all: &Tables<'_>, window: &WindowRow, proc: impl Fn(u32) -> u32) -> Vec<PendingDump> {
+    let handle = window.handle;
     let mut found: Vec<PendingDump> = Vec::new();
-    for operation in all.windows.by_fabric.iter().filter(|operation| operation.handle == window.handle) {
-        match found.iter_mut().find(|of| of.rank == operation.target) {
-            Some(of) => of.operations += 1,
-            None => found.push(PendingDump { rank: operation.target, proc: proc(operation.target), operations: 1 }),
-        }
-    }
+    let mut add = |rank: u32, operations: u64| match found.iter_mut().find(|of| of.rank == rank) {
+        Some(of) => of.operations += operations,
+        None => found.push(PendingDump { rank, proc: proc(rank), operations }),
+    };
+    let posted = all.windows.by_fabric.iter().filter(|operation| operation.handle == handle);
+    posted.for_each(|operation| add(operation.target, 1));
+    let awaited = all.windows.update.filter(|update| update.handle == handle);
+    awaited.into_iter().for_each(|update| add(update.target, 1));
+    let others = (0..).zip(&window.targets).filter(|(_, target)| target.by_fabric > 0);
+    others.for_each(|(rank, target)| add(rank, target.by_fabric));
     found
 }
 

@@ -13,10 +13,8 @@ impl Windows {
             operation.failed_ns = Some(now_ns);
             return;
         }
-        if let Some((of, has_failed)) = &mut self.update
-            && *of == number
-        {
-            *has_failed = true;
+        if let Some(update) = self.update.as_mut().filter(|update| update.number == number) {
+            update.has_failed = true;
             return;
         }
         for target in self.list.iter_mut().flatten().flat_map(|window| &mut window.targets) {

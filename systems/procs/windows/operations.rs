@@ -133,6 +133,19 @@ impl FabricKind {
     }
 }
 
+/// An update by a fabric that a call waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AwaitedUpdate {
+    /// Its number, by which the fabric tells that it has failed.
+    pub number: u64,
+    /// The window's handle.
+    pub handle: u32,
+    /// The target's rank.
+    pub target: u32,
+    /// It has failed.
+    pub has_failed: bool,
+}
+
 /// An operation with a request, which a fabric does.
 pub struct FabricOperation {
     /// Its number, by which the fabric tells that it has failed.

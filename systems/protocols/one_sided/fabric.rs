@@ -12,7 +12,7 @@ use tickwire_components::{NIL, Routes, SideLink, Span, Vc, VcState, car_flags};
 use tickwire_transports::{Channel, FailedOperation, Issued, OneSided, RemoteRun};
 
 /// How long the end of a peer may be noticed after its operations have failed, ns: an error of theirs says so then.
-const NOTICE_NS: u64 = 50_000_000;
+pub const NOTICE_NS: u64 = 50_000_000;
 
 /// Posts an operation: the fabric gets it at once, if it takes it now.
 pub fn post_by_fabric(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], mut operation: FabricOperation) {

@@ -240,6 +240,19 @@ fn frames_that_cannot_be_end_their_vc_and_nothing_else() {
 }
 
 #[test]
+fn a_piece_longer_than_what_is_left_of_its_message_ends_the_vc() {
+    for (length, is_wrong) in [(20, false), (21, true)] {
+        let (mut world, one, _) = world();
+        let (_, receive) = rendezvous(&mut world);
+        // Of 60 bytes.
+        world.all().cars[receive.car as usize].done = 40;
+        world.arrive(one, Header::new(Kind::Piece, 0, 0, 0, receive.car, length), &vec![7; length as usize]);
+        world.step(match_cars);
+        assert_eq!(world.take_ended().len(), usize::from(is_wrong), "{length}");
+    }
+}
+
+#[test]
 fn a_payload_of_another_length_than_it_says_ends_the_vc() {
     for (length, payload) in [(3, 2), (3, 4), (0, 1)] {
         let (mut world, one, _) = world();

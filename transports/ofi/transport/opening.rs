@@ -9,7 +9,6 @@ use crate::ofi::mode::{self, Opening, Tags};
 use crate::ofi::own::{Own, random};
 use crate::ofi::pace::Pace;
 use crate::ofi::port::Port;
-use crate::ofi::rma::CONTEXTS_MAX;
 use crate::ofi::{Info, Library, OfiConfig, OfiError, control, message_hints};
 use crate::processes;
 use crate::shm::identity;
@@ -38,9 +37,7 @@ impl Ofi {
     /// # Errors
     /// What is missing or wrong, and what to do.
     pub fn open(config: &OfiConfig) -> Result<Vec<Ofi>, OfiError> {
-        if config.choice.contexts() > CONTEXTS_MAX {
-            return Err(OfiError::Contexts { asked: config.choice.contexts(), most: CONTEXTS_MAX });
-        }
+        config.choice.check()?;
         let library = Library::get()?;
         let candidates = config.choice.candidates(&library, &message_hints())?;
         let mut opened: Vec<Ofi> = Vec::new();
