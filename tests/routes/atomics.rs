@@ -1,12 +1,12 @@
 //! Updates of exposed memory that a fabric does.
 
 use crate::kit::{Calls, Gate, gate};
-use crate::pair::{PATIENCE, RING_BYTES, all_chosen, dumped, greet, pair, swap_keys};
+use crate::pair::{PATIENCE, RING_BYTES, all_chosen, dumped, greet, pair, put_by_kernel, swap_keys};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tickwire::internals::transports::Hub;
 use tickwire::testing::Board;
-use tickwire::{AtomicsDomain, Builder, Engine, ProcId, RegionAccess, RegionKey, TrafficClass, WindowReach, op};
+use tickwire::{AtomicsDomain, Builder, Engine, ProcId, RegionAccess, RegionKey, TrafficClass, op};
 use tickwire_tests::needs::has_libfabric;
 
 /// All transports, and a fabric for updates.
@@ -28,13 +28,7 @@ fn updates_of_regions_go_over_a_fabric_beside_puts_and_gets_over_shared_memory()
             let region = engine.expose(vec![0u64; 16], RegionAccess::ALL).unwrap();
             assert_eq!(region.key().domain(), AtomicsDomain::Fabric);
             let theirs = swap_keys(engine, rank, world, region.key());
-            engine.region_put(&[1u64], &theirs, 8).unwrap();
-            engine.region_flush_all().unwrap();
-            let since = Instant::now();
-            while engine.region_reach(&theirs) != Ok(WindowReach::Kernel) {
-                assert!(since.elapsed() < PATIENCE, "the list has not come");
-                engine.tick();
-            }
+            put_by_kernel(engine, &theirs);
             // One counter, which its owner counts up, too; and requests among the calls.
             let counter = if rank == 0 { region.key() } else { theirs };
             let mut tickets = Vec::new();

@@ -1,8 +1,7 @@
 //! Messages, puts and gets, and updates may take different transports to one proc.
 
-use crate::pair::{PATIENCE, all_chosen, dumped, greet, pair, swap_keys};
+use crate::pair::{all_chosen, dumped, greet, pair, put_by_kernel, swap_keys};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 use tickwire::testing::Board;
 use tickwire::{AtomicsDomain, Builder, Engine, LockKind, ProcId, Rank, RegionAccess, TrafficClass, WindowReach, op};
 use tickwire_tests::needs::has_libfabric;
@@ -51,14 +50,7 @@ fn regions_take_the_route_of_one_sided_traffic() {
         |engine, rank, world, sent| {
             let region = engine.expose(vec![0u64; 16], RegionAccess::ALL).unwrap();
             let theirs = swap_keys(engine, rank, world, region.key());
-            engine.region_put(&[1u64], &theirs, 8).unwrap();
-            engine.region_flush_all().unwrap();
-            // Its list of regions comes over a link of its own.
-            let since = Instant::now();
-            while engine.region_reach(&theirs) != Ok(WindowReach::Kernel) {
-                assert!(since.elapsed() < PATIENCE, "the list has not come");
-                engine.tick();
-            }
+            put_by_kernel(engine, &theirs);
             let before = sent.load(Ordering::Relaxed);
             for number in 0..50u64 {
                 engine.region_put(&[number], &theirs, 16).unwrap();

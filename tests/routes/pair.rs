@@ -3,10 +3,10 @@
 use crate::kit::{Calls, Gate, gate};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tickwire::internals::transports::Hub;
 use tickwire::testing::Board;
-use tickwire::{Builder, Comm, Engine, ProcId, Rank, RegionKey, Tag, TrafficClass, bytemuck};
+use tickwire::{Builder, Comm, Engine, ProcId, Rank, RegionKey, Tag, TrafficClass, WindowReach, bytemuck};
 
 /// Above everything that a loaded machine may need.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -78,4 +78,15 @@ pub(crate) fn swap_keys(engine: &mut Engine, rank: u32, world: Comm, own: Region
     engine.recv(bytemuck::cast_slice_mut::<_, u8>(&mut theirs), Rank(1 - rank), Tag(2), world).unwrap();
     engine.wait(&sent).unwrap();
     theirs[0]
+}
+
+/// Puts 1 at the second word of a region, and waits until puts to it go by the kernel: the list of regions comes over a link of its own.
+pub(crate) fn put_by_kernel(engine: &mut Engine, key: &RegionKey) {
+    engine.region_put(&[1u64], key, 8).unwrap();
+    engine.region_flush_all().unwrap();
+    let since = Instant::now();
+    while engine.region_reach(key) != Ok(WindowReach::Kernel) {
+        assert!(since.elapsed() < PATIENCE, "the list has not come");
+        engine.tick();
+    }
 }
