@@ -14,6 +14,7 @@ mod case;
 mod columns;
 mod ends;
 mod joint;
+mod meeting;
 mod one_sided;
 mod side;
 mod threads;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tickwire::internals::components::LeasedBytes;
 use tickwire::internals::systems::procs::endpoint::POLL_INTERVAL_MAX;
 use tickwire::testing::{Cluster, Death};
-use tickwire::{Agreed, Comm, Datatype, Engine, List, Rank, SendOptions, Source, Tag, TagFilter, Typed, Work};
+use tickwire::{Comm, Datatype, Engine, List, Rank, SendOptions, Source, Tag, TagFilter, Typed, Work};
 use tickwire_tests::cases::{BOUND, content};
 
 /// Rounds without work after which a cluster is quiet: more than a frame is delayed, a link takes nothing, or a death is not noticed.
@@ -62,7 +62,7 @@ pub(crate) struct Side {
     /// Operations on memory that were begun and that the target's engine does.
     pub(crate) served: u32,
     /// By rank: another communicator of all of them.
-    others: Vec<Comm>,
+    pub(crate) others: Vec<Comm>,
     /// By rank: its persistent operations.
     sums: Vec<Sums>,
     /// What ranks expose to each other.
@@ -107,44 +107,6 @@ impl Side {
         }
         side.memory.expose(&mut side.cluster.engines);
         side
-    }
-
-    /// Everybody meets everybody, so that what follows does not depend on who connects when.
-    fn meet(&mut self) {
-        let ranks = self.cluster.engines.len();
-        for from in 0..ranks {
-            for to in 0..ranks {
-                let call = Call { rank: to, what: receive_one(from) };
-                self.call(usize::MAX, &call);
-                let what = What::Send { to: to as u64, tag: 0, length: 8, how: How::Standard(Shape::OneRun) };
-                self.call(usize::MAX, &Call { rank: from, what });
-                self.settle();
-            }
-        }
-    }
-
-    /// Makes another communicator. How often engines look for each other's words meanwhile is not to be compared.
-    fn agree(&mut self) {
-        let work = self.work.clone();
-        let start = |engine: &mut Engine| engine.start_dup(engine.comm_world()).unwrap();
-        let mut agreements: Vec<_> = self.cluster.engines.iter_mut().map(start).collect();
-        let mut made = vec![None; agreements.len()];
-        for round in 0.. {
-            assert!(round < BOUND, "they do not agree: {}", self.cluster.report());
-            let each = self.cluster.engines.iter_mut().zip(&mut agreements).zip(&mut made);
-            for ((engine, agreement), made) in each.filter(|(_, made)| made.is_none()) {
-                if let Agreed::Done(comm) = engine.test_agreement(agreement).unwrap() {
-                    *made = comm;
-                }
-            }
-            if made.iter().all(Option::is_some) {
-                break;
-            }
-            self.tick();
-        }
-        self.others = made.into_iter().flatten().collect();
-        self.settle();
-        self.work = work;
     }
 
     pub(crate) fn call(&mut self, number: usize, call: &Call) {
@@ -318,7 +280,7 @@ impl Side {
     }
 
     /// Ticks every engine once; whether any did something.
-    fn tick(&mut self) -> bool {
+    pub(crate) fn tick(&mut self) -> bool {
         let mut busy = false;
         let ranks = self.cluster.engines.len();
         for rank in 0..ranks {
@@ -400,9 +362,4 @@ impl Side {
         })
         .collect()
     }
-}
-
-/// A receive of the one message that a rank sends when it is met.
-fn receive_one(from: usize) -> What {
-    What::Receive { source: Some(from as u64), tag: Some(0), room: 8, shape: Shape::OneRun }
 }
