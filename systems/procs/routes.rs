@@ -83,7 +83,7 @@ fn offers_updates(endpoint: &mut Endpoint) -> Result<&mut dyn OneSided, &'static
 /// Whether a fabric can do updates of exposed memory. Opens it.
 ///
 /// # Errors
-/// As [`offers_updates`].
+/// Why it cannot, in words that follow its name.
 pub fn updates(endpoint: &mut Endpoint) -> Result<(), &'static str> {
     match offers_updates(endpoint)?.atomics() {
         widths if widths == AtomicWidths::default() => Err("has no atomic operations that can be used"),

@@ -50,8 +50,9 @@ impl Engine {
             updates(of).is_ok().then_some((number, named))
         });
         let Some((endpoint, [name, base])) = usable.next() else {
-            let reason = "no fabric that is named for updates here does those of the region's owner: give all ranks the same route".to_owned();
-            return Err(WindowError::Fabric { reason });
+            let reason = "no fabric that is named for updates here does those of the region's owner: give all ranks the same \
+                          route";
+            return Err(WindowError::Fabric { reason: reason.to_owned() });
         };
         if base.checked_add(key.bytes).is_none() {
             return Err(WindowError::Fabric { reason: "the key is damaged".into() });
