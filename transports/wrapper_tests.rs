@@ -421,6 +421,14 @@ impl SharedMemory for Recorder {
         self.note("store");
         true
     }
+    unsafe fn fetch_runs(&mut self, _: u32, _: &[(u64, Span)]) -> bool {
+        self.note("fetch_runs");
+        true
+    }
+    unsafe fn store_runs(&mut self, _: u32, _: &[(u64, Span)]) -> bool {
+        self.note("store_runs");
+        true
+    }
     fn wake(&mut self, _: u32) {
         self.note("wake");
     }

@@ -98,6 +98,10 @@ macro_rules! call_all {
             heard("fetch", &unsafe { memory.fetch(0, 0, Span::EMPTY) });
             // SAFETY: as above.
             heard("store", &unsafe { memory.store(0, 0, Span::EMPTY) });
+            // SAFETY: as above.
+            heard("fetch_runs", &unsafe { memory.fetch_runs(0, &[]) });
+            // SAFETY: as above.
+            heard("store_runs", &unsafe { memory.store_runs(0, &[]) });
             heard("wake", &memory.wake(0));
         }
         heard("send", &t.send(0, &header, &NoBytes, $state));
@@ -146,7 +150,7 @@ fn a_tap_and_a_box_hand_everything_on_and_its_answer_back() {
 
 /// What neither a simulated network nor a provider that matches has: what goes past its frames, and a descriptor that tells
 /// of what is late. Their capabilities say so.
-const UNSIMULATED: [&str; 54] = [
+const UNSIMULATED: [&str; 56] = [
     "name",
     "capabilities",
     "memory",
@@ -194,6 +198,8 @@ const UNSIMULATED: [&str; 54] = [
     "heap_of",
     "writable_heap",
     "store",
+    "store_runs",
+    "fetch_runs",
     "fetches",
     "fetch",
     "wake",
