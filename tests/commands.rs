@@ -280,6 +280,18 @@ fn info_says_what_libfabric_offers_and_which_of_it_is_taken() {
     let refused = text(&command.output().unwrap().stderr);
     let words = "transport ofi: TICKWIRE_OFI_TAG_MODE: 'ofi_tag_9' is no tag mode: there are auto, ofi_tag_1, ";
     assert!(refused.contains(words), "{refused}");
+    // A number that is none, or too large, and whoever reads it.
+    for (variable, value, words) in [
+        ("TICKWIRE_OFI_CONTEXTS", "many", "TICKWIRE_OFI_CONTEXTS is \"many\": give a number"),
+        ("TICKWIRE_OFI_CONTEXTS", "65", "65 contexts for one-sided operations: 64 are the most"),
+        ("TICKWIRE_OFI_RINGS", "-1", "TICKWIRE_OFI_RINGS is \"-1\": give a number"),
+    ] {
+        let report = with(variable, value);
+        assert!(report.contains(words), "{report}");
+        let mut command = Command::new(binary("tickwire"));
+        let output = command.args(["perf", "p2p", "--transport", "ofi:sockets"]).env(variable, value).output().unwrap();
+        assert!(!output.status.success() && text(&output.stderr).contains(words), "{output:?}");
+    }
     let json = good(&tickwire(&["info", "--json"]));
     assert!(json.contains(r#""provider":"tcp;ofi_rxm""#) && json.contains(r#""taken":true"#), "{json}");
 }

@@ -20,8 +20,8 @@ use crate::run::engine::Engine;
 use atomics::fabric_update;
 use std::marker::PhantomData;
 use tickwire_components::{
-    AtomicsDomain, Comm, Element, LeasedBytes, NIL, Pieces, PostError, ProcId, Rank, RegionAccess, RegionKey,
-    RemoteKind, RequestError, Sequence, Span, VcState, WindowError,
+    Comm, Element, LeasedBytes, NIL, Pieces, PostError, ProcId, Rank, RegionAccess, RegionKey, RemoteKind,
+    RequestError, Sequence, Span, VcState, WindowError,
 };
 use tickwire_systems::procs::windows::regions::{REGION_BYTES_MAX, REGIONS, REGIONS_MAX, displacement, region_of};
 use tickwire_systems::procs::windows::{ExposedRegion, OwnMemory, RemoteOperation};
@@ -93,12 +93,11 @@ impl Engine {
             return Err(RejectedUpdate { error: full("there is none for its locks"), buffer: *boxed });
         };
         let key = RegionKey::new(ProcId(me), number, span.len() as u64, access);
-        let (key, fabrics) = match self.offer_region(key, span) {
+        let (key, [moves, updates]) = match self.offer_region(key, span) {
             Ok(offered) => offered,
             Err(reason) => return Err(RejectedUpdate { error: WindowError::Fabric { reason }, buffer: *boxed }),
         };
-        let updated_by_fabric = key.domain() == AtomicsDomain::Fabric;
-        let region = ExposedRegion { number, part, access, fabrics, updated_by_fabric, buffer: boxed };
+        let region = ExposedRegion { number, part, access, moves, updates, buffer: boxed };
         let here = region.here();
         let windows = &mut self.store.all().windows;
         windows.next_region += 1;
@@ -124,8 +123,9 @@ impl Engine {
         let row = all.windows.get(REGIONS).ok_or_else(none)?;
         let OwnMemory::Exposed(regions) = &mut row.own else { return Err(none()) };
         let place = regions.binary_search_by_key(&region.key.number, |region| region.number).map_err(|_| none())?;
-        let ExposedRegion { buffer, fabrics, .. } = regions.remove(place);
-        fabrics.into_iter().for_each(|fabric| self.withdraw_key(Some(fabric)));
+        let ExposedRegion { buffer, moves, updates, .. } = regions.remove(place);
+        self.withdraw_key(moves);
+        self.withdraw_key(updates);
         buffer.downcast::<B>().map(|buffer| *buffer).map_err(|_| none())
     }
 

@@ -8,7 +8,7 @@ mod own;
 pub mod regions;
 
 use bevy_ecs::component::Component;
-pub use exposed::{Directory, ExposedRegion};
+pub use exposed::{Directory, ExposedRegion, Registered};
 pub use operations::{AwaitedUpdate, FabricKind, FabricOperation, Failure, RemoteOperation};
 pub use own::AttachedRun;
 use std::any::Any;

@@ -11,9 +11,9 @@ use tickwire::internals::systems::procs::windows::regions::displacement;
 use tickwire::internals::systems::procs::windows::{
     Access, Epochs, ExposedRegion, OwnMemory, Reach, Target, WindowRow,
 };
-use tickwire::internals::transports::Transport;
 use tickwire::internals::transports::shared::SharedRun;
 use tickwire::internals::transports::windows::{Memory, Part, control_bytes};
+use tickwire::internals::transports::{RemoteAccess, RemoteKey, Transport};
 use tickwire::testing::rows;
 use tickwire::{Engine, LockKind, Rank, RegionAccess, Window, op};
 
@@ -48,12 +48,13 @@ pub(super) fn add(engine: &mut Engine, procs: u32, exposes: bool) {
     let memory = run.span().part(control_bytes(procs), REGIONS * BYTES);
     let own = Part::new(run, Memory::Behind(REGIONS * BYTES), procs, 0, false).unwrap();
     let accesses = [RegionAccess::ALL, RegionAccess::READ, RegionAccess::UPDATE];
+    let key = RemoteKey { key: 0, base: 0, length: BYTES as u64, access: RemoteAccess::ATOMIC };
     let region = |(number, access): (u32, RegionAccess)| ExposedRegion {
         number,
         part: own.with_memory(memory.part(number as usize * BYTES, BYTES)).unwrap(),
         access,
-        fabrics: Vec::new(),
-        updated_by_fabric: access == RegionAccess::UPDATE,
+        moves: None,
+        updates: (access == RegionAccess::UPDATE).then_some((0, key)),
         buffer: Box::new(()),
     };
     let regions = (0..).zip(accesses).map(region).collect();

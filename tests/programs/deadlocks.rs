@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
 use std::time::{Duration, Instant};
-use tickwire::{Bootstrap, Comm, Engine, Limits, LockKind, Rank, Source, Tag, op};
+use tickwire::{Bootstrap, Comm, Engine, Limits, LockKind, Rank, RegionAccess, Source, Tag, op};
 
 /// How long a rank hangs at most.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -73,6 +73,7 @@ fn main() {
             engine.wait_for(&lost, PATIENCE).unwrap_err();
         }
         "silent" => silent(&mut engine, me, last, world),
+        "updates" => updates(&mut engine, me, world),
         "busy" => {
             // No hang: messages go around until the launcher is told to end.
             let left = Rank((me + last) % (last + 1));
@@ -132,6 +133,21 @@ fn silent(engine: &mut Engine, me: u32, last: u32, world: Comm) {
     (1..=last).for_each(|rank| engine.send(b"", Rank(rank), Tag(1), world).unwrap());
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(20) {
+        engine.tick();
+    }
+    std::thread::sleep(PATIENCE);
+}
+
+/// Rank 1 exposes a counter, and forgets to tick once rank 0 has counted to one.
+fn updates(engine: &mut Engine, me: u32, world: Comm) {
+    let region = engine.expose(vec![0u64], RegionAccess::ALL).unwrap();
+    let mut keys = [region.key(); 2];
+    engine.allgather(&[region.key()], &mut keys, world).unwrap();
+    if me == 0 {
+        while engine.region_fetch_and_op(1u64, op::Sum, &keys[1], 0).is_ok() {}
+        return;
+    }
+    while engine.region_fetch_and_op(0u64, op::Keep, &keys[1], 0).unwrap() == 0 {
         engine.tick();
     }
     std::thread::sleep(PATIENCE);

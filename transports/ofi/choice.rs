@@ -136,6 +136,8 @@ impl Choice {
         Ok(self)
     }
 
+    /// Whether it can be.
+    ///
     /// # Errors
     /// More contexts than there can be.
     pub(super) fn check(&self) -> Result<(), OfiError> {

@@ -129,6 +129,10 @@ impl SharedMemory for Shm {
 /// The runs are valid for reads.
 #[expect(unsafe_code, reason = "no crate that is used here has this call")]
 unsafe fn write_together(pid: libc::pid_t, runs: &[(u64, Span)]) -> bool {
+    if let [(address, from)] = *runs {
+        // SAFETY: by the same contract.
+        return unsafe { write(pid, address, from) };
+    }
     let iovecs = |&(address, from): &(u64, Span)| {
         let place = std::ptr::without_provenance_mut(address as usize);
         let iov_len = from.len();

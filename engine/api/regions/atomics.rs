@@ -70,10 +70,8 @@ impl Engine {
             _ => &[],
         };
         let place = regions.binary_search_by_key(&key.number, |region| region.number);
-        let region = place.ok().map(|place| &regions[place]).filter(|region| region.updated_by_fabric);
-        // What does updates comes first.
-        let known = region.and_then(|region| region.fabrics.first());
-        let Some(&(endpoint, key)) = known else { return Err(RequestError::OutOfBounds.into()) };
+        let known = place.ok().and_then(|place| regions[place].updates);
+        let Some((endpoint, key)) = known else { return Err(RequestError::OutOfBounds.into()) };
         Ok(Route { endpoint, channel: self.channel(endpoint, NIL, REGIONS), key, vc: NIL })
     }
 

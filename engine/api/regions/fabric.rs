@@ -3,8 +3,8 @@
 use crate::run::engine::Engine;
 use tickwire_components::{Rank, RegionAccess, RegionKey, RemoteKind, Row, Span, TrafficClass, VcState, WindowError};
 use tickwire_systems::procs::routes::link_for;
-use tickwire_systems::procs::windows::Reach;
 use tickwire_systems::procs::windows::regions::REGIONS;
+use tickwire_systems::procs::windows::{Reach, Registered};
 use tickwire_transports::{Reach as Near, RemoteAccess, RemoteKey};
 
 /// What others may do with a region by a fabric.
@@ -19,7 +19,7 @@ fn access_of(access: RegionAccess) -> Option<RemoteAccess> {
 
 impl Engine {
     /// Has fabrics know a region: one that does its updates, if one is named for that, and one that puts and gets, if there are procs that only
-    /// a fabric reaches. The key that says so, and what each fabric calls it.
+    /// a fabric reaches. The key that says so, and what the fabric that moves bytes calls it, and the one that does updates.
     ///
     /// # Errors
     /// The fabric for updates cannot have it, in words.
@@ -27,31 +27,31 @@ impl Engine {
         &mut self,
         mut key: RegionKey,
         memory: Span,
-    ) -> Result<(RegionKey, Vec<(u8, RemoteKey)>), String> {
-        let mut fabrics = Vec::new();
-        let moves = access_of(key.access()).filter(|_| !memory.is_empty());
-        let movers = if moves.is_some() { self.movers() } else { Vec::new() };
-        if key.access().covers(RegionAccess::UPDATE)
-            && let Some(endpoint) = self.atomics_endpoint()?
-        {
-            let moved = moves.filter(|_| movers.first() == Some(&endpoint));
-            let access = moved.map_or(RemoteAccess::ATOMIC, |access| access | RemoteAccess::ATOMIC);
+    ) -> Result<(RegionKey, [Option<Registered>; 2]), String> {
+        let access = access_of(key.access()).filter(|_| !memory.is_empty());
+        let movers = if access.is_some() { self.movers() } else { Vec::new() };
+        let updater = if key.access().covers(RegionAccess::UPDATE) { self.atomics_endpoint()? } else { None };
+        // One registration serves both, if the best mover does updates, too.
+        let shared = access.filter(|_| updater.is_some() && movers.first().copied() == updater);
+        let (mut moves, mut updates) = (None, None);
+        if let Some(endpoint) = updater {
+            let access = shared.map_or(RemoteAccess::ATOMIC, |access| access | RemoteAccess::ATOMIC);
             let (name, registered) = self.register_region(endpoint, memory, access)?;
+            updates = Some((endpoint, registered));
             key = key.updated_by(&name, [registered.key, registered.base]);
-            fabrics.push((endpoint, registered));
-            if moved.is_some() {
-                return Ok((key.moved_by(&name, [registered.key, registered.base]), fabrics));
+            if shared.is_some() {
+                moves = updates;
+                key = key.moved_by(&name, [registered.key, registered.base]);
             }
         }
         for endpoint in movers {
-            let Some(access) = moves else { break };
+            let Some(access) = access.filter(|_| moves.is_none()) else { break };
             if let Ok((name, registered)) = self.register_region(endpoint, memory, access) {
-                fabrics.push((endpoint, registered));
+                moves = Some((endpoint, registered));
                 key = key.moved_by(&name, [registered.key, registered.base]);
-                break;
             }
         }
-        Ok((key, fabrics))
+        Ok((key, [moves, updates]))
     }
 
     /// Endpoints whose fabrics may put to regions of this proc and get from them, the best one first.

@@ -4,6 +4,7 @@ use crate::run::engine::Engine;
 use tickwire_components::limits::{KERNEL_UPDATE_BYTES, MAIL_LOOKS, MAIL_PAUSE};
 use tickwire_components::{NIL, Rank, RequestError, Span, VcState, WindowError};
 use tickwire_systems::procs::windows::{Reach, is_dead};
+use tickwire_transports::SharedMemory;
 use tickwire_transports::windows::Updater;
 
 /// Looks at a put that the target has begun with, before the origin waits as others do.
@@ -104,42 +105,42 @@ impl Engine {
         handle: u32,
     ) -> Result<(), WindowError> {
         self.settle_mail(rank, handle)?;
-        let all = self.store.all();
-        let moved = all.windows.get(handle).and_then(|window| {
-            let Reach::Kernel { endpoint, link, address, .. } = window.targets[rank.0 as usize].reach else {
-                return None;
-            };
-            let shared = all.endpoints.get_mut(usize::from(endpoint))?.transport.get().shared_memory()?;
+        let moved = self.memory_of(rank, handle).is_some_and(|(shared, link, address)| {
             let runs: Vec<_> = runs.iter().map(|&(at, run)| (address.wrapping_add(at as u64), run)).collect();
             // SAFETY: as in `by_kernel`.
             #[expect(unsafe_code, reason = "bytes that are addresses")]
-            Some(unsafe { if writes { shared.store_runs(link, &runs) } else { shared.fetch_runs(link, &runs) } })
+            unsafe {
+                if writes { shared.store_runs(link, &runs) } else { shared.fetch_runs(link, &runs) }
+            }
         });
-        if moved != Some(true) {
+        if !moved {
             return Err(self.out_of_reach(rank, handle));
         }
         self.count_done(rank, handle)
     }
 
     fn by_kernel(&mut self, at: usize, run: Span, writes: bool, rank: Rank, handle: u32) -> Result<(), WindowError> {
-        let all = self.store.all();
-        let reached = all.windows.get(handle).and_then(|window| match window.targets[rank.0 as usize].reach {
-            Reach::Kernel { endpoint, link, address, .. } => {
-                let shared = all.endpoints.get_mut(endpoint as usize)?.transport.get().shared_memory()?;
-                let address = address.wrapping_add(at as u64);
-                // SAFETY: the caller of the operation lends the run. The kernel checks the address: what is within this process is
-                // reached as memory.
-                #[expect(unsafe_code, reason = "bytes that are addresses")]
-                unsafe {
-                    Some(if writes { shared.store(link, address, run) } else { shared.fetch(link, address, run) })
-                }
+        let moved = self.memory_of(rank, handle).is_some_and(|(shared, link, address)| {
+            let address = address.wrapping_add(at as u64);
+            // SAFETY: the caller of the operation lends the run. The kernel checks the address: what is within this process is
+            // reached as memory.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            unsafe {
+                if writes { shared.store(link, address, run) } else { shared.fetch(link, address, run) }
             }
-            _ => None,
         });
-        match reached {
-            Some(true) => Ok(()),
-            _ => Err(self.out_of_reach(rank, handle)),
-        }
+        if moved { Ok(()) } else { Err(self.out_of_reach(rank, handle)) }
+    }
+
+    /// What reaches a part that only the kernel reaches: the facet, the link, and the address of its first byte.
+    #[inline]
+    fn memory_of(&mut self, rank: Rank, handle: u32) -> Option<(&mut dyn SharedMemory, u32, u64)> {
+        let all = self.store.all();
+        let Reach::Kernel { endpoint, link, address, .. } = all.windows.get(handle)?.targets[rank.0 as usize].reach
+        else {
+            return None;
+        };
+        Some((all.endpoints.get_mut(usize::from(endpoint))?.transport.get().shared_memory()?, link, address))
     }
 
     /// Updates elements under the target's lock. Their old values go to `old`, unless that is null.

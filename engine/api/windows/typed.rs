@@ -86,12 +86,12 @@ impl Engine {
     ) -> Result<(), WindowError> {
         let runs = self.runs_in::<T>(target, displacement, (of, count), into.size(), window.handle)?;
         let mut packed = vec![0u8; into.size()];
-        let by_kernel = runs.len() > 1 && self.way(target, window.handle)? == Way::Kernel;
-        if by_kernel {
+        if runs.len() > 1 && self.way(target, window.handle)? == Way::Kernel {
             self.runs_by_kernel(&spans(&mut packed, &runs), false, target, window.handle)?;
-        }
-        for run in runs.into_iter().filter(|_| !by_kernel) {
-            self.get(&mut packed[run.packed], target, run.target.start, window.cast())?;
+        } else {
+            for run in runs {
+                self.get(&mut packed[run.packed], target, run.target.start, window.cast())?;
+            }
         }
         into.unpack(0, &packed);
         Ok(())

@@ -22,7 +22,7 @@ pub(super) fn regions(all: &Tables<'_>) -> (Vec<RegionDump>, u64) {
     let region = |region: &ExposedRegion| {
         let allowed = [(RegionAccess::READ, "read"), (RegionAccess::WRITE, "write"), (RegionAccess::UPDATE, "update")];
         let allowed = allowed.into_iter().filter(|(access, _)| region.access.covers(*access)).map(|(_, word)| word);
-        let domain = if region.updated_by_fabric { AtomicsDomain::Fabric } else { AtomicsDomain::Engine };
+        let domain = if region.updates.is_some() { AtomicsDomain::Fabric } else { AtomicsDomain::Engine };
         RegionDump {
             number: region.number,
             bytes: region.part.bytes() as u64,

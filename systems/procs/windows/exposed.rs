@@ -5,6 +5,9 @@ use tickwire_components::{RegionAccess, Row};
 use tickwire_transports::RemoteKey;
 use tickwire_transports::windows::Part;
 
+/// What a fabric calls memory that it knows, and the endpoint that does.
+pub type Registered = (u8, RemoteKey);
+
 /// An exposed region.
 pub struct ExposedRegion {
     /// Its number.
@@ -13,10 +16,10 @@ pub struct ExposedRegion {
     pub part: Part,
     /// What others may do with it.
     pub access: RegionAccess,
-    /// What fabrics call it, and the endpoint of each: of the one that puts and gets, and of the one that does updates.
-    pub fabrics: Vec<(u8, RemoteKey)>,
-    /// All updates are done by a fabric.
-    pub updated_by_fabric: bool,
+    /// What the fabric calls it that puts and gets, and the endpoint that does.
+    pub moves: Option<Registered>,
+    /// The same, of the fabric that does all of its updates, which may be the same one.
+    pub updates: Option<Registered>,
     /// The buffer.
     pub buffer: Box<dyn Any + Send + Sync>,
 }
@@ -24,7 +27,7 @@ pub struct ExposedRegion {
 impl ExposedRegion {
     /// What may be done with it otherwise than by the fabric that does updates: two ways to update it would not be atomic to each other.
     pub fn here(&self) -> RegionAccess {
-        if self.updated_by_fabric { self.access.without(RegionAccess::UPDATE) } else { self.access }
+        if self.updates.is_some() { self.access.without(RegionAccess::UPDATE) } else { self.access }
     }
 }
 

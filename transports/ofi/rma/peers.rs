@@ -121,11 +121,15 @@ impl Rma {
         if !matches!(self.peer(NIL).standing, Standing::Unknown) {
             return;
         }
-        let contexts = self.endpoints.as_ref().map_or(1, |endpoints| endpoints.named(self.contexts.len()));
-        let introduction = Introduction::At { contexts: contexts as u8, address: self.name.clone() };
-        if let Err(words) = self.meet(NIL, introduction) {
+        if let Err(words) = self.meet(NIL, self.introduction()) {
             self.peer(NIL).standing = Standing::Gone(words);
         }
+    }
+
+    /// What this proc says of its endpoints.
+    fn introduction(&self) -> Introduction {
+        let contexts = self.endpoints.as_ref().map_or(1, |endpoints| endpoints.named(self.contexts.len()));
+        Introduction::At { contexts: contexts as u8, address: self.name.clone() }
     }
 
     /// Where operations of a channel go; `None` if that is not known yet.
@@ -152,8 +156,7 @@ impl Rma {
         if self.broken.is_some() || std::mem::replace(&mut self.peer(link).told, true) {
             return None;
         }
-        let contexts = self.endpoints.as_ref().map_or(1, |endpoints| endpoints.named(self.contexts.len()));
-        Some(Introduction::At { contexts: contexts as u8, address: self.name.clone() })
+        Some(self.introduction())
     }
 
     /// The peer of a link has introduced itself.

@@ -2,83 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
+mod kit;
+
+use crate::kit::{Hanging, PATIENCE, good, tickwire};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::io::{BufRead, Read};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 use tickwire::internals::traces::dump::{Obstacle, Stage};
 use tickwire::testing::{Cluster, STEP_NS};
 use tickwire::{Limits, Rank, Source, Tag, TagFilter};
 use tickwire_tests::binaries::binary;
+use tickwire_tests::needs::has_libfabric;
 use tickwire_tests::scratch;
-
-/// Above everything that a loaded machine may need.
-const PATIENCE: Duration = Duration::from_secs(40);
-
-/// A job that hangs, until it is dropped.
-struct Hanging {
-    launcher: Child,
-    stderr: BufReader<ChildStderr>,
-    /// Its name.
-    job: String,
-}
-
-impl Hanging {
-    fn start(way: &str, ranks: u32, env: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(binary("tickwire"));
-        command.args(["run", "--print-job", "-n", &ranks.to_string(), "--"]);
-        command.arg(env!("CARGO_BIN_EXE_tests-deadlocks")).arg(way).envs(env.iter().copied());
-        let mut launcher = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut stderr = BufReader::new(launcher.stderr.take().unwrap());
-        let mut line = String::new();
-        stderr.read_line(&mut line).unwrap();
-        let words: Vec<&str> = line.split([' ', ',', '\n']).collect();
-        let place = words.iter().position(|word| *word == "job").unwrap();
-        Hanging { job: words[place + 1].to_owned(), launcher, stderr }
-    }
-
-    fn ask(&self, args: &[&str]) -> String {
-        good(&tickwire(args, Some(&self.job)))
-    }
-
-    /// Asks until the answer has all of these words: the job may not have started yet.
-    #[track_caller]
-    fn until(&self, args: &[&str], words: &[&str]) -> String {
-        let start = Instant::now();
-        loop {
-            let output = tickwire(args, Some(&self.job));
-            let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-            if words.iter().all(|words| said.contains(words)) {
-                return said;
-            }
-            assert!(start.elapsed() < PATIENCE, "{args:?} says\n{said}\nand not all of {words:?}");
-        }
-    }
-
-    /// The numbers of its processes, by rank.
-    fn processes(&self) -> Vec<u32> {
-        let own: Vec<_> = tickwire::jobs::processes().unwrap().into_iter().filter(|p| p.job == self.job).collect();
-        own.iter().map(|process| process.pid).collect()
-    }
-}
-
-impl Drop for Hanging {
-    fn drop(&mut self) {
-        let _ = kill_process(Pid::from_child(&self.launcher), Signal::TERM);
-        let _ = self.launcher.wait();
-    }
-}
-
-fn tickwire(args: &[&str], job: Option<&str>) -> Output {
-    Command::new(binary("tickwire")).args(args).args(job).output().unwrap()
-}
-
-#[track_caller]
-fn good(output: &Output) -> String {
-    let words = String::from_utf8(output.stdout.clone()).unwrap();
-    assert!(output.status.success(), "{words}{}", String::from_utf8_lossy(&output.stderr));
-    words
-}
 
 #[test]
 fn a_dump_has_every_queue_whatever_the_transport() {
@@ -326,6 +262,22 @@ fn a_rank_that_does_not_tick_is_found_and_says_so_when_asked() {
     assert_eq!(output.status.code(), Some(1));
     assert!(words.starts_with(&format!("tickwire dump: process {first} does not tick: last seen ticking ")), "{words}");
     assert!(start.elapsed() < PATIENCE);
+}
+
+#[test]
+fn an_owner_whose_fabric_does_not_go_on_is_found() {
+    if !has_libfabric() {
+        return;
+    }
+    let env =
+        [("TICKWIRE_TRANSPORTS", "loopback,shm,ofi:tcp;ofi_rxm"), ("TICKWIRE_ROUTES", "messages=shm atomics=ofi")];
+    let job = Hanging::start("updates", 2, &env);
+    let words =
+        ["the fabric, which does 1 one-sided operation on exposed memory as rank 1 ticks", "rank 0 waits for rank 1"];
+    job.until(&["whowaits", "--timeout", "300"], &words);
+    let dump = good(&tickwire(&["dump", &job.processes()[0].to_string()], None));
+    assert!(dump.contains("exposed memory; 1 operation to be done by the fabric at rank 1"), "{dump}");
+    assert!(dump.contains("region 0: 8 bytes, for others to read, write, update, by the fabric"), "{dump}");
 }
 
 #[test]
