@@ -156,6 +156,9 @@ pub const STREAMED_MIN: usize = 8 << 20;
 pub const REMOTE_FRAMES: u32 = 16;
 /// Bytes that one such request puts, gets or updates at most.
 pub const REMOTE_BYTES: u64 = 16 << 10;
+/// Bytes that an operation puts, gets or updates at most to share a request with others: a longer one gains little by that, and would be
+/// copied once more.
+pub const BATCHED_BYTES: u64 = 1 << 10;
 /// Bytes of elements that the kernel reads, and writes back, under one hold of a lock.
 pub const KERNEL_UPDATE_BYTES: usize = 64 << 10;
 /// Bytes of a put that is left for the target's engine, where only the kernel reaches its memory from elsewhere. Longer ones gain less.

@@ -103,6 +103,8 @@ pub enum RemoteKind {
     Lock(LockKind),
     /// Give it back.
     Unlock(LockKind),
+    /// Do several short operations, in their order, and answer once for all of them.
+    Batch,
 }
 
 impl RemoteKind {
@@ -118,12 +120,27 @@ impl RemoteKind {
             RemoteKind::Lock(LockKind::Exclusive) => 7,
             RemoteKind::Unlock(LockKind::Shared) => 8,
             RemoteKind::Unlock(LockKind::Exclusive) => 9,
+            RemoteKind::Batch => 10,
         }
     }
 
     /// Whether it is about a lock, and no operation on memory.
     pub const fn is_of_lock(self) -> bool {
         matches!(self, RemoteKind::Lock(_) | RemoteKind::Unlock(_))
+    }
+
+    /// Whether it can be one of several in a frame ([`RemoteKind::Batch`]).
+    pub const fn is_batched(self) -> bool {
+        !matches!(self, RemoteKind::Lock(_) | RemoteKind::Unlock(_) | RemoteKind::Batch)
+    }
+
+    /// Bytes that a request brings for an operation on so many bytes of the target's memory.
+    pub const fn operands(self, length: u64) -> u64 {
+        match self {
+            RemoteKind::Put | RemoteKind::Update(_) | RemoteKind::FetchUpdate(_) => length,
+            RemoteKind::CompareSwap(_) => 16,
+            RemoteKind::Get | RemoteKind::Lock(_) | RemoteKind::Unlock(_) | RemoteKind::Batch => 0,
+        }
     }
 
     /// Whether its answer has bytes, if it is done.
@@ -145,6 +162,7 @@ impl RemoteKind {
             7 => RemoteKind::Lock(LockKind::Exclusive),
             8 => RemoteKind::Unlock(LockKind::Shared),
             9 => RemoteKind::Unlock(LockKind::Exclusive),
+            10 => RemoteKind::Batch,
             _ => return None,
         })
     }
@@ -317,11 +335,12 @@ mod tests {
             RemoteKind::Lock(LockKind::Exclusive),
             RemoteKind::Unlock(LockKind::Shared),
             RemoteKind::Unlock(LockKind::Exclusive),
+            RemoteKind::Batch,
         ];
         for kind in kinds {
             assert_eq!(RemoteKind::from_word(kind.word()), Some(kind));
         }
-        for wrong in [0, 10, 1 | 1 << 8, 6 | 1 << 8, 3, 4 | 0xFF << 8, 5, 5 | 11 << 8, u32::MAX] {
+        for wrong in [0, 11, 1 | 1 << 8, 10 | 1 << 8, 6 | 1 << 8, 3, 4 | 0xFF << 8, 5, 5 | 11 << 8, u32::MAX] {
             assert_eq!(RemoteKind::from_word(wrong), None, "{wrong:#x}");
         }
         for outcome in [RemoteOutcome::Done, RemoteOutcome::OutOfBounds, RemoteOutcome::HolderFailed(7)] {

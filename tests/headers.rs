@@ -350,8 +350,9 @@ impl<'a> Run<'a> {
             let count = peer.transport.drain(self.now_ns, &mut arrivals);
             let asks = |header: &Header| matches!(header.kind(), Some(Kind::Rts | Kind::Cts));
             let of = |kind| arrivals[..count].iter().filter(|arrival| arrival.header.kind() == Some(kind)).count();
-            let (requests, answers) = (of(Kind::Remote) as u32, of(Kind::Answer) as u32);
-            (asked.seen, asked.open) = (asked.seen + requests, asked.open.saturating_sub(answers));
+            let answers = of(Kind::Answer) as u32;
+            asked.open = asked.open.saturating_sub(answers);
+            arrivals[..count].iter().for_each(|arrival| asked.see(arrival));
             self.reached.one_sided[1] += u64::from(answers);
             peer.asked.extend(arrivals[..count].iter().map(|arrival| arrival.header).filter(asks));
             peer.transport.release();

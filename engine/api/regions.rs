@@ -25,7 +25,7 @@ use tickwire_components::{
 };
 use tickwire_systems::procs::windows::regions::{REGION_BYTES_MAX, REGIONS, REGIONS_MAX, displacement, region_of};
 use tickwire_systems::procs::windows::{ExposedRegion, OwnMemory, RemoteOperation};
-use tickwire_systems::protocols::one_sided::post_remote;
+use tickwire_systems::protocols::one_sided::batch::post;
 
 /// A buffer that is exposed: the engine has it until [`Engine::withdraw`] gives it back. Dropping this leaves it exposed.
 #[derive(Debug)]
@@ -369,9 +369,9 @@ impl Engine {
         let number = self.store.all().windows.number();
         let operation = RemoteOperation::new(number, kind, at as u64, length as u64);
         let operation = RemoteOperation { from, into, request: row, ..operation };
-        self.store.with(|rows, _| {
+        self.store.with(|rows, wire| {
             activate(rows, row);
-            post_remote(rows, REGIONS, target, operation);
+            post(rows, wire.endpoints, REGIONS, target, operation);
         });
         Ok(Some(row))
     }

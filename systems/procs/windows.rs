@@ -9,8 +9,9 @@ pub mod regions;
 
 use bevy_ecs::component::Component;
 pub use exposed::{Directory, ExposedRegion, Registered};
-pub use operations::{AwaitedUpdate, FabricKind, FabricOperation, Failure, RemoteOperation};
+pub use operations::{AwaitedUpdate, Batch, BatchPart, FabricKind, FabricOperation, Failure, RemoteOperation};
 pub use own::AttachedRun;
+use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::VecDeque;
 use tickwire_components::{
@@ -47,6 +48,8 @@ pub struct Windows {
     pub awaited: Option<(u32, u32)>,
     /// Room for elements that the kernel reads, and writes back. Empty until it is needed.
     pub scratch: Box<[u128]>,
+    /// Batches that have ended, for those to come.
+    pub spare_batches: Vec<Box<Batch>>,
 }
 
 /// A window.
@@ -195,18 +198,40 @@ pub struct Served {
     pub origin: u32,
     /// Its number.
     pub number: u32,
-    /// What it wants.
+    /// It is a batch: its answer begins with the outcome of each operation.
+    pub is_batch: bool,
+    /// What it wants: one operation, or those of a batch.
+    pub operations: SmallVec<[ServedOperation; 1]>,
+    /// How many of them are done.
+    pub done: usize,
+    /// Its payload, if it has to wait.
+    pub kept: Box<[u8]>,
+    /// Bytes of its answer so far. What a single get wants is not there: it is taken out of the memory when the answer leaves.
+    pub answer: Vec<u8>,
+    /// The state that a transport keeps for a frame of which it has taken a part.
+    pub state: Option<Box<dyn Any + Send + Sync>>,
+}
+
+/// An operation that another member wants.
+#[derive(Clone, Copy)]
+pub struct ServedOperation {
+    /// What it does.
     pub kind: RemoteKind,
     /// Where, bytes.
     pub at: u64,
-    /// Bytes that it wants back; of one that waits, its operands are in `data`.
+    /// Bytes that are put, got or updated.
     pub length: u64,
-    /// Old values for its answer, or operands of one that waits.
-    pub data: Box<[u8]>,
-    /// How it has ended; `None` if it waits.
-    pub outcome: Option<RemoteOutcome>,
-    /// The state that a transport keeps for a frame of which it has taken a part.
-    pub state: Option<Box<dyn Any + Send + Sync>>,
+    /// Where in the request's payload its operands are.
+    pub operands: usize,
+    /// How it has ended, once it has.
+    pub outcome: RemoteOutcome,
+}
+
+impl Served {
+    /// Whether all is done, so that it can be answered.
+    pub fn is_done(&self) -> bool {
+        self.done == self.operations.len()
+    }
 }
 
 impl Windows {
@@ -223,6 +248,12 @@ impl Windows {
     pub fn of_context(&mut self, word: u32) -> Option<&mut WindowRow> {
         let window = self.list.get_mut(context::id(word) as usize)?.as_deref_mut()?;
         (context::base(word) == window.context).then_some(window)
+    }
+
+    /// The target of a window, also of a retired one, that an answer has come from.
+    pub fn answered(&mut self, handle: u32, rank: usize) -> Option<&mut Target> {
+        let window = self.list.get_mut(Communicator::row(handle))?.as_deref_mut()?;
+        window.targets.get_mut(rank).filter(|_| window.handle == handle)
     }
 
     /// Adds a window.

@@ -1,28 +1,30 @@
 //! One-sided operations by frames, where the target's memory is not in reach: the origin sends requests ([`Kind::Remote`]), any tick of the
 //! target's engine does them, and its answers ([`Kind::Answer`]) say so. The application at the target takes no part.
 //!
-//! Requests of one origin to one target are done in their order, so updates keep it. A long operation is several requests. Each request has an
-//! answer, and an origin has at most [`REMOTE_FRAMES`] without one, so a target keeps a bounded number of answers for each origin.
+//! Requests of one origin to one target are done in their order, so updates keep it. A long operation is several requests, and short ones
+//! share a request ([`batch`]). Each request has an answer, and an origin has at most [`REMOTE_FRAMES`] without one, so a target keeps a bounded number of answers for each origin.
 //!
 //! *Trust.* A request is checked as a whole before anything is done: the window, the origin's rank against the VC that it came over, bounds and
 //! alignment. What cannot be from an honest origin ends the link; a displacement that is out of bounds is answered so.
 
 #![expect(unsafe_code, reason = "bytes that are addresses")]
 
+pub mod batch;
 mod ending;
 pub mod fabric;
 mod frames;
 mod target;
 
 use crate::procs::endpoint::Endpoint;
-use crate::procs::windows::{Failure, RemoteOperation, WindowRow};
+use crate::procs::windows::{BatchPart, Failure, RemoteOperation, WindowRow};
 use crate::rows::Rows;
 use crate::steps::check::NotTaken;
 use crate::steps::finish::{abort, finish_at_once};
+use batch::take_batch_answer;
 use ending::fail_operation;
 pub(crate) use ending::fail_windows;
 pub use ending::{close_windows, cut_loans, cut_operation, remove_window};
-use frames::{Body, LEAD, send};
+use frames::{Body, LEAD, send, span_of};
 pub(super) use target::take_request;
 use target::{send_answer, serve_waiting};
 use tickwire_components::limits::{REMOTE_BYTES, REMOTE_FRAMES};
@@ -55,7 +57,7 @@ pub fn post_remote(rows: &mut Rows<'_>, handle: u32, target: u32, operation: Rem
             to.failure = Some(Failure::TargetFailed);
         }
         let vc = to.vc;
-        return fail_operation(&mut windows.ended, progress, cars, &operation, vc);
+        return fail_operation(&mut windows.ended, progress, cars, &Waiter::of(&operation), vc);
     }
     to.operations.push_back(operation);
     windows.stir(handle);
@@ -84,7 +86,7 @@ fn move_window(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) -> boo
     let Some(Some(window)) = windows.list.get_mut(row as usize) else { return false };
     let mut left = serve_waiting(window, vcs);
     while let Some(served) = window.served.front_mut() {
-        if served.outcome.is_none() {
+        if !served.is_done() {
             break;
         }
         match send_answer(window, vcs, endpoints) {
@@ -127,12 +129,7 @@ fn send_requests(
             if target.outstanding == REMOTE_FRAMES {
                 return false;
             }
-            let length = (operation.length - operation.sent).min(most);
-            let from = match operation.kind {
-                RemoteKind::CompareSwap(_) => operation.from,
-                _ => operation.from.part(operation.sent as usize, length as usize),
-            };
-            let body = Body::request(operation.at + operation.sent, length, from);
+            let (length, body) = request(operation, most);
             let bytes = body.total() as u64;
             let header = Header::new(Kind::Remote, word, me, operation.kind.word(), target.frames, bytes);
             match send(endpoint, vc.link, &header, &body, &mut operation.state) {
@@ -140,7 +137,7 @@ fn send_requests(
                 Sent::Failed => return false,
                 _ => {
                     // After a cut it has a copy already.
-                    if endpoint.by_post && operation.in_part.is_none() {
+                    if endpoint.by_post && operation.in_part.is_none() && operation.batch.is_none() {
                         operation.in_part = Some((length, Vec::new()));
                     }
                     return true;
@@ -156,6 +153,21 @@ fn send_requests(
         }
     }
     false
+}
+
+/// The next request of an operation, and how many of its bytes that has. Nothing is added to a batch from now on: a transport may take a part
+/// of it.
+fn request(operation: &mut RemoteOperation, most: u64) -> (u64, Body) {
+    if let Some(batch) = &mut operation.batch {
+        batch.is_sealed = true;
+        return (operation.length, Body::request(batch.parts.len() as u64, operation.length, span_of(&batch.packed)));
+    }
+    let length = (operation.length - operation.sent).min(most);
+    let from = match operation.kind {
+        RemoteKind::CompareSwap(_) => operation.from,
+        _ => operation.from.part(operation.sent as usize, length as usize),
+    };
+    (length, Body::request(operation.at + operation.sent, length, from))
 }
 
 /// Takes the answer to a request.
@@ -174,6 +186,13 @@ pub(super) fn take_answer(rows: &mut Rows<'_>, arrival: &Arrival) -> Result<(), 
     if header.message() != target.answers || target.outstanding == 0 {
         return Err(WRONG);
     }
+    if operation.batch.is_some() {
+        if outcome != RemoteOutcome::Done || !operation.all_sent {
+            return Err(WRONG);
+        }
+        take_batch_answer(rows, handle, rank, arrival.payload).ok_or(WRONG)?;
+        return answered(rows, handle, rank).ok_or(WRONG);
+    }
     // What an honest target answers: as much as the request has asked for.
     let asked = (operation.sent - operation.answered).min(operation.fragment);
     let has_bytes = operation.kind.is_answered_by_bytes() && outcome == RemoteOutcome::Done;
@@ -183,30 +202,57 @@ pub(super) fn take_answer(rows: &mut Rows<'_>, arrival: &Arrival) -> Result<(), 
     // SAFETY: the origin keeps the place until the operation has ended; the payload is there until it is released.
     unsafe { copy::copy_long(operation.into.part(operation.answered as usize, usize::MAX), arrival.payload) };
     operation.answered += asked;
+    operation.failure = operation.failure.or(Failure::of(outcome));
+    if operation.all_sent && operation.answered == operation.length {
+        let (waiter, failure) = (Waiter::of(operation), operation.failure);
+        target.operations.pop_front();
+        tell(rows, handle, rank, &waiter, failure);
+    }
+    answered(rows, handle, rank).ok_or(WRONG)
+}
+
+/// A request has its answer, so the next one may go.
+fn answered(rows: &mut Rows<'_>, handle: u32, rank: usize) -> Option<()> {
+    let target = rows.windows.answered(handle, rank)?;
     target.answers = target.answers.wrapping_add(1);
     target.outstanding -= 1;
-    let failure = match outcome {
-        RemoteOutcome::Done => None,
-        RemoteOutcome::OutOfBounds => Some(Failure::OutOfBounds),
-        RemoteOutcome::HolderFailed(rank) => Some(Failure::HolderFailed(rank)),
-    };
-    operation.failure = operation.failure.or(failure);
-    if operation.all_sent && operation.answered == operation.length {
-        end_first(rows, handle, rank);
-    }
     rows.windows.stir(handle);
     rows.progress.pending |= Pending::TRANSFER;
     rows.progress.work.received += 1;
-    Ok(())
+    Some(())
 }
 
-/// The first operation to a target is done, or has failed there.
-fn end_first(rows: &mut Rows<'_>, handle: u32, rank: usize) {
+/// Who waits for the end of an operation.
+struct Waiter {
+    number: u64,
+    /// Its request, or [`NIL`].
+    request: Row,
+    /// Somebody waits for its end without a request.
+    awaited: bool,
+    /// Bytes that it moves.
+    length: u64,
+    /// Flushes count it.
+    is_counted: bool,
+}
+
+impl Waiter {
+    fn of(operation: &RemoteOperation) -> Self {
+        let &RemoteOperation { number, request, awaited, length, kind, .. } = operation;
+        Waiter { number, request, awaited, length, is_counted: !kind.is_of_lock() }
+    }
+
+    fn of_part(part: &BatchPart) -> Self {
+        let &BatchPart { number, request, awaited, length, .. } = part;
+        Waiter { number, request, awaited, length, is_counted: true }
+    }
+}
+
+/// An operation is done, or has failed at its target: who waits for it is told.
+fn tell(rows: &mut Rows<'_>, handle: u32, rank: usize, waiter: &Waiter, failure: Option<Failure>) {
     let Rows { windows, progress, cars, requests, .. } = rows;
-    let Some(target) = windows.get(handle).and_then(|window| window.targets.get_mut(rank)) else { return };
-    let Some(operation) = target.operations.pop_front() else { return };
-    target.completed += u64::from(!operation.kind.is_of_lock());
-    let RemoteOperation { failure, request, awaited, number, length, .. } = operation;
+    let &Waiter { number, request, awaited, length, is_counted } = waiter;
+    let Some(target) = windows.answered(handle, rank) else { return };
+    target.completed += u64::from(is_counted);
     match (request, failure) {
         (NIL, _) if awaited => windows.ended.push((number, failure.map_or(Ok(()), Err))),
         (NIL, _) => target.failure = target.failure.or(failure),

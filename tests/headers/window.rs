@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use tickwire::internals::components::limits::REMOTE_FRAMES;
 use tickwire::internals::components::wire::{Header, Kind};
 use tickwire::internals::components::{
-    AtomicsDomain, NIL, NumberType, RemoteKind, RemoteOutcome, Span, UpdateCode, UpdateOperation, context,
+    Arrival, AtomicsDomain, NIL, NumberType, RemoteKind, RemoteOutcome, Span, UpdateCode, UpdateOperation, context,
 };
 use tickwire::internals::systems::procs::windows::regions::displacement;
 use tickwire::internals::systems::procs::windows::{
@@ -24,19 +24,57 @@ const REGIONS: usize = 3;
 /// Bytes of a command's arguments.
 const ARGUMENTS: usize = 7;
 /// Operations of the engine to each peer at most.
-const OPEN_MAX: usize = 40;
+const OPEN_MAX: u64 = 40;
 
 /// What the engine has asked a peer for, whose numbers begin with 0, and the peer the engine.
 #[derive(Default)]
 pub(super) struct Asked {
-    /// Requests of the engine that the peer has seen.
-    pub(super) seen: u32,
     /// Requests of the peer without an answer.
     pub(super) open: u32,
     /// The number of the first one that has no answer.
     first: u32,
-    /// Bytes that each of them wants.
-    wanted: VecDeque<u64>,
+    /// What each of those that the peer has seen wants.
+    wanted: VecDeque<Wanted>,
+    /// Operations that the engine has begun, and that have no answer.
+    posted: u64,
+}
+
+/// What a request of the engine wants.
+#[derive(Clone, Copy, Default)]
+struct Wanted {
+    /// Operations that it has.
+    operations: u64,
+    /// Bytes of outcomes that its answer begins with.
+    outcomes: u64,
+    /// Bytes behind them.
+    bytes: u64,
+}
+
+impl Asked {
+    /// The peer has got a frame.
+    pub(super) fn see(&mut self, arrival: &Arrival) {
+        if arrival.header.kind() != Some(Kind::Remote) {
+            return;
+        }
+        // SAFETY: the payload is there until it is released.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let payload = unsafe { std::slice::from_raw_parts(arrival.payload.start(), arrival.payload.len()) };
+        let word = |at: usize| u64::from_ne_bytes(payload[at..at + 8].try_into().unwrap());
+        let got = |kind: u32, length: u64| if kind == RemoteKind::Get.word() { length } else { 0 };
+        let wanted = if arrival.header.tag() == RemoteKind::Batch.word() {
+            let (mut at, mut bytes) = (16, 0);
+            for _ in 0..word(0) {
+                let kind = RemoteKind::from_word(word(at) as u32).unwrap();
+                bytes += got(kind.word(), word(at + 16));
+                at += 24 + kind.operands(word(at + 16)) as usize;
+            }
+            assert_eq!(at, payload.len(), "a batch of the engine's is its operations");
+            Wanted { operations: word(0), outcomes: word(0) * 4, bytes }
+        } else {
+            Wanted { operations: 1, outcomes: 0, bytes: got(arrival.header.tag(), word(8)) }
+        };
+        self.wanted.push_back(wanted);
+    }
 }
 
 /// Gives an engine a window on its world, all parts of which are locked, as if its peers had one, too. What peers may use of its memory is all
@@ -112,7 +150,7 @@ impl Run<'_> {
     fn operation(&mut self) {
         let (to, what, length) = (self.input.byte() % 2, self.input.byte(), self.input.byte());
         let asked = &mut self.one_sided[usize::from(to)];
-        if asked.wanted.len() == OPEN_MAX {
+        if asked.posted == OPEN_MAX {
             return;
         }
         let (target, length) = (Rank(u32::from(to) + 1), [0, 8, 100][usize::from(length) % 3]);
@@ -123,7 +161,7 @@ impl Run<'_> {
             _ => self.engine.raccumulate(vec![1; length], op::Sum, target, 8, window),
         };
         if let Ok(request) = posted {
-            asked.wanted.push_back(if what % 3 == 1 { length as u64 } else { 0 });
+            asked.posted += 1;
             self.requests.push(request);
         }
     }
@@ -133,25 +171,31 @@ impl Run<'_> {
         self.drain();
         let (from, twist) = (self.input.byte() % 2, self.input.byte());
         let asked = &mut self.one_sided[usize::from(from)];
-        if asked.first == asked.seen && twist < 192 {
+        if asked.wanted.is_empty() && twist < 192 {
             return;
         }
-        let wanted = asked.wanted.front().copied().unwrap_or(0);
+        let wanted = asked.wanted.front().copied().unwrap_or_default();
         let mut outcome = RemoteOutcome::Done.word();
-        let (mut number, mut length, mut source) = (asked.first, wanted, u32::from(from) + 1);
+        let (mut number, mut length) = (asked.first, wanted.outcomes + wanted.bytes);
+        let (mut source, mut first_outcome) = (u32::from(from) + 1, 0);
         match twist {
             0..=191 => {
                 asked.first += 1;
+                asked.posted -= wanted.operations;
                 asked.wanted.pop_front();
             }
             192..=207 => number = number.wrapping_add(u32::from(twist)).wrapping_sub(200),
-            208..=223 => length = length.wrapping_add(u64::from(twist)) % 256,
+            208..=215 => length = length.wrapping_add(u64::from(twist)) % 256,
+            216..=223 => first_outcome = [1, 3, 0x55][usize::from(twist) % 3],
             224..=239 => outcome = [1, 2, 3, 2 << 8 | 2, u32::MAX][usize::from(twist) % 5],
             _ => source = u32::from(twist) % 4,
         }
         let word = self.window_context();
         let header = Header::new(Kind::Answer, word, source, outcome, number, length);
-        self.send_as(usize::from(from), header, &vec![0x5A; length as usize]);
+        let mut payload = vec![0x5A; length as usize];
+        payload.iter_mut().take(wanted.outcomes as usize).for_each(|byte| *byte = 0);
+        payload.first_mut().filter(|_| wanted.outcomes > 0).into_iter().for_each(|byte| *byte = first_outcome);
+        self.send_as(usize::from(from), header, &payload);
     }
 
     fn request(&mut self) {
@@ -177,7 +221,7 @@ impl Run<'_> {
         let (mut length, mut operands) = match kind {
             RemoteKind::Get => (length, 0),
             RemoteKind::CompareSwap(number) => (number.size() as u64, 16),
-            RemoteKind::Lock(_) | RemoteKind::Unlock(_) => (0, 0),
+            RemoteKind::Lock(_) | RemoteKind::Unlock(_) | RemoteKind::Batch => (0, 0),
             RemoteKind::Put => (length, length),
             _ => [length - length % number.size() as u64; 2].into(),
         };
@@ -186,7 +230,7 @@ impl Run<'_> {
             0..=223 => {}
             224..=231 => length = u64::MAX >> ((twist & 7) * 8),
             232..=239 => operands = u64::from(twist),
-            240..=247 => tag = [0, 10, 1 << 8, 3, u32::MAX][usize::from(twist) % 5],
+            240..=247 => tag = [0, 11, 1 << 8, 3, u32::MAX][usize::from(twist) % 5],
             _ => source = u32::from(twist) % 4,
         }
         let operands = operands.min(PAYLOAD_MAX as u64 - 16) as usize;
@@ -196,7 +240,19 @@ impl Run<'_> {
             return self.drain();
         }
         asked.open += 1;
-        let payload = [&at.to_ne_bytes()[..], &length.to_ne_bytes(), &vec![0xA5; operands]].concat();
+        let operands = vec![0xA5; operands];
+        let payload = match twist {
+            // Several of it in one request; of the last ones, not as many as it says.
+            160..=223 => {
+                let entry = [&u64::from(tag).to_ne_bytes()[..], &at.to_ne_bytes(), &length.to_ne_bytes(), &operands];
+                let entry = entry.concat();
+                let count = (1 + usize::from(twist) % 4).min((PAYLOAD_MAX - 16) / entry.len());
+                tag = RemoteKind::Batch.word();
+                let (told, entries) = (count as u64 + u64::from(twist >= 216), entry.repeat(count));
+                [&told.to_ne_bytes()[..], &(entries.len() as u64).to_ne_bytes(), &entries].concat()
+            }
+            _ => [&at.to_ne_bytes()[..], &length.to_ne_bytes(), &operands].concat(),
+        };
         let word = self.window_context();
         let header = Header::new(Kind::Remote, word, source, tag, twist.into(), payload.len() as u64);
         self.send_as(usize::from(from), header, &payload);

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
+mod batches;
 mod deaths;
 mod epochs;
 mod fabric;

@@ -54,7 +54,7 @@ impl Engine {
                         true
                     }))
                 }
-                RemoteKind::Lock(_) | RemoteKind::Unlock(_) => Some(false),
+                RemoteKind::Lock(_) | RemoteKind::Unlock(_) | RemoteKind::Batch => Some(false),
             }
         }
     }

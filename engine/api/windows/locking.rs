@@ -328,7 +328,11 @@ impl Engine {
             }
             let Some(window) = windows.get(handle) else { return true };
             let mut posted = window.targets[rank.0 as usize].operations.iter();
-            posted.all(|operation| !is_meant(operation.number) || operation.all_sent && operation.into.is_empty())
+            posted.all(|operation| match &operation.batch {
+                // What it brings is a copy.
+                Some(batch) => batch.parts.iter().all(|part| !is_meant(part.number) || part.into.is_empty()),
+                None => !is_meant(operation.number) || operation.all_sent && operation.into.is_empty(),
+            })
         })?;
         match self.target(rank, handle)?.failure.take() {
             Some(failure) => Err(self.failed(failure, rank, handle)),

@@ -6,7 +6,7 @@ use crate::api::request::Request;
 use crate::run::engine::Engine;
 use tickwire_components::{LeasedBytes, Pieces, Rank, RemoteKind, Sequence, Span, Window, WindowError};
 use tickwire_systems::procs::windows::{Reach, RemoteOperation, Target};
-use tickwire_systems::protocols::one_sided::post_remote;
+use tickwire_systems::protocols::one_sided::batch::post;
 
 /// How a part is reached, without what it takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -163,9 +163,9 @@ impl Engine {
         let number = self.store.all().windows.number();
         let operation = RemoteOperation::new(number, kind, at as u64, length as u64);
         let operation = RemoteOperation { from, into, request: row, ..operation };
-        self.store.with(|rows, _| {
+        self.store.with(|rows, wire| {
             crate::api::collectives::activate(rows, row);
-            post_remote(rows, handle, rank.0, operation);
+            post(rows, wire.endpoints, handle, rank.0, operation);
         });
         Ok(Posted::Row(row))
     }

@@ -3,7 +3,7 @@
 use crate::run::engine::Engine;
 use tickwire_components::{Rank, RemoteKind, Span, WindowError};
 use tickwire_systems::procs::windows::{Failure, RemoteOperation};
-use tickwire_systems::protocols::one_sided::{cut_operation, post_remote};
+use tickwire_systems::protocols::one_sided::{batch::post, cut_operation};
 
 /// What a caller waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,10 +32,19 @@ impl Engine {
         let operation = RemoteOperation::new(number, kind, at as u64, length as u64);
         let operation = RemoteOperation { from, into, awaited: until == Until::Done, ..operation };
         let ended = self.lending(|engine| {
-            engine.store.with(|rows, _| post_remote(rows, handle, rank.0, operation));
+            let awaited = engine.store.with(|rows, wire| post(rows, wire.endpoints, handle, rank.0, operation));
+            let awaited = match (until, awaited) {
+                (Until::Done, _) => number,
+                (Until::Sent, Some(awaited)) => awaited,
+                // Its bytes are copied, and leave with the next tick.
+                (Until::Sent, None) => {
+                    engine.let_go();
+                    return Ok(Ok(()));
+                }
+            };
             let mut ended = Ok(());
             let waited = engine.wait_until(|engine| {
-                let Some(state) = engine.remote_state(number, until, rank, handle) else {
+                let Some(state) = engine.remote_state(awaited, until, rank, handle) else {
                     engine.closed.check_request()?;
                     return Ok(false);
                 };

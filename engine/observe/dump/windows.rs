@@ -77,10 +77,15 @@ fn dumped(all: &Tables<'_>, window: &WindowRow) -> WindowDump {
         holders: held(own),
         awaited,
         pending: pending
-            .map(|(rank, target)| PendingDump { rank, proc: proc(rank), operations: target.operations.len() as u64 })
+            .map(|(rank, target)| PendingDump { rank, proc: proc(rank), operations: operations(target) })
             .collect(),
         by_fabric: by_fabric(all, window, proc),
     }
+}
+
+/// How many operations a target's engine is yet to do, those of locks too.
+fn operations(target: &Target) -> u64 {
+    target.operations.iter().map(|operation| operation.count().max(1)).sum()
 }
 
 /// Epochs that are open here, in words.

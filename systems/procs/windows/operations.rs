@@ -1,7 +1,7 @@
 //! Operations of this side that are under way: by frames, which the target's engine serves, or by a fabric.
 
 use std::any::Any;
-use tickwire_components::{NIL, NumberType, RemoteKind, Row, Span, UpdateCode, UpdateOperation};
+use tickwire_components::{NIL, NumberType, RemoteKind, RemoteOutcome, Row, Span, UpdateCode, UpdateOperation};
 use tickwire_transports::{AtomicOperation, AtomicWord, Channel, RemoteRun};
 
 /// How an operation has failed.
@@ -15,6 +15,17 @@ pub enum Failure {
     TargetFailed,
     /// The fabric could not do it: [`Windows::fabric_reason`](super::Windows::fabric_reason).
     Fabric,
+}
+
+impl Failure {
+    /// How an operation has failed that its target answers so; `None` if it is done.
+    pub const fn of(outcome: RemoteOutcome) -> Option<Self> {
+        match outcome {
+            RemoteOutcome::Done => None,
+            RemoteOutcome::OutOfBounds => Some(Failure::OutOfBounds),
+            RemoteOutcome::HolderFailed(rank) => Some(Failure::HolderFailed(rank)),
+        }
+    }
 }
 
 /// An operation that goes by frames, one or several.
@@ -49,6 +60,38 @@ pub struct RemoteOperation {
     pub state: Option<Box<dyn Any + Send + Sync>>,
     /// Bytes of a request that a transport may have taken in part; what `from` names, once its caller has taken its memory back.
     pub in_part: Option<(u64, Vec<u8>)>,
+    /// The short operations that it stands for, if its kind is [`RemoteKind::Batch`].
+    pub batch: Option<Box<Batch>>,
+}
+
+/// Short operations that one request has.
+#[derive(Default)]
+pub struct Batch {
+    /// What the request says of them, one after another, with their operands.
+    pub packed: Vec<u8>,
+    /// They, in that order.
+    pub parts: Vec<BatchPart>,
+    /// Bytes of the answer, if all are done.
+    pub answer_bytes: u64,
+    /// A transport may have begun to take it: nothing is added any more.
+    pub is_sealed: bool,
+}
+
+/// A short operation that shares its request with others.
+#[derive(Clone, Copy)]
+pub struct BatchPart {
+    /// Its number.
+    pub number: u64,
+    /// What it does.
+    pub kind: RemoteKind,
+    /// Bytes that are put, got or updated.
+    pub length: u64,
+    /// Where its answer goes. The origin keeps it until that has come.
+    pub into: Span,
+    /// Its request, or [`NIL`].
+    pub request: Row,
+    /// Somebody waits for its end without a request.
+    pub awaited: bool,
 }
 
 impl RemoteOperation {
@@ -70,6 +113,17 @@ impl RemoteOperation {
             awaited: false,
             state: None,
             in_part: None,
+            batch: None,
+        }
+    }
+}
+
+impl RemoteOperation {
+    /// How many operations it is.
+    pub fn count(&self) -> u64 {
+        match &self.batch {
+            Some(batch) => batch.parts.len() as u64,
+            None => u64::from(!self.kind.is_of_lock()),
         }
     }
 }

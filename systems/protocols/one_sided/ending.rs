@@ -1,7 +1,8 @@
 //! How operations end before their time: their target has failed, their caller takes its memory back, or the engine is closed.
 
+use super::Waiter;
 use crate::procs::endpoint::Endpoint;
-use crate::procs::windows::{Failure, RemoteOperation, WindowRow, Windows};
+use crate::procs::windows::{BatchPart, Failure, RemoteOperation, WindowRow, Windows};
 use crate::rows::Rows;
 use crate::steps::finish::abort;
 use crate::store::Tables;
@@ -19,10 +20,17 @@ pub(crate) fn fail_windows(all: &mut Tables<'_>, vc: Row) {
             target.completed = target.issued;
             target.failure = Some(Failure::TargetFailed);
             for operation in target.operations.drain(..) {
-                fail_operation(ended, progress, cars, &operation, vc);
+                waiters(&operation).for_each(|waiter| fail_operation(ended, progress, cars, &waiter, vc));
             }
         }
     }
+}
+
+/// Those who wait for an operation, or for those of a batch.
+fn waiters(operation: &RemoteOperation) -> impl Iterator<Item = Waiter> {
+    let own = operation.batch.is_none().then(|| Waiter::of(operation));
+    let parts = operation.batch.iter().flat_map(|batch| &batch.parts);
+    own.into_iter().chain(parts.map(Waiter::of_part))
 }
 
 /// The target of an operation has failed: whoever waits for it is told.
@@ -30,15 +38,15 @@ pub(super) fn fail_operation(
     ended: &mut Vec<(u64, Result<(), Failure>)>,
     progress: &mut Progress,
     cars: &mut [Car],
-    operation: &RemoteOperation,
+    waiter: &Waiter,
     vc: Row,
 ) {
-    if operation.awaited {
-        ended.push((operation.number, Err(Failure::TargetFailed)));
+    if waiter.awaited {
+        ended.push((waiter.number, Err(Failure::TargetFailed)));
     }
-    if operation.request != NIL {
-        cars[operation.request as usize].vc = vc;
-        abort(progress, cars, operation.request, car_flags::PEER_FAILED);
+    if waiter.request != NIL {
+        cars[waiter.request as usize].vc = vc;
+        abort(progress, cars, waiter.request, car_flags::PEER_FAILED);
     }
 }
 
@@ -46,11 +54,23 @@ pub(super) fn fail_operation(
 pub fn cut_operation(rows: &mut Rows<'_>, handle: u32, target: u32, number: u64) {
     let Some(window) = rows.windows.get(handle) else { return };
     let target = &mut window.targets[target as usize];
-    if let Some(place) = target.operations.iter().position(|operation| operation.number == number)
+    let mut operations = target.operations.iter();
+    if let Some(place) = operations.position(|operation| operation.number == number && operation.batch.is_none())
         && cut(&mut target.operations[place])
         && let Some(operation) = target.operations.remove(place)
     {
         target.completed += u64::from(!operation.kind.is_of_lock());
+    }
+    // What a batch brings is a copy.
+    let parts =
+        target.operations.iter_mut().filter_map(|operation| operation.batch.as_mut()).flat_map(|of| &mut of.parts);
+    parts.filter(|part| part.number == number).for_each(BatchPart::cut);
+}
+
+impl BatchPart {
+    /// Its answer goes nowhere.
+    fn cut(&mut self) {
+        (self.into, self.awaited) = (Span::EMPTY, false);
     }
 }
 
@@ -91,7 +111,13 @@ fn keep_frame(operation: &mut RemoteOperation, length: u64) -> Vec<u8> {
 /// Takes the memory of callers away from all operations without a request: a panic has left the call that lent it.
 pub fn cut_loans(windows: &mut Windows) {
     for target in windows.list.iter_mut().flatten().flat_map(|window| &mut window.targets) {
-        target.operations.retain_mut(|operation| operation.request != NIL || !cut(operation));
+        target.operations.retain_mut(|operation| match &mut operation.batch {
+            Some(batch) => {
+                batch.parts.iter_mut().filter(|part| part.request == NIL).for_each(BatchPart::cut);
+                true
+            }
+            None => operation.request != NIL || !cut(operation),
+        });
         // Nobody asks any more: the engine is poisoned.
         target.completed = target.issued;
     }
@@ -115,8 +141,8 @@ pub fn close_windows(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
         let Some(window) = remove_window(rows, endpoints, handle) else { continue };
         let WindowRow { targets, own, .. } = *window;
         for operation in targets.into_iter().flat_map(|target| target.operations) {
-            if operation.request != NIL {
-                abort(&mut rows.progress, &mut rows.cars, operation.request, car_flags::FINALIZED);
+            for waiter in waiters(&operation).filter(|waiter| waiter.request != NIL) {
+                abort(&mut rows.progress, &mut rows.cars, waiter.request, car_flags::FINALIZED);
             }
         }
         // Others may still write there.

@@ -1,37 +1,37 @@
 //! The target's side: requests of other members are done on the own memory, or wait for a lock, and are answered.
 
+use super::batch;
 use super::frames::{Body, LEAD, send, span_of};
 use crate::procs::endpoint::Endpoint;
 use crate::procs::windows::regions::REGIONS;
-use crate::procs::windows::{Served, WindowRow, hold_of};
+use crate::procs::windows::{Served, ServedOperation, WindowRow, hold_of};
 use crate::rows::Rows;
 use crate::steps::check::NotTaken;
+use smallvec::smallvec;
 use tickwire_components::limits::{REMOTE_BYTES, REMOTE_FRAMES};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Arrival, NIL, Pending, Pieces, RemoteKind, RemoteOutcome, Span, Vc, VcState, context};
-use tickwire_transports::windows::{HeldBy, Updater};
+use tickwire_transports::windows::Updater;
 use tickwire_transports::{Sent, copy};
 
 /// Sends the first answer.
 pub(super) fn send_answer(window: &mut WindowRow, vcs: &[Vc], endpoints: &mut [Endpoint]) -> Sent {
     let (word, me) = (window.context | context::WINDOW, window.rank);
     let Some(served) = window.served.front() else { return Sent::Failed };
-    // Attached memory may have been detached since.
-    let place = window.place(served.at as usize, served.length as usize);
-    let memory = place.and_then(|(part, at)| Some(part.memory()?.part(at, served.length as usize)));
+    let (outcome, got) = match served.operations[..] {
+        // Attached memory may have been detached since.
+        [operation] if !served.is_batch && operation.kind == RemoteKind::Get => match got(window, &operation) {
+            Some(got) if operation.outcome == RemoteOutcome::Done => (RemoteOutcome::Done, got),
+            _ => (RemoteOutcome::OutOfBounds, Span::EMPTY),
+        },
+        [operation] if !served.is_batch => (operation.outcome, Span::EMPTY),
+        _ => (RemoteOutcome::Done, Span::EMPTY),
+    };
     let Some(served) = window.served.front_mut() else { return Sent::Failed };
     let row = window.targets.get(served.origin as usize).map_or(NIL, |target| target.vc);
     let Some(vc) = vcs.get(row as usize).filter(|vc| vc.state == VcState::Connected) else { return Sent::Failed };
     let Some(endpoint) = endpoints.get_mut(vc.endpoint as usize) else { return Sent::Failed };
-    let outcome = match (served.kind, memory) {
-        (RemoteKind::Get, None) => RemoteOutcome::OutOfBounds,
-        _ => served.outcome.unwrap_or(RemoteOutcome::Done),
-    };
-    let rest = match (served.kind, outcome) {
-        (RemoteKind::Get, RemoteOutcome::Done) => memory.unwrap_or(Span::EMPTY),
-        (RemoteKind::FetchUpdate(_) | RemoteKind::CompareSwap(_), RemoteOutcome::Done) => span_of(&served.data),
-        _ => Span::EMPTY,
-    };
+    let rest = if got.is_empty() { span_of(&served.answer) } else { got };
     let body = Body::answer(rest);
     let header = Header::new(Kind::Answer, word, me, outcome.word(), served.number, rest.len() as u64);
     send(endpoint, vc.link, &header, &body, &mut served.state)
@@ -56,16 +56,20 @@ pub(crate) fn take_request(rows: &mut Rows<'_>, arrival: &Arrival) -> Result<(),
     }
     // SAFETY: the payload is there until it is released.
     let [at, length] = [0, 8].map(|place| unsafe { copy::word(arrival.payload.part(place, 8)) }.unwrap_or(0));
-    let operands = arrival.payload.part(LEAD, usize::MAX);
-    if !fits(kind, length, operands.len()) {
-        return Err(WRONG);
-    }
-    let mut served =
-        Served { origin, number: header.message(), kind, at, length, data: Box::default(), outcome: None, state: None };
+    let is_batch = kind == RemoteKind::Batch;
+    let operations = match is_batch {
+        true => batch::unpack(at, arrival.payload).filter(|_| (arrival.payload.len() - LEAD) as u64 == length),
+        false => fits(kind, length, arrival.payload.len() - LEAD)
+            .then(|| smallvec![ServedOperation { kind, at, length, operands: LEAD, outcome: RemoteOutcome::Done }]),
+    };
+    let operations = operations.ok_or(WRONG)?;
+    let answer = if is_batch { vec![0; batch::outcomes(operations.len())] } else { Vec::new() };
+    let (number, kept) = (header.message(), Box::default());
+    let mut served = Served { origin, number, is_batch, operations, done: 0, kept, answer, state: None };
     // In order: not before another one of the same origin that waits.
-    let waits = window.served.iter().any(|served| served.origin == origin && served.outcome.is_none());
-    if waits || !serve(window, vcs, &mut served, operands) {
-        served.data = copy::gather(&One(operands));
+    let waits = window.served.iter().any(|served| served.origin == origin && !served.is_done());
+    if waits || !serve(window, vcs, &mut served, arrival.payload) {
+        served.kept = copy::gather(&One(arrival.payload));
     }
     window.served.push_back(served);
     windows.stir(handle);
@@ -85,7 +89,7 @@ unsafe impl Pieces for One {
 }
 
 /// Whether a request has as many operands as it says.
-fn fits(kind: RemoteKind, length: u64, operands: usize) -> bool {
+pub(super) fn fits(kind: RemoteKind, length: u64, operands: usize) -> bool {
     match kind {
         RemoteKind::Put => length == operands as u64 && length <= REMOTE_BYTES,
         RemoteKind::Get => operands == 0 && length <= REMOTE_BYTES,
@@ -95,81 +99,123 @@ fn fits(kind: RemoteKind, length: u64, operands: usize) -> bool {
         }
         RemoteKind::CompareSwap(number) => length == number.size() as u64 && operands == 16,
         RemoteKind::Lock(_) | RemoteKind::Unlock(_) => length == 0 && operands == 0,
+        RemoteKind::Batch => false,
     }
 }
 
 /// Does requests that wait, in the order of each origin; whether one still waits.
 pub(super) fn serve_waiting(window: &mut WindowRow, vcs: &[Vc]) -> bool {
-    if window.served.iter().all(|served| served.outcome.is_some()) {
+    if window.served.iter().all(Served::is_done) {
         return false;
     }
     let mut list = std::mem::take(&mut window.served);
     let mut stuck: Vec<u32> = Vec::new();
-    for served in list.iter_mut().filter(|served| served.outcome.is_none()) {
-        let operands = std::mem::take(&mut served.data);
-        if stuck.contains(&served.origin) || !serve(window, vcs, served, span_of(&operands)) {
+    for served in list.iter_mut().filter(|served| !served.is_done()) {
+        let kept = std::mem::take(&mut served.kept);
+        if stuck.contains(&served.origin) || !serve(window, vcs, served, span_of(&kept)) {
             stuck.push(served.origin);
-            served.data = operands;
+            served.kept = kept;
         }
     }
     // Who is done is answered before those that wait.
-    let (done, waiting): (Vec<_>, Vec<_>) = list.into_iter().partition(|served| served.outcome.is_some());
+    let (done, waiting): (Vec<_>, Vec<_>) = list.into_iter().partition(Served::is_done);
     window.served = done.into_iter().chain(waiting).collect();
     !stuck.is_empty()
 }
 
-/// Does a request; `false` if it has to wait for a lock.
-fn serve(window: &WindowRow, vcs: &[Vc], served: &mut Served, operands: Span) -> bool {
+/// Does the operations of a request that are not done yet; `false` if one has to wait for a lock.
+fn serve(window: &WindowRow, vcs: &[Vc], served: &mut Served, payload: Span) -> bool {
+    while let Some(operation) = served.operations.get_mut(served.done) {
+        let operands = payload.part(operation.operands, operation.kind.operands(operation.length) as usize);
+        let (start, origin) = (served.answer.len(), served.origin);
+        let Some(outcome) = operate(window, vcs, origin, operation, operands, &mut served.answer) else {
+            served.answer.truncate(start);
+            return false;
+        };
+        operation.outcome = outcome;
+        let is_done = outcome == RemoteOutcome::Done;
+        if !is_done {
+            served.answer.truncate(start);
+        }
+        if served.is_batch {
+            if let (true, RemoteKind::Get, Some(got)) = (is_done, operation.kind, got(window, operation)) {
+                append(&mut served.answer, got);
+            }
+            batch::write_outcome(&mut served.answer, served.done, outcome);
+        }
+        served.done += 1;
+    }
+    true
+}
+
+/// The own memory that a get reads.
+fn got(window: &WindowRow, operation: &ServedOperation) -> Option<Span> {
+    let (part, at) = window.place(operation.at as usize, operation.length as usize)?;
+    Some(part.memory()?.part(at, operation.length as usize))
+}
+
+/// Adds bytes of the own memory to an answer.
+fn append(answer: &mut Vec<u8>, from: Span) {
+    let start = answer.len();
+    answer.resize(start + from.len(), 0);
+    // SAFETY: the own memory is there as long as the window is; the new bytes are the vector's.
+    unsafe { copy::copy_long(Span::new(answer[start..].as_mut_ptr(), from.len()), from) };
+}
+
+/// Does an operation; `None` if it has to wait for a lock. Old values are added to `old`.
+fn operate(
+    window: &WindowRow,
+    vcs: &[Vc],
+    origin: u32,
+    operation: &ServedOperation,
+    operands: Span,
+    old: &mut Vec<u8>,
+) -> Option<RemoteOutcome> {
+    let &ServedOperation { kind, at, length, .. } = operation;
     let dead = |rank| window.is_dead(vcs, rank);
-    let Some(own) = window.own_part() else {
-        served.outcome = Some(RemoteOutcome::OutOfBounds);
-        return true;
-    };
+    let Some(own) = window.own_part() else { return Some(RemoteOutcome::OutOfBounds) };
     let done = |is_done| if is_done { RemoteOutcome::Done } else { RemoteOutcome::OutOfBounds };
-    let length = served.length as usize;
-    let placed = match served.kind {
-        RemoteKind::Lock(_) | RemoteKind::Unlock(_) => Some((own, 0)),
-        _ => window.place(served.at as usize, length).filter(|_| window.permits(served.kind, served.at as usize)),
+    let (at, length) = (at as usize, length as usize);
+    let placed = match kind.is_of_lock() {
+        true => Some((own, 0)),
+        false => window.place(at, length).filter(|_| window.permits(kind, at)),
     };
-    let Some((own, at)) = placed else {
-        served.outcome = Some(RemoteOutcome::OutOfBounds);
-        return true;
-    };
-    let outcome = match served.kind {
-        // SAFETY: a payload that is there until it is released, or operands that are kept by the caller.
-        RemoteKind::Put => Ok(done(unsafe { own.put(at, operands) })),
-        RemoteKind::Get => Ok(done(at.checked_add(length).is_some_and(|end| end <= own.bytes()))),
+    let Some((own, at)) = placed else { return Some(RemoteOutcome::OutOfBounds) };
+    match kind {
+        // SAFETY: a payload that is there until it is released, or a copy of one that the caller keeps.
+        RemoteKind::Put => Some(done(unsafe { own.put(at, operands) })),
+        RemoteKind::Get => Some(done(at.checked_add(length).is_some_and(|end| end <= own.bytes()))),
         RemoteKind::Update(code) | RemoteKind::FetchUpdate(code) => {
-            let Some(updater) = Updater::named(code) else { return true };
-            let fetches = matches!(served.kind, RemoteKind::FetchUpdate(_));
-            served.data = if fetches { vec![0; length].into() } else { Box::default() };
-            let old = if fetches { served.data.as_mut_ptr() } else { std::ptr::null_mut() };
+            let updater = Updater::named(code)?;
+            let (start, fetches) = (old.len(), matches!(kind, RemoteKind::FetchUpdate(_)));
+            let into = if fetches {
+                old.resize(start + length, 0);
+                old[start..].as_mut_ptr()
+            } else {
+                std::ptr::null_mut()
+            };
             // SAFETY: as above, and room for as many bytes.
-            unsafe { own.update(updater, at, operands, old, dead) }.map(done)
+            unsafe { own.update(updater, at, operands, into, dead) }.map(done).ok()
         }
         RemoteKind::CompareSwap(number) => {
             // SAFETY: as above; there are 16 bytes.
             let [expected, new] = [0, 8].map(|place| unsafe { copy::word(operands.part(place, 8)) }.unwrap_or(0));
-            own.compare_swap(number, at, expected.to_ne_bytes(), new.to_ne_bytes(), dead).map(|old| {
-                served.data = old.map_or(Box::default(), |old| old[..number.size()].into());
-                done(old.is_some())
-            })
+            let was = own.compare_swap(number, at, expected.to_ne_bytes(), new.to_ne_bytes(), dead).ok()?;
+            old.extend(was.iter().flat_map(|was| &was[..number.size()]));
+            Some(done(was.is_some()))
         }
-        RemoteKind::Lock(kind) => match own.try_lock_for(served.origin, hold_of(kind)) {
-            Ok(()) => Ok(RemoteOutcome::Done),
-            Err(_) => match own.dead_holder(dead) {
-                Some(rank) => Ok(RemoteOutcome::HolderFailed(rank)),
-                None => Err(HeldBy(0)),
-            },
+        RemoteKind::Lock(kind) => match own.try_lock_for(origin, hold_of(kind)) {
+            Ok(()) => Some(RemoteOutcome::Done),
+            Err(_) => own.dead_holder(dead).map(RemoteOutcome::HolderFailed),
         },
         RemoteKind::Unlock(kind) => {
-            let held = own.held_by(served.origin) == Some(hold_of(kind));
+            let held = own.held_by(origin) == Some(hold_of(kind));
             if held {
-                own.unlock_for(served.origin, hold_of(kind));
+                own.unlock_for(origin, hold_of(kind));
             }
-            Ok(done(held))
+            Some(done(held))
         }
-    };
-    served.outcome = outcome.ok();
-    served.outcome.is_some()
+        // It is its operations.
+        RemoteKind::Batch => Some(RemoteOutcome::OutOfBounds),
+    }
 }

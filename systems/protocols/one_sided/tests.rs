@@ -1,3 +1,4 @@
+mod batches;
 mod origin;
 
 use super::*;
@@ -164,7 +165,7 @@ fn requests_that_no_honest_origin_sends_end_the_link() {
         within(u32::MAX),
         // No such operation.
         tagged(0),
-        tagged(10),
+        tagged(11),
         tagged(3),
         tagged(1 << 8 | 1),
         tagged(u32::MAX),

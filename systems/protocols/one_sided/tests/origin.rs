@@ -14,12 +14,12 @@ fn post(world: &mut TestWorld, kind: RemoteKind, from: &mut [u8], into: &mut [u8
     number
 }
 
-fn answer(world: &mut TestWorld, vc: Row, number: u32, outcome: u32, payload: &[u8]) -> Option<Ended> {
+pub(super) fn answer(world: &mut TestWorld, vc: Row, number: u32, outcome: u32, payload: &[u8]) -> Option<Ended> {
     let header = Header::new(Kind::Answer, word(), 1, outcome, number, payload.len() as u64);
     arrive(world, vc, header, payload)
 }
 
-fn ended(world: &mut TestWorld) -> Vec<(u64, Result<(), Failure>)> {
+pub(super) fn ended(world: &mut TestWorld) -> Vec<(u64, Result<(), Failure>)> {
     std::mem::take(&mut world.all().windows.ended)
 }
 

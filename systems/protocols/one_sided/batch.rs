@@ -1,0 +1,185 @@
+//! Short operations that share a request: an origin packs those that it posts to one target until the request can leave, and copies their
+//! operands, so their callers have their memory back at once. The target does them in their order, and answers once for all of them.
+//!
+//! The request's payload is how many operations there are, the bytes of their entries, and the entries: for each operation its kind, its place
+//! in the part and its length ([`ENTRY`]), then its operands. The answer is the outcome of each, a word of four bytes, then the bytes that
+//! those that are done and read something have got.
+
+use super::frames::LEAD;
+use super::target::fits;
+use super::{Waiter, fragment, post_remote, tell};
+use crate::procs::endpoint::Endpoint;
+use crate::procs::windows::{Batch, BatchPart, Failure, RemoteOperation, ServedOperation};
+use crate::rows::Rows;
+use smallvec::SmallVec;
+use tickwire_components::limits::{BATCHED_BYTES, REMOTE_BYTES, REMOTE_FRAMES};
+use tickwire_components::{Pending, RemoteKind, RemoteOutcome, Span, VcState};
+use tickwire_transports::copy;
+
+/// Bytes of an operation in front of its operands: its kind, its place and its length, eight bytes each.
+pub(super) const ENTRY: usize = 24;
+/// Bytes of an outcome.
+const OUTCOME: usize = 4;
+
+/// Posts an operation: with others in a request, if it is short, else by itself. The number of what must have left before its caller may go
+/// on, if that is more than this call: then memory that it lends is free, unless an answer goes there.
+pub fn post(
+    rows: &mut Rows<'_>,
+    endpoints: &mut [Endpoint],
+    handle: u32,
+    target: u32,
+    operation: RemoteOperation,
+) -> Option<u64> {
+    let number = operation.number;
+    let Some(most) = room(rows, endpoints, handle, target, &operation) else {
+        post_remote(rows, handle, target, operation);
+        return Some(number);
+    };
+    let windows = &mut *rows.windows;
+    let to = &mut windows.get(handle)?.targets[target as usize];
+    to.issued += 1;
+    let unsent = to.operations.back_mut().filter(|last| !last.all_sent);
+    let before = unsent.as_ref().map(|last| last.number);
+    if let Some(last) = unsent
+        && let Some(batch) = last.batch.as_deref_mut().filter(|batch| batch.has_room(&operation, most))
+    {
+        last.length = batch.add(&operation);
+        return None;
+    }
+    let is_idle = to.outstanding == 0;
+    let (own, mut batch) = (windows.number(), windows.spare_batches.pop().unwrap_or_default());
+    let length = batch.add(&operation);
+    let new = RemoteOperation::new(own, RemoteKind::Batch, 0, length);
+    let to = &mut windows.get(handle)?.targets[target as usize];
+    to.operations.push_back(RemoteOperation { batch: Some(batch), ..new });
+    windows.stir(handle);
+    rows.progress.pending |= Pending::TRANSFER;
+    // Callers leave one batch behind them at most, and none where nothing is under way.
+    before.or(is_idle.then_some(own))
+}
+
+/// Bytes that a batch with an operation may have; `None` if that has to go by itself.
+fn room(
+    rows: &mut Rows<'_>,
+    endpoints: &[Endpoint],
+    handle: u32,
+    target: u32,
+    operation: &RemoteOperation,
+) -> Option<u64> {
+    if !operation.kind.is_batched() || operation.length > BATCHED_BYTES {
+        return None;
+    }
+    let to = rows.windows.get(handle)?.targets.get(target as usize)?;
+    let vc = rows.vcs.get(to.vc as usize).filter(|vc| vc.state == VcState::Connected)?;
+    let most = fragment(endpoints.get(usize::from(vc.endpoint))?);
+    Batch::default().has_room(operation, most).then_some(most)
+}
+
+impl Batch {
+    /// Whether another operation may come in.
+    fn has_room(&self, operation: &RemoteOperation, most: u64) -> bool {
+        let entry = ENTRY as u64 + operation.kind.operands(operation.length);
+        let answer = self.answer_bytes + answer_of(operation.kind, operation.length);
+        !self.is_sealed && self.packed.len() as u64 + entry <= most && answer <= most
+    }
+
+    /// Adds an operation: the bytes that are packed.
+    fn add(&mut self, operation: &RemoteOperation) -> u64 {
+        let &RemoteOperation { number, kind, at, length, from, into, request, awaited, .. } = operation;
+        self.packed.extend_from_slice(&u64::from(kind.word()).to_ne_bytes());
+        self.packed.extend_from_slice(&at.to_ne_bytes());
+        self.packed.extend_from_slice(&length.to_ne_bytes());
+        let (start, operands) = (self.packed.len(), kind.operands(length) as usize);
+        self.packed.resize(start + operands, 0);
+        // SAFETY: the caller lends as many bytes as the operation has operands; the new bytes are this vector's.
+        unsafe { copy::copy(Span::new(self.packed[start..].as_mut_ptr(), operands), from) };
+        self.answer_bytes += answer_of(kind, length);
+        self.parts.push(BatchPart { number, kind, length, into, request, awaited });
+        self.packed.len() as u64
+    }
+
+    fn clear(&mut self) {
+        self.packed.clear();
+        self.parts.clear();
+        (self.answer_bytes, self.is_sealed) = (0, false);
+    }
+}
+
+/// Bytes that an operation has of an answer, if it is done.
+fn answer_of(kind: RemoteKind, length: u64) -> u64 {
+    OUTCOME as u64 + if kind.is_answered_by_bytes() { length } else { 0 }
+}
+
+/// Takes the answer to the first operation to a target, which is a batch; `None` if no honest target answers so.
+pub(super) fn take_batch_answer(rows: &mut Rows<'_>, handle: u32, rank: usize, payload: Span) -> Option<()> {
+    let target = rows.windows.answered(handle, rank)?;
+    let parts = &target.operations.front()?.batch.as_deref()?.parts;
+    let outcomes = || (0..parts.len()).map(|index| outcome(payload, index));
+    let mut needed = parts.len() * OUTCOME;
+    for (part, outcome) in parts.iter().zip(outcomes()) {
+        if outcome? == RemoteOutcome::Done && part.kind.is_answered_by_bytes() {
+            needed += part.length as usize;
+        }
+    }
+    if needed != payload.len() {
+        return None;
+    }
+    let mut batch = target.operations.pop_front()?.batch?;
+    let mut place = batch.parts.len() * OUTCOME;
+    for (index, part) in batch.parts.drain(..).enumerate() {
+        let outcome = outcome(payload, index)?;
+        if outcome == RemoteOutcome::Done && part.kind.is_answered_by_bytes() {
+            // SAFETY: the origin keeps the place until the operation has ended; the payload is there until it is released.
+            unsafe { copy::copy(part.into, payload.part(place, part.length as usize)) };
+            place += part.length as usize;
+        }
+        tell(rows, handle, rank, &Waiter::of_part(&part), Failure::of(outcome));
+    }
+    batch.clear();
+    if rows.windows.spare_batches.len() < REMOTE_FRAMES as usize {
+        rows.windows.spare_batches.push(batch);
+    }
+    Some(())
+}
+
+/// The outcome of one of the operations of a batch.
+fn outcome(answer: Span, index: usize) -> Option<RemoteOutcome> {
+    let mut word = [0; OUTCOME];
+    // SAFETY: local bytes; an answer's payload is there until it is released.
+    let copied = unsafe { copy::copy(Span::new(word.as_mut_ptr(), OUTCOME), answer.part(index * OUTCOME, OUTCOME)) };
+    RemoteOutcome::from_word(u32::from_ne_bytes(word)).filter(|_| copied == OUTCOME)
+}
+
+/// The operations of a batch that has come: so many, in this payload. `None` if no honest origin sends that.
+pub(super) fn unpack(count: u64, payload: Span) -> Option<SmallVec<[ServedOperation; 1]>> {
+    if payload.len() as u64 > LEAD as u64 + REMOTE_BYTES {
+        return None;
+    }
+    let mut operations = SmallVec::new();
+    let (mut place, mut answer) = (LEAD, 0);
+    while place < payload.len() {
+        // SAFETY: the payload is there until it is released.
+        let word = |index: usize| unsafe { copy::word(payload.part(place + 8 * index, 8)) };
+        let (tag, at, length) = (word(0)?, word(1)?, word(2)?);
+        let kind = RemoteKind::from_word(u32::try_from(tag).ok()?).filter(|kind| kind.is_batched())?;
+        let operands = usize::try_from(kind.operands(length)).ok()?;
+        place += ENTRY;
+        if !fits(kind, length, payload.part(place, operands).len()) {
+            return None;
+        }
+        answer += answer_of(kind, length);
+        operations.push(ServedOperation { kind, at, length, operands: place, outcome: RemoteOutcome::Done });
+        place += operands;
+    }
+    (!operations.is_empty() && operations.len() as u64 == count && answer <= REMOTE_BYTES).then_some(operations)
+}
+
+/// The place of the outcome of an operation in the answer of its batch.
+pub(super) fn write_outcome(answer: &mut [u8], index: usize, outcome: RemoteOutcome) {
+    answer[index * OUTCOME..][..OUTCOME].copy_from_slice(&outcome.word().to_ne_bytes());
+}
+
+/// Bytes of so many outcomes.
+pub(super) const fn outcomes(count: usize) -> usize {
+    count * OUTCOME
+}
