@@ -7,7 +7,7 @@ use tickwire::{Engine, Rank, Window, op};
 /// Operations. A frame of 4 KiB has room for 127 of a word.
 const COUNT: usize = 1_000;
 /// Frames that twice as many may take.
-const FRAMES: u32 = 20;
+const FRAMES: u32 = 40;
 
 /// Requests to rank 1's engine so far.
 fn sent(engine: &mut Engine, window: Window<u64>) -> u32 {
