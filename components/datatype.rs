@@ -32,7 +32,7 @@ mod walk;
 
 pub use elements::{Basic, Described, Elements, ElementsMut, layout_of};
 pub use segment::{Runs, Segment, Stretch};
-pub use typed::{Typed, Unfit};
+pub use typed::{Typed, TypedPair, Unfit};
 
 use crate::limits::DATATYPE_DEPTH_MAX;
 use bounds::{Bounds, REACH_MAX};

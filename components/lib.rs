@@ -68,8 +68,8 @@ pub use collective::{Collective, CollectiveKind};
 pub use communicator::{CommState, Communicator, ErrorHandler, Members, context};
 pub use control::{Control, ControlFrame, ControlFrames, Inquiry};
 pub use datatype::{
-    Basic, Datatype, DatatypeError, Described, Elements, ElementsMut, Order, Runs, Segment, Stretch, Typed, Unfit,
-    layout_of,
+    Basic, Datatype, DatatypeError, Described, Elements, ElementsMut, Order, Runs, Segment, Stretch, Typed, TypedPair,
+    Unfit, layout_of,
 };
 pub use errors::*;
 pub use exact::{ExactFloat, ExactSum};

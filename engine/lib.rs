@@ -170,7 +170,7 @@ pub use tickwire_components::{
     Indexed, Integer, IntoBuffer, LeasedBytes, List, LockKind, Number, OnPacked, OnStructs, Operation, Order,
     OtherType, Packed, PackedByte, Pieces, PostError, ProcId, ProgressError, Protocol, Rank, Receipt, RegionAccess,
     RegionKey, RegistrationCounts, RequestError, RequestId, Sequence, Source, Status, Tag, TagFilter, Topology,
-    TopologyError, TrafficClass, Typed, Update, Window, WindowError, Work, bytemuck, in_place,
+    TopologyError, TrafficClass, Typed, TypedPair, Update, Window, WindowError, Work, bytemuck, in_place,
     limits::{Lengths, Limits, Matching},
     op,
 };

@@ -164,3 +164,24 @@ unsafe impl<B: Elements> Pieces for Typed<B> {
 // SAFETY: the buffer may be written.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
 unsafe impl<B: ElementsMut> LeasedBytes for Typed<B> {}
+
+/// The two buffers of a request that updates elements elsewhere and brings their values from before. It is no message.
+#[derive(Debug)]
+pub struct TypedPair<B, C> {
+    /// What the elements are combined with.
+    pub from: Typed<B>,
+    /// Where their values from before go.
+    pub into: Typed<C>,
+}
+
+// SAFETY: it has no bytes for a message.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl<B: Elements, C: ElementsMut> Pieces for TypedPair<B, C> {
+    fn pieces(&self) -> usize {
+        0
+    }
+
+    fn piece(&self, _: usize) -> Span {
+        Span::EMPTY
+    }
+}

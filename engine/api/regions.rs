@@ -13,9 +13,8 @@ mod fabric;
 mod own;
 mod updating;
 
-use crate::api::collectives::activate;
 use crate::api::request::Request;
-use crate::api::windows::{PostedUpdate, RejectedUpdate, Route, Until, WindowCounts, WindowReach};
+use crate::api::windows::{PostedUpdate, RejectedUpdate, RemoteMove, Route, Until, WindowCounts, WindowReach};
 use crate::run::engine::Engine;
 use atomics::fabric_update;
 use std::marker::PhantomData;
@@ -24,8 +23,7 @@ use tickwire_components::{
     RequestError, Sequence, Span, VcState, WindowError,
 };
 use tickwire_systems::procs::windows::regions::{REGION_BYTES_MAX, REGIONS, REGIONS_MAX, displacement, region_of};
-use tickwire_systems::procs::windows::{ExposedRegion, OwnMemory, RemoteOperation};
-use tickwire_systems::protocols::one_sided::batch::post;
+use tickwire_systems::procs::windows::{ExposedRegion, OwnMemory};
 
 /// A buffer that is exposed: the engine has it until [`Engine::withdraw`] gives it back. Dropping this leaves it exposed.
 #[derive(Debug)]
@@ -337,7 +335,10 @@ impl Engine {
                 let (writes, (_, offset)) = (kind == RemoteKind::Put, region_of(at));
                 self.move_by_fabric(offset, if writes { runs.0 } else { runs.1 }, writes, Rank(target), REGIONS)
             }
-            Some(target) => self.run_remote(kind, at, runs, length, until, (Rank(target), REGIONS)),
+            Some(target) => {
+                let run = RemoteMove { at, from: runs.0, into: runs.1, length };
+                self.run_remote(kind, run, until, (Rank(target), REGIONS))
+            }
             None => self.region_own(kind, runs, length, at),
         }
     }
@@ -352,7 +353,7 @@ impl Engine {
     ) -> Result<Option<u32>, WindowError> {
         if let Some(route) = updates {
             let (update, place) = (fabric_update(kind, from)?, self.place_of_target(target));
-            return self.post_over(route, update, region_of(at).1, into, place, Comm::WORLD).map(Some);
+            return self.post_over(route, update, &[(region_of(at).1, into)], place, Comm::WORLD).map(Some);
         }
         let Some(target) = target else {
             return self.region_own(kind, (from, into), length, at).map(|()| None);
@@ -360,20 +361,9 @@ impl Engine {
         if self.goes_by_fabric(kind, target) {
             let (writes, (_, offset)) = (kind == RemoteKind::Put, region_of(at));
             let run = if writes { from } else { into };
-            return self.post_fabric(offset, run, writes, (Rank(target), REGIONS), Comm::WORLD).map(Some);
+            return self.post_fabric(&[(offset, run)], writes, (Rank(target), REGIONS), Comm::WORLD).map(Some);
         }
-        if self.move_listed(kind, at, (from, into), length, (Rank(target), REGIONS))? {
-            return Ok(None);
-        }
-        let row = self.request_row(Comm::WORLD)?;
-        let number = self.store.all().windows.number();
-        let operation = RemoteOperation::new(number, kind, at as u64, length as u64);
-        let operation = RemoteOperation { from, into, request: row, ..operation };
-        self.store.with(|rows, wire| {
-            activate(rows, row);
-            post(rows, wire.endpoints, REGIONS, target, operation);
-        });
-        Ok(Some(row))
+        self.post_remote(kind, &[RemoteMove { at, from, into, length }], (Rank(target), REGIONS), Comm::WORLD)
     }
 
     fn region_token<B: Pieces>(&mut self, posted: Result<Option<u32>, WindowError>, buffer: B) -> PostedUpdate<B> {

@@ -27,7 +27,7 @@ use crate::api::request::{OperationError, Request};
 use crate::run::engine::{Closed, Engine};
 pub(crate) use fabric::Route;
 pub use own::{ExclusivePart, PartCells};
-pub(crate) use remote::Until;
+pub(crate) use remote::{RemoteMove, Until};
 use std::fmt;
 use thiserror::Error;
 use tickwire_components::{AtomicsDomain, Comm, PostError, ProcId, Rank, RequestError, VcState, Window, WindowError};

@@ -30,7 +30,8 @@ use target::{send_answer, serve_waiting};
 use tickwire_components::limits::{REMOTE_BYTES, REMOTE_FRAMES};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, NIL, Pending, Pieces, Progress, RemoteKind, RemoteOutcome, Row, Vc, VcState, car_flags, context,
+    Arrival, Car, NIL, Pending, Pieces, Progress, RemoteKind, RemoteOutcome, Request, Row, Vc, VcState, car_flags,
+    context,
 };
 use tickwire_transports::{Sent, copy};
 
@@ -227,6 +228,8 @@ struct Waiter {
     number: u64,
     /// Its request, or [`NIL`].
     request: Row,
+    /// It is the last one of its request.
+    is_last: bool,
     /// Somebody waits for its end without a request.
     awaited: bool,
     /// Bytes that it moves.
@@ -237,27 +240,49 @@ struct Waiter {
 
 impl Waiter {
     fn of(operation: &RemoteOperation) -> Self {
-        let &RemoteOperation { number, request, awaited, length, kind, .. } = operation;
-        Waiter { number, request, awaited, length, is_counted: !kind.is_of_lock() }
+        let &RemoteOperation { number, request, is_last, awaited, length, kind, .. } = operation;
+        Waiter { number, request, is_last, awaited, length, is_counted: !kind.is_of_lock() }
     }
 
     fn of_part(part: &BatchPart) -> Self {
-        let &BatchPart { number, request, awaited, length, .. } = part;
-        Waiter { number, request, awaited, length, is_counted: true }
+        let &BatchPart { number, request, is_last, awaited, length, .. } = part;
+        Waiter { number, request, is_last, awaited, length, is_counted: true }
     }
 }
 
 /// An operation is done, or has failed at its target: who waits for it is told.
 fn tell(rows: &mut Rows<'_>, handle: u32, rank: usize, waiter: &Waiter, failure: Option<Failure>) {
     let Rows { windows, progress, cars, requests, .. } = rows;
-    let &Waiter { number, request, awaited, length, is_counted } = waiter;
+    let &Waiter { number, request, is_last, awaited, length, is_counted } = waiter;
     let Some(target) = windows.answered(handle, rank) else { return };
     target.completed += u64::from(is_counted);
     match (request, failure) {
         (NIL, _) if awaited => windows.ended.push((number, failure.map_or(Ok(()), Err))),
         (NIL, _) => target.failure = target.failure.or(failure),
-        (row, None) => finish_at_once(progress, cars, requests, row, length),
-        (row, Some(_)) => abort(progress, cars, row, car_flags::OUT_OF_BOUNDS),
+        (row, failure) => {
+            let failed = if failure.is_some() { car_flags::OUT_OF_BOUNDS } else { 0 };
+            end_part(progress, cars, requests, row, (length, failed), is_last);
+        }
+    }
+}
+
+/// A part of a request has ended: so many bytes are done, or it has failed as the flag says. With the last one the request ends.
+fn end_part(
+    progress: &mut Progress,
+    cars: &mut [Car],
+    requests: &mut [Request],
+    row: Row,
+    (length, failed): (u64, u16),
+    is_last: bool,
+) {
+    let car = &mut cars[row as usize];
+    car.flags |= failed;
+    car.done += length;
+    let (done, flags) = (car.done, car.flags & car_flags::ERRORS);
+    match (is_last, flags) {
+        (false, _) => {}
+        (true, 0) => finish_at_once(progress, cars, requests, row, done),
+        (true, flags) => abort(progress, cars, row, flags),
     }
 }
 

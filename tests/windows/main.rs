@@ -13,6 +13,7 @@ mod mutexes;
 mod process;
 mod regions;
 mod requests;
+mod typed;
 mod updates;
 
 use kit::{ALL, Over, SHARED, each_rank, next, own, refused, values, windows};

@@ -142,7 +142,7 @@ pub(crate) fn activate(rows: &mut Rows<'_>, row: Row) {
     let request = &mut requests[row as usize];
     (request.state, request.counter) = (RequestState::Active, 1);
     let owner = &mut cars[row as usize];
-    (owner.state, owner.flags) = (CarState::Waiting, 0);
+    (owner.state, owner.flags, owner.done) = (CarState::Waiting, 0, 0);
     progress.active += 1;
     progress.work.posted += 1;
     let stamp = progress.stamp();

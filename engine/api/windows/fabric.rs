@@ -4,6 +4,7 @@
 
 use crate::api::collectives::activate;
 use crate::run::engine::Engine;
+use smallvec::SmallVec;
 use tickwire_components::{
     Access, Comm, Communicator, NIL, Pending, Rank, RegistrationUse, Row, Span, VcState, WindowError,
 };
@@ -203,66 +204,79 @@ impl Engine {
         Ok(())
     }
 
-    /// Posts a put or a get with a request: its row.
+    /// Posts puts or gets, each of a place in the target's memory and a run, with one request: its row.
     pub(crate) fn post_fabric(
         &mut self,
-        at: usize,
-        run: Span,
+        runs: &[(usize, Span)],
         writes: bool,
         (rank, handle): (Rank, u32),
         comm: Comm,
     ) -> Result<u32, WindowError> {
         let Some(route) = self.fabric_route(rank, handle) else { return Err(self.failed_target(rank, handle)) };
         let kind = if writes { FabricKind::Put } else { FabricKind::Get };
-        self.post_over(route, kind, at, run, (rank, handle), comm)
+        self.post_over(route, kind, runs, (rank, handle), comm)
     }
 
-    /// Posts an operation with a request: its row.
+    /// Posts operations of one kind with one request: its row.
     pub(crate) fn post_over(
         &mut self,
         route: Route,
         kind: FabricKind,
-        at: usize,
-        run: Span,
+        runs: &[(usize, Span)],
         (rank, handle): (Rank, u32),
         comm: Comm,
     ) -> Result<u32, WindowError> {
-        let reference = self.know_run(route.endpoint, run, kind.writes())?;
-        let request = match self.request_row(comm) {
+        let mut references = SmallVec::new();
+        let request = match self.know_runs(&mut references, route.endpoint, runs, kind.writes(), comm) {
             Ok(row) => row,
             Err(error) => {
-                self.forget_run(reference);
-                return Err(error.into());
+                references.into_iter().for_each(|reference| self.forget_run(Some(reference)));
+                return Err(error);
             }
         };
-        let number = self.store.all().windows.number();
-        let remote = RemoteRun { key: route.key, offset: at as u64 };
-        let Route { endpoint, channel, vc, .. } = route;
-        let (target, turn, failed_ns) = (rank.0, None, None);
-        let operation = FabricOperation {
-            number,
-            handle,
-            target,
-            vc,
-            request,
-            endpoint,
-            channel,
-            remote,
-            run,
-            kind,
-            turn,
-            failed_ns,
-        };
+        let Route { endpoint, channel, vc, key } = route;
         self.store.with(|rows, wire| {
             activate(rows, request);
-            if let Some(reference) = reference {
+            for reference in references {
                 rows.progress.registrations.hold(request, reference, false);
                 rows.progress.registered = rows.progress.registrations.users();
             }
-            post_by_fabric(rows, wire.endpoints, operation);
+            for &(at, run) in runs {
+                let operation = FabricOperation {
+                    number: rows.windows.number(),
+                    handle,
+                    target: rank.0,
+                    vc,
+                    request,
+                    is_alone: runs.len() == 1,
+                    endpoint,
+                    channel,
+                    remote: RemoteRun { key, offset: at as u64 },
+                    run,
+                    kind,
+                    turn: None,
+                    failed_ns: None,
+                };
+                post_by_fabric(rows, wire.endpoints, operation);
+            }
         });
         self.mind_boards();
         Ok(request)
+    }
+
+    /// Registers what a fabric wants to know of runs, and takes a row for their request.
+    fn know_runs(
+        &mut self,
+        references: &mut SmallVec<[RegistrationUse; 1]>,
+        endpoint: u8,
+        runs: &[(usize, Span)],
+        writes: bool,
+        comm: Comm,
+    ) -> Result<Row, WindowError> {
+        for &(_, run) in runs {
+            references.extend(self.know_run(endpoint, run, writes)?);
+        }
+        Ok(self.request_row(comm)?)
     }
 
     /// Registers a run with a fabric that wants to know memory, unless it copies the run.

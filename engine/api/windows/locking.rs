@@ -1,9 +1,9 @@
 //! Epochs that an origin opens by itself (passive target): locks, and flushes within them.
 
-use super::remote::Until;
+use super::remote::RemoteMove;
 use crate::run::engine::{Closed, Engine};
 use std::sync::atomic::{Ordering, fence};
-use tickwire_components::{LockKind, Rank, RemoteKind, Span, VcState, Window, WindowError};
+use tickwire_components::{LockKind, Rank, RemoteKind, VcState, Window, WindowError};
 use tickwire_systems::procs::windows::{Access, Epochs, Failure, Target, hold_of, is_dead};
 
 /// What there is to end before a lock.
@@ -238,8 +238,7 @@ impl Engine {
 
     fn wait_until_locked(&mut self, kind: LockKind, rank: Rank, handle: u32) -> Result<(), WindowError> {
         if self.target(rank, handle)?.locks().is_none() {
-            let runs = (Span::EMPTY, Span::EMPTY);
-            return self.run_remote(RemoteKind::Lock(kind), 0, runs, 0, Until::Done, (rank, handle));
+            return self.run_answered(RemoteKind::Lock(kind), &[RemoteMove::NONE], (rank, handle));
         }
         let mut failed = Ok(());
         self.wait_until(|engine| {
@@ -266,8 +265,7 @@ impl Engine {
             part.unlock(hold_of(kind));
             return Ok(());
         }
-        let runs = (Span::EMPTY, Span::EMPTY);
-        self.run_remote(RemoteKind::Unlock(kind), 0, runs, 0, Until::Done, (rank, handle))
+        self.run_answered(RemoteKind::Unlock(kind), &[RemoteMove::NONE], (rank, handle))
     }
 
     /// Waits until all operations on a rank's part are done there.
@@ -283,7 +281,7 @@ impl Engine {
     }
 
     #[inline(never)]
-    fn wait_flushed(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+    pub(super) fn wait_flushed(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         // What is posted later is none of this flush.
         let issued = self.target(rank, handle)?.issued;
         self.settle_mail(rank, handle)?;

@@ -1,12 +1,11 @@
 //! Puts and gets.
 
-use super::remote::Until;
+use super::remote::{RemoteMove, Until};
 use super::{PostedUpdate, RejectedUpdate};
 use crate::api::request::Request;
 use crate::run::engine::Engine;
 use tickwire_components::{LeasedBytes, Pieces, Rank, RemoteKind, Sequence, Span, Window, WindowError};
-use tickwire_systems::procs::windows::{Reach, RemoteOperation, Target};
-use tickwire_systems::protocols::one_sided::batch::post;
+use tickwire_systems::procs::windows::{Reach, Target};
 
 /// How a part is reached, without what it takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -152,22 +151,13 @@ impl Engine {
             Way::Fabric if matches!(kind, RemoteKind::Put | RemoteKind::Get) => {
                 let (writes, place) = (kind == RemoteKind::Put, (rank, handle));
                 let run = if writes { from } else { into };
-                return self.post_fabric(at, run, writes, place, super::comm_of(handle)).map(Posted::Row);
+                return self.post_fabric(&[(at, run)], writes, place, super::comm_of(handle)).map(Posted::Row);
             }
             Way::Fabric | Way::Engine => {}
         }
-        if self.move_listed(kind, at, (from, into), length, (rank, handle))? {
-            return Ok(Posted::Done);
-        }
-        let row = self.request_row(super::comm_of(handle))?;
-        let number = self.store.all().windows.number();
-        let operation = RemoteOperation::new(number, kind, at as u64, length as u64);
-        let operation = RemoteOperation { from, into, request: row, ..operation };
-        self.store.with(|rows, wire| {
-            crate::api::collectives::activate(rows, row);
-            post(rows, wire.endpoints, handle, rank.0, operation);
-        });
-        Ok(Posted::Row(row))
+        let run = RemoteMove { at, from, into, length };
+        let posted = self.post_remote(kind, &[run], (rank, handle), super::comm_of(handle))?;
+        Ok(posted.map_or(Posted::Done, Posted::Row))
     }
 
     /// How a part is reached. The own one is always in memory.
@@ -188,8 +178,12 @@ impl Engine {
             Way::Kernel => return self.put_by_kernel(at, run, rank, handle),
             Way::Fabric => return self.move_by_fabric(at, run, true, rank, handle),
             Way::Engine => {
-                let runs = (run, Span::EMPTY);
-                return self.run_remote(RemoteKind::Put, at, runs, run.len(), Until::Sent, (rank, handle));
+                return self.run_remote(
+                    RemoteKind::Put,
+                    RemoteMove { at, from: run, into: Span::EMPTY, length: run.len() },
+                    Until::Sent,
+                    (rank, handle),
+                );
             }
         }
         self.count_done(rank, handle)
@@ -203,8 +197,12 @@ impl Engine {
             Way::Kernel => self.get_by_kernel(at, run, rank, handle)?,
             Way::Fabric => return self.move_by_fabric(at, run, false, rank, handle),
             Way::Engine => {
-                let runs = (Span::EMPTY, run);
-                return self.run_remote(RemoteKind::Get, at, runs, run.len(), Until::Done, (rank, handle));
+                return self.run_remote(
+                    RemoteKind::Get,
+                    RemoteMove { at, from: Span::EMPTY, into: run, length: run.len() },
+                    Until::Done,
+                    (rank, handle),
+                );
             }
         }
         self.count_done(rank, handle)

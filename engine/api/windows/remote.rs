@@ -1,80 +1,178 @@
 //! Operations that the target's engine does: how they are posted and waited for. How they go: `tickwire_systems::protocols::one_sided`.
 
+use crate::api::collectives::activate;
 use crate::run::engine::Engine;
-use tickwire_components::{Rank, RemoteKind, Span, WindowError};
+use smallvec::SmallVec;
+use tickwire_components::{Comm, Rank, RemoteKind, Row, Span, WindowError};
 use tickwire_systems::procs::windows::{Failure, RemoteOperation};
 use tickwire_systems::protocols::one_sided::{batch::post, cut_operation};
 
 /// What a caller waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// All has left: the origin's buffer is free.
+    /// All has left, or is copied: the origin's buffer is free.
     Sent,
     /// It is done at the target.
     Done,
 }
 
+/// What an operation does with a run of the target's memory.
+#[derive(Clone, Copy)]
+pub(crate) struct RemoteMove {
+    /// Where in the target's part, bytes.
+    pub(crate) at: usize,
+    /// What is sent.
+    pub(crate) from: Span,
+    /// Where the answer goes.
+    pub(crate) into: Span,
+    /// Bytes that are put, got or updated.
+    pub(crate) length: usize,
+}
+
+impl RemoteMove {
+    /// None: of a request about a lock.
+    pub(crate) const NONE: Self = RemoteMove { at: 0, from: Span::EMPTY, into: Span::EMPTY, length: 0 };
+
+    /// It as an operation.
+    fn operation(&self, number: u64, kind: RemoteKind) -> RemoteOperation {
+        let operation = RemoteOperation::new(number, kind, self.at as u64, self.length as u64);
+        RemoteOperation { from: self.from, into: self.into, ..operation }
+    }
+}
+
 impl Engine {
-    /// Posts an operation with borrowed bytes, and waits. What is listed in the target's directory needs none of that, and is done.
+    /// Does an operation with borrowed bytes. What is listed in the target's directory needs no help of its engine.
     pub(crate) fn run_remote(
         &mut self,
         kind: RemoteKind,
-        at: usize,
-        (from, into): (Span, Span),
-        length: usize,
+        run: RemoteMove,
         until: Until,
         (rank, handle): (Rank, u32),
     ) -> Result<(), WindowError> {
-        if self.move_listed(kind, at, (from, into), length, (rank, handle))? {
+        if until == Until::Done {
+            return self.run_answered(kind, &[run], (rank, handle));
+        }
+        if self.unlisted(kind, &[run], (rank, handle))?.is_empty() {
             return Ok(());
         }
         let number = self.store.all().windows.number();
-        let operation = RemoteOperation::new(number, kind, at as u64, length as u64);
-        let operation = RemoteOperation { from, into, awaited: until == Until::Done, ..operation };
-        let ended = self.lending(|engine| {
+        self.lending(|engine| {
+            let operation = run.operation(number, kind);
             let awaited = engine.store.with(|rows, wire| post(rows, wire.endpoints, handle, rank.0, operation));
-            let awaited = match (until, awaited) {
-                (Until::Done, _) => number,
-                (Until::Sent, Some(awaited)) => awaited,
-                // Its bytes are copied, and leave with the next tick.
-                (Until::Sent, None) => {
-                    engine.let_go();
-                    return Ok(Ok(()));
-                }
+            let Some(awaited) = awaited else {
+                engine.let_go();
+                return Ok(());
             };
-            let mut ended = Ok(());
             let waited = engine.wait_until(|engine| {
-                let Some(state) = engine.remote_state(awaited, until, rank, handle) else {
-                    engine.closed.check_request()?;
-                    return Ok(false);
-                };
-                ended = state;
-                Ok(true)
+                if engine.has_left(awaited, rank, handle) {
+                    return Ok(true);
+                }
+                engine.closed.check_request()?;
+                Ok(false)
             });
             engine.let_go();
             if waited.is_err() {
                 engine.store.with(|rows, _| cut_operation(rows, handle, rank.0, number));
             }
+            Ok(waited?)
+        })
+    }
+
+    /// Whether an operation has left. How it has ended, if not well, the next flush tells.
+    fn has_left(&mut self, number: u64, rank: Rank, handle: u32) -> bool {
+        let Some(window) = self.store.all().windows.get(handle) else { return true };
+        let mut operations = window.targets[rank.0 as usize].operations.iter();
+        operations.find(|operation| operation.number == number).is_none_or(|operation| operation.all_sent)
+    }
+
+    /// Does operations of one kind with borrowed bytes, and waits until all of them are done.
+    pub(crate) fn run_answered(
+        &mut self,
+        kind: RemoteKind,
+        runs: &[RemoteMove],
+        (rank, handle): (Rank, u32),
+    ) -> Result<(), WindowError> {
+        let left = self.unlisted(kind, runs, (rank, handle))?;
+        if left.is_empty() {
+            return Ok(());
+        }
+        let ended = self.lending(|engine| {
+            let numbers = engine.store.with(|rows, wire| {
+                let first = rows.windows.next + 1;
+                let mut last = first;
+                for &index in &left {
+                    last = rows.windows.number();
+                    let operation = RemoteOperation { awaited: true, ..runs[index].operation(last, kind) };
+                    post(rows, wire.endpoints, handle, rank.0, operation);
+                }
+                first..=last
+            });
+            // They are done in their order.
+            let waited = engine.wait_until(|engine| {
+                let windows = engine.store.all().windows;
+                if windows.ended.iter().any(|(number, _)| number == numbers.end()) || windows.get(handle).is_none() {
+                    return Ok(true);
+                }
+                engine.closed.check_request()?;
+                Ok(false)
+            });
+            engine.let_go();
+            if waited.is_err() {
+                let cut = |number| engine.store.with(|rows, _| cut_operation(rows, handle, rank.0, number));
+                numbers.clone().for_each(cut);
+            }
+            let mut ended: Result<(), Failure> = Ok(());
+            engine.store.all().windows.ended.retain(|&(number, end)| {
+                let is_own = numbers.contains(&number);
+                if is_own {
+                    ended = ended.and(end);
+                }
+                !is_own
+            });
             waited.map(|()| ended)
         })?;
         ended.map_err(|failure| self.failed(failure, rank, handle))
     }
 
-    /// How an operation has ended, if it has come as far as that.
-    fn remote_state(&mut self, number: u64, until: Until, rank: Rank, handle: u32) -> Option<Result<(), Failure>> {
-        let windows = self.store.all().windows;
-        if let Some(place) = windows.ended.iter().position(|(of, _)| *of == number) {
-            return Some(windows.ended.swap_remove(place).1);
+    /// Posts operations of one kind with one request: its row, or `None` if all is done. What they lend is kept until the request is done.
+    pub(crate) fn post_remote(
+        &mut self,
+        kind: RemoteKind,
+        runs: &[RemoteMove],
+        (rank, handle): (Rank, u32),
+        comm: Comm,
+    ) -> Result<Option<Row>, WindowError> {
+        let left = self.unlisted(kind, runs, (rank, handle))?;
+        let Some(&last) = left.last() else { return Ok(None) };
+        let bytes = |runs: &mut dyn Iterator<Item = &RemoteMove>| runs.map(|run| run.length as u64).sum::<u64>();
+        let done = bytes(&mut runs.iter()) - bytes(&mut left.iter().map(|&index| &runs[index]));
+        let request = self.request_row(comm)?;
+        self.store.with(|rows, wire| {
+            activate(rows, request);
+            rows.cars[request as usize].done = done;
+            for &index in &left {
+                let number = rows.windows.number();
+                let operation = runs[index].operation(number, kind);
+                let operation = RemoteOperation { request, is_last: index == last, ..operation };
+                post(rows, wire.endpoints, handle, rank.0, operation);
+            }
+        });
+        Ok(Some(request))
+    }
+
+    /// Does operations on what is listed in the target's directory: the places of those that are left for its engine.
+    fn unlisted(
+        &mut self,
+        kind: RemoteKind,
+        runs: &[RemoteMove],
+        place: (Rank, u32),
+    ) -> Result<SmallVec<[usize; 1]>, WindowError> {
+        let mut left = SmallVec::new();
+        for (index, run) in runs.iter().enumerate() {
+            if !self.move_listed(kind, run.at, (run.from, run.into), run.length, place)? {
+                left.push(index);
+            }
         }
-        let Some(window) = windows.get(handle) else { return Some(Ok(())) };
-        let target = &window.targets[rank.0 as usize];
-        let operation = target.operations.iter().find(|operation| operation.number == number);
-        match (operation, until) {
-            (Some(operation), Until::Sent) => operation.all_sent.then_some(Ok(())),
-            (Some(_), Until::Done) => None,
-            // It is over: the next flush tells how, if not well.
-            (None, Until::Sent) => Some(Ok(())),
-            (None, Until::Done) => None,
-        }
+        Ok(left)
     }
 }

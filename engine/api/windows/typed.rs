@@ -1,12 +1,17 @@
 //! Operations with datatypes on both sides: bytes of the origin's buffer that one says, and bytes of the target's part that another one says.
 
+mod requests;
+
 use super::moving::Way;
+use super::remote::RemoteMove;
 use crate::api::regions::span_of;
 use crate::run::engine::Engine;
 use std::ops::Range;
 use tickwire_components::{
-    Datatype, DatatypeError, Elements, ElementsMut, Number, Rank, Span, Typed, Update, Window, WindowError, bytemuck,
+    Datatype, DatatypeError, Elements, ElementsMut, Number, Rank, RemoteKind, Span, Typed, Update, Window, WindowError,
+    bytemuck,
 };
+use tickwire_transports::windows::Updater;
 
 /// A part of a window, by its length alone: where a datatype's bytes are in it.
 struct Shape(Span);
@@ -48,6 +53,13 @@ fn spans(packed: &mut [u8], runs: &[Placed]) -> Vec<(usize, Span)> {
     runs.iter().map(|run| (run.target.start, whole.part(run.packed.start, run.packed.len()))).collect()
 }
 
+/// The bytes of a message.
+fn packed<B: Elements>(from: &Typed<B>) -> Vec<u8> {
+    let mut packed = vec![0u8; from.size()];
+    from.pack(0, &mut packed);
+    packed
+}
+
 impl Engine {
     /// As [`Engine::put`], with datatypes: the message of `from` goes to the bytes of `count` elements of `of`, displacement 0 of which is at
     /// `displacement`.
@@ -62,7 +74,8 @@ impl Engine {
         (of, count): (&Datatype, usize),
         window: Window<T>,
     ) -> Result<(), WindowError> {
-        let (mut packed, runs) = self.packed(from, target, displacement, (of, count), window)?;
+        let runs = self.runs_in::<T>(target, displacement, (of, count), from.size(), window.handle)?;
+        let mut packed = packed(from);
         if runs.len() > 1 && self.way(target, window.handle)? == Way::Kernel {
             return self.runs_by_kernel(&spans(&mut packed, &runs), true, target, window.handle);
         }
@@ -88,6 +101,10 @@ impl Engine {
         let mut packed = vec![0u8; into.size()];
         if runs.len() > 1 && self.way(target, window.handle)? == Way::Kernel {
             self.runs_by_kernel(&spans(&mut packed, &runs), false, target, window.handle)?;
+        } else if runs.len() > 1 && self.way(target, window.handle)? == Way::Engine {
+            let get = |(at, into): (usize, Span)| RemoteMove { at, from: Span::EMPTY, into, length: into.len() };
+            let gets: Vec<_> = spans(&mut packed, &runs).into_iter().map(get).collect();
+            self.run_answered(RemoteKind::Get, &gets, (target, window.handle))?;
         } else {
             for run in runs {
                 self.get(&mut packed[run.packed], target, run.target.start, window.cast())?;
@@ -130,18 +147,32 @@ impl Engine {
         (of, count): (&Datatype, usize),
         window: Window<T>,
     ) -> Result<(), WindowError> {
-        let operands = self.operands(from, target, displacement, (of, count), window)?;
+        let mut operands = self.operands(from, target, displacement, (of, count), window)?;
         let (given, needed) = (into.size(), from.size());
         if given != needed {
             return Err(WindowError::Elements { what: "receive buffer (in bytes)", given, needed });
         }
-        let mut before = Vec::with_capacity(needed);
-        for (at, operands) in operands {
-            let mut old = vec![T::zeroed(); operands.len()];
-            self.get_accumulate(&operands[..], &mut old[..], operation, target, at, window)?;
-            before.extend_from_slice(bytemuck::cast_slice(&old));
+        let mut before = vec![T::zeroed(); needed / size_of::<T>()];
+        if matches!(self.way(target, window.handle)?, Way::Engine | Way::Fabric) {
+            let (kind, whole) = (RemoteKind::FetchUpdate(Updater::of::<T, O>().code), span_of(&mut before));
+            let mut done = 0;
+            let update = |(at, operands): &mut (usize, Vec<T>)| {
+                let from = span_of(operands);
+                let into = whole.part(done, from.len());
+                done += from.len();
+                RemoteMove { at: *at * size_of::<T>(), from, into, length: from.len() }
+            };
+            let updates: Vec<_> = operands.iter_mut().map(update).collect();
+            self.run_answered(kind, &updates, (target, window.handle))?;
+        } else {
+            let mut rest = &mut before[..];
+            for (at, operands) in operands {
+                let (old, behind) = rest.split_at_mut(operands.len());
+                self.get_accumulate(&operands[..], old, operation, target, at, window)?;
+                rest = behind;
+            }
         }
-        into.unpack(0, &before);
+        into.unpack(0, bytemuck::cast_slice(&before));
         Ok(())
     }
 
@@ -154,29 +185,27 @@ impl Engine {
         of: (&Datatype, usize),
         window: Window<T>,
     ) -> Result<Vec<(usize, Vec<T>)>, WindowError> {
-        let (packed, runs) = self.packed(from, target, displacement, of, window)?;
-        let size = size_of::<T>();
-        let is_unaligned = |run: &&Placed| !(run.target.start | run.target.len()).is_multiple_of(size);
-        if let Some(run) = runs.iter().find(is_unaligned) {
-            return Err(WindowError::Unaligned { target, displacement: run.target.start / size });
-        }
+        let runs = self.aligned_runs::<T>(target, displacement, of, from.size(), window.handle)?;
+        let (size, packed) = (size_of::<T>(), packed(from));
         let elements = |bytes: &[u8]| bytes.chunks_exact(size).map(bytemuck::pod_read_unaligned).collect();
         Ok(runs.into_iter().map(|run| (run.target.start / size, elements(&packed[run.packed]))).collect())
     }
 
-    /// The bytes of a message, and where they go.
-    fn packed<B: Elements, T>(
+    /// As [`Engine::runs_in`], each of whole elements that are aligned in the part.
+    fn aligned_runs<T>(
         &mut self,
-        from: &Typed<B>,
         target: Rank,
         displacement: usize,
         of: (&Datatype, usize),
-        window: Window<T>,
-    ) -> Result<(Vec<u8>, Vec<Placed>), WindowError> {
-        let runs = self.runs_in::<T>(target, displacement, of, from.size(), window.handle)?;
-        let mut packed = vec![0u8; from.size()];
-        from.pack(0, &mut packed);
-        Ok((packed, runs))
+        needed: usize,
+        handle: u32,
+    ) -> Result<Vec<Placed>, WindowError> {
+        let (runs, size) = (self.runs_in::<T>(target, displacement, of, needed, handle)?, size_of::<T>());
+        let is_unaligned = |run: &&Placed| !(run.target.start | run.target.len()).is_multiple_of(size);
+        match runs.iter().find(is_unaligned) {
+            Some(run) => Err(WindowError::Unaligned { target, displacement: run.target.start / size }),
+            None => Ok(runs),
+        }
     }
 
     /// Where elements of a datatype are in a rank's part; they must be so many bytes.

@@ -1,7 +1,7 @@
 //! Updates: operations that read and write elements as a whole, whoever else updates them.
 
 use super::moving::Way;
-use super::remote::Until;
+use super::remote::{RemoteMove, Until};
 use super::{PostedUpdate, RejectedUpdate};
 use crate::api::regions::span_of;
 use crate::run::engine::Engine;
@@ -218,7 +218,8 @@ impl Engine {
                     true => (RemoteKind::Update(updater.code), Until::Sent),
                     false => (RemoteKind::FetchUpdate(updater.code), Until::Done),
                 };
-                return self.run_remote(kind, at, (operands, into), operands.len(), until, (rank, handle));
+                let run = RemoteMove { at, from: operands, into, length: operands.len() };
+                return self.run_remote(kind, run, until, (rank, handle));
             }
         }
         self.count_done(rank, handle)
@@ -318,9 +319,9 @@ impl Engine {
             Way::Fabric | Way::Engine => {
                 let mut operands = [u64::from_ne_bytes(expected), u64::from_ne_bytes(new)];
                 let mut answer = [0u64];
-                let runs = (span_of(&mut operands), span_of(&mut answer).part(0, size));
-                let kind = RemoteKind::CompareSwap(number);
-                self.run_remote(kind, at, runs, size, Until::Done, (rank, handle))?;
+                let (from, into) = (span_of(&mut operands), span_of(&mut answer).part(0, size));
+                let run = RemoteMove { at, from, into, length: size };
+                self.run_answered(RemoteKind::CompareSwap(number), &[run], (rank, handle))?;
                 return Ok(answer[0].to_ne_bytes());
             }
         }

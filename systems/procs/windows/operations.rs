@@ -54,6 +54,8 @@ pub struct RemoteOperation {
     pub into: Span,
     /// Its request, or [`NIL`].
     pub request: Row,
+    /// It is the last one of its request.
+    pub is_last: bool,
     /// Somebody waits for its end without a request.
     pub awaited: bool,
     /// The state that a transport keeps for a frame of which it has taken a part.
@@ -90,6 +92,8 @@ pub struct BatchPart {
     pub into: Span,
     /// Its request, or [`NIL`].
     pub request: Row,
+    /// It is the last one of its request.
+    pub is_last: bool,
     /// Somebody waits for its end without a request.
     pub awaited: bool,
 }
@@ -110,6 +114,7 @@ impl RemoteOperation {
             from: Span::EMPTY,
             into: Span::EMPTY,
             request: NIL,
+            is_last: true,
             awaited: false,
             state: None,
             in_part: None,
@@ -212,6 +217,8 @@ pub struct FabricOperation {
     pub vc: Row,
     /// Its request.
     pub request: Row,
+    /// No other operation has the same request.
+    pub is_alone: bool,
     /// The endpoint.
     pub endpoint: u8,
     /// Where it goes.

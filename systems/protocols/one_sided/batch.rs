@@ -85,7 +85,7 @@ impl Batch {
 
     /// Adds an operation: the bytes that are packed.
     fn add(&mut self, operation: &RemoteOperation) -> u64 {
-        let &RemoteOperation { number, kind, at, length, from, into, request, awaited, .. } = operation;
+        let &RemoteOperation { number, kind, at, length, from, into, request, is_last, awaited, .. } = operation;
         self.packed.extend_from_slice(&u64::from(kind.word()).to_ne_bytes());
         self.packed.extend_from_slice(&at.to_ne_bytes());
         self.packed.extend_from_slice(&length.to_ne_bytes());
@@ -94,7 +94,7 @@ impl Batch {
         // SAFETY: the caller lends as many bytes as the operation has operands; the new bytes are this vector's.
         unsafe { copy::copy(Span::new(self.packed[start..].as_mut_ptr(), operands), from) };
         self.answer_bytes += answer_of(kind, length);
-        self.parts.push(BatchPart { number, kind, length, into, request, awaited });
+        self.parts.push(BatchPart { number, kind, length, into, request, is_last, awaited });
         self.packed.len() as u64
     }
 

@@ -44,7 +44,7 @@ pub(super) fn fail_operation(
     if waiter.awaited {
         ended.push((waiter.number, Err(Failure::TargetFailed)));
     }
-    if waiter.request != NIL {
+    if waiter.request != NIL && waiter.is_last {
         cars[waiter.request as usize].vc = vc;
         abort(progress, cars, waiter.request, car_flags::PEER_FAILED);
     }
@@ -141,7 +141,7 @@ pub fn close_windows(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
         let Some(window) = remove_window(rows, endpoints, handle) else { continue };
         let WindowRow { targets, own, .. } = *window;
         for operation in targets.into_iter().flat_map(|target| target.operations) {
-            for waiter in waiters(&operation).filter(|waiter| waiter.request != NIL) {
+            for waiter in waiters(&operation).filter(|waiter| waiter.request != NIL && waiter.is_last) {
                 abort(&mut rows.progress, &mut rows.cars, waiter.request, car_flags::FINALIZED);
             }
         }
@@ -149,7 +149,10 @@ pub fn close_windows(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
         std::mem::forget(own);
     }
     // Transports are closed: no fabric has their buffers.
-    for operation in std::mem::take(&mut rows.windows.by_fabric) {
+    let mut by_fabric = std::mem::take(&mut rows.windows.by_fabric);
+    by_fabric.sort_unstable_by_key(|operation| operation.request);
+    by_fabric.dedup_by_key(|operation| operation.request);
+    for operation in by_fabric {
         abort(&mut rows.progress, &mut rows.cars, operation.request, car_flags::FINALIZED);
     }
     rows.windows.busy.clear();

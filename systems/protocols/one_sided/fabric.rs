@@ -4,10 +4,10 @@
 //! *Bound* the operations that are not complete. *Why* the fabric tells of its operations by counts, not by frames, so no look at an endpoint
 //! finds them.
 
+use super::end_part;
 use crate::procs::endpoint::Endpoint;
 use crate::procs::windows::{FabricKind, FabricOperation, Failure, Windows};
 use crate::rows::{Rows, Wire};
-use crate::steps::finish::{abort, finish_at_once};
 use tickwire_components::{NIL, Routes, SideLink, Span, Vc, VcState, car_flags};
 use tickwire_transports::{Channel, FailedOperation, Issued, OneSided, RemoteRun};
 
@@ -155,13 +155,15 @@ fn end(rows: &mut Rows<'_>, operation: &FabricOperation, ended: Result<(), Failu
     }
     progress.work.received += 1;
     let (row, length) = (operation.request, operation.run.len() as u64);
-    match ended {
-        // Complete lets go of what is registered for it.
-        Ok(()) => finish_at_once(progress, cars, requests, row, length),
+    let (done, failed) = match ended {
+        Ok(()) => (length, 0),
         Err(Failure::TargetFailed) => {
             cars[row as usize].vc = operation.vc;
-            abort(progress, cars, row, car_flags::PEER_FAILED);
+            (0, car_flags::PEER_FAILED)
         }
-        Err(_) => abort(progress, cars, row, car_flags::OUT_OF_BOUNDS),
-    }
+        Err(_) => (0, car_flags::OUT_OF_BOUNDS),
+    };
+    let is_last = operation.is_alone || windows.by_fabric.iter().all(|other| other.request != row);
+    // Complete lets go of what is registered for it.
+    end_part(progress, cars, requests, row, (done, failed), is_last);
 }
