@@ -28,7 +28,7 @@ pub(crate) fn explain(program: &Program, played: &[Played]) {
         let returned: Vec<&[Vec<u64>]> = played.iter().map(|played| &played[number].returned[..]).collect();
         let tickets: Vec<&[u64]> = played.iter().map(|played| &played[number].tickets[..]).collect();
         match phase {
-            Phase::Fenced(ops) => {
+            Phase::Fenced(ops) | Phase::Posted(ops) => {
                 explain_moves(ops, &returned, &before, &after, number);
                 explain_updates(ops, &returned, &before, &after, (number, UPDATED));
             }
@@ -86,11 +86,11 @@ fn explain_updates(
 /// The steps of all ranks on one element, those of each rank in their order.
 fn histories<'a>(ops: &'a [Vec<Op>], returned: &[&[Vec<u64>]], target: usize, at: usize) -> Vec<Vec<Step<'a>>> {
     let of_rank = |(ops, returned): (&'a Vec<Op>, &&[Vec<u64>])| {
-        let concerns = |op: &Op| op.target as usize == target && (op.at..op.at + op.count).contains(&at);
-        let steps = ops.iter().zip(*returned).filter(|(op, _)| concerns(op)).map(|(op, returned)| {
-            let index = at - op.at;
-            Step { op, index, old: returned.get(index).copied() }
-        });
+        let steps =
+            ops.iter().zip(*returned).filter(|(op, _)| op.target as usize == target).filter_map(|(op, returned)| {
+                let index = op.index_of(at)?;
+                Some(Step { op, index, old: returned.get(index).copied() })
+            });
         steps.collect()
     };
     ops.iter().zip(returned).map(of_rank).collect()
@@ -153,12 +153,13 @@ fn explain_sections(
         let part = &mut parts[target];
         assert_eq!(ticket, part[TICKET], "phase {number}, rank {target}: two sections have met, or one is lost");
         for (op, returned) in section.ops.iter().zip(returned) {
-            let old = &part[op.at..op.at + op.count];
+            let old: Vec<u64> = op.places().map(|place| part[place]).collect();
             if !returned.is_empty() {
-                assert_eq!(returned, old, "phase {number}, section {ticket} of rank {target}: {op:?}");
+                assert_eq!(returned, &old, "phase {number}, section {ticket} of rank {target}: {op:?}");
             }
-            let new: Vec<u64> = old.iter().enumerate().map(|(index, &old)| op.apply(old, index)).collect();
-            part[op.at..op.at + op.count].copy_from_slice(&new);
+            for (index, place) in op.places().enumerate() {
+                part[place] = op.apply(part[place], index);
+            }
         }
         part[TICKET] += u64::from(alone);
     }

@@ -1,7 +1,8 @@
 //! A rank that plays its part of a program, and notes what it sees.
 
 use super::program::{COUNT, Op, Phase, Program, Section, TICKET, Update, What};
-use tickwire::{Comm, Engine, LockKind, Rank, Request, Window, op};
+use tickwire::{Comm, Datatype, Engine, LockKind, Rank, Request, Typed, TypedPair, Window, op};
+use tickwire_tests::one_sided::Parts;
 
 /// What a rank has seen of a phase.
 #[derive(Default)]
@@ -24,65 +25,81 @@ enum Returned {
     Put(Request<Vec<u64>>),
     Got(Request<Vec<u64>>),
     Both(Request<(Vec<u64>, Vec<u64>)>),
+    TypedPut(Request<Typed<Vec<u64>>>),
+    TypedGot(Request<Typed<Vec<u64>>>),
+    TypedBoth(Request<TypedPair<Vec<u64>, Vec<u64>>>),
 }
 
 /// Plays the part of a rank.
-pub(crate) fn play(engine: &mut Engine, program: &Program, rank: u32, window: Window<u64>, world: Comm) -> Played {
-    let mut played = Vec::new();
+pub(crate) fn play(engine: &mut Engine, program: &Program, rank: u32, parts: &Parts, world: Comm) -> Played {
+    let (mut played, window) = (Vec::new(), parts.window);
     for phase in &program.phases {
         let mut seen = Seen::default();
         match phase {
             Phase::Fenced(ops) => {
                 engine.win_fence(window).unwrap();
-                seen.returned = perform_all(engine, &ops[rank as usize], window);
+                seen.returned = perform_all(engine, &ops[rank as usize], parts);
                 engine.win_fence_last(window).unwrap();
+            }
+            Phase::Posted(ops) => {
+                let group = engine.comm_group(world).unwrap();
+                engine.win_post(&group, window).unwrap();
+                engine.win_start(&group, window).unwrap();
+                seen.returned = perform_all(engine, &ops[rank as usize], parts);
+                engine.win_complete(window).unwrap();
+                engine.win_wait(window).unwrap();
             }
             Phase::Shared(ops) => {
                 engine.win_lock_all(window).unwrap();
                 engine.barrier(world).unwrap();
-                seen.returned = perform_all(engine, &ops[rank as usize], window);
+                seen.returned = perform_all(engine, &ops[rank as usize], parts);
                 engine.win_unlock_all(window).unwrap();
             }
             Phase::Locked(sections) => {
                 engine.barrier(world).unwrap();
-                sections[rank as usize].iter().for_each(|section| perform_section(engine, section, window, &mut seen));
+                sections[rank as usize].iter().for_each(|section| perform_section(engine, section, parts, &mut seen));
             }
         }
         engine.barrier(world).unwrap();
         seen.after = vec![0; COUNT + 1];
-        engine.win_read(&mut seen.after, 0, window).unwrap();
+        engine.win_read(&mut seen.after, parts.at(Rank(rank), 0), window).unwrap();
         engine.barrier(world).unwrap();
         played.push(seen);
     }
     played
 }
 
-fn perform_all(engine: &mut Engine, ops: &[Op], window: Window<u64>) -> Vec<Vec<u64>> {
-    let returned: Vec<Returned> = ops.iter().map(|op| perform(engine, op, window)).collect();
+fn perform_all(engine: &mut Engine, ops: &[Op], parts: &Parts) -> Vec<Vec<u64>> {
+    let returned: Vec<Returned> = ops.iter().map(|op| perform(engine, op, parts)).collect();
     returned.into_iter().map(|returned| wait(engine, returned)).collect()
 }
 
-fn perform_section(engine: &mut Engine, section: &Section, window: Window<u64>, seen: &mut Seen) {
-    let target = Rank(section.target);
+fn perform_section(engine: &mut Engine, section: &Section, parts: &Parts, seen: &mut Seen) {
+    let (target, window) = (Rank(section.target), parts.window);
+    let ticket_at = parts.at(target, TICKET);
     let kind = if section.alone { LockKind::Exclusive } else { LockKind::Shared };
     engine.win_lock(kind, target, window).unwrap();
     let mut ticket = [0];
-    engine.get(&mut ticket, target, TICKET, window).unwrap();
+    engine.get(&mut ticket, target, ticket_at, window).unwrap();
     for op in &section.ops {
-        let returned = perform(engine, op, window);
+        let returned = perform(engine, op, parts);
         seen.returned.push(wait(engine, returned));
         // A get behind a put is not ordered by itself.
         engine.win_flush(target, window).unwrap();
     }
     if section.alone {
-        engine.put(&[ticket[0] + 1], target, TICKET, window).unwrap();
+        engine.put(&[ticket[0] + 1], target, ticket_at, window).unwrap();
     }
     engine.win_unlock(target, window).unwrap();
     seen.tickets.push(ticket[0]);
 }
 
-fn perform(engine: &mut Engine, op: &Op, window: Window<u64>) -> Returned {
-    let (target, at) = (Rank(op.target), op.at);
+fn perform(engine: &mut Engine, op: &Op, parts: &Parts) -> Returned {
+    let (target, window) = (Rank(op.target), parts.window);
+    let at = parts.at(target, op.at);
+    if op.stride > 1 {
+        return perform_typed(engine, op, (target, at), window);
+    }
     let mut into = vec![0; op.count];
     match (op.what, op.held) {
         (What::Put, false) => {
@@ -100,17 +117,23 @@ fn perform(engine: &mut Engine, op: &Op, window: Window<u64>) -> Returned {
             Returned::Now(vec![old])
         }
         (What::Update(by) | What::Fetch(by), _) => match by {
-            Update::Sum => update(engine, op, op::Sum, window),
-            Update::Xor => update(engine, op, op::BitXor, window),
-            Update::Max => update(engine, op, op::Max, window),
-            Update::Replace => update(engine, op, op::Replace, window),
-            Update::Keep => update(engine, op, op::Keep, window),
+            Update::Sum => update(engine, op, op::Sum, (target, at), window),
+            Update::Xor => update(engine, op, op::BitXor, (target, at), window),
+            Update::Max => update(engine, op, op::Max, (target, at), window),
+            Update::Replace => update(engine, op, op::Replace, (target, at), window),
+            Update::Keep => update(engine, op, op::Keep, (target, at), window),
         },
     }
 }
 
-fn update<O: tickwire::Update<u64>>(engine: &mut Engine, op: &Op, by: O, window: Window<u64>) -> Returned {
-    let (target, at, from) = (Rank(op.target), op.at, op.operands());
+fn update<O: tickwire::Update<u64>>(
+    engine: &mut Engine,
+    op: &Op,
+    by: O,
+    (target, at): (Rank, usize),
+    window: Window<u64>,
+) -> Returned {
+    let from = op.operands();
     let mut into = vec![0; op.count];
     match (op.what, op.held) {
         (What::Fetch(_), false) if op.count == 1 => {
@@ -129,6 +152,59 @@ fn update<O: tickwire::Update<u64>>(engine: &mut Engine, op: &Op, by: O, window:
     }
 }
 
+/// As `perform`, with datatypes.
+fn perform_typed(engine: &mut Engine, op: &Op, place: (Rank, usize), window: Window<u64>) -> Returned {
+    let (number, (target, at)) = (Datatype::of::<u64>(), place);
+    let typed = |values: Vec<u64>| Typed::new(values, &number, op.count).unwrap();
+    let (from, mut into) = (typed(op.operands()), typed(vec![0; op.count]));
+    let strided = Datatype::vector(op.count, 1, op.stride as isize, &number).unwrap();
+    let of = (&strided, 1);
+    match (op.what, op.held) {
+        (What::Put, false) => {
+            engine.put_typed(&from, target, at, of, window).unwrap();
+            Returned::Now(Vec::new())
+        }
+        (What::Put, true) => Returned::TypedPut(engine.rput_typed(from, target, at, of, window).unwrap()),
+        (What::Get, false) => {
+            engine.get_typed(&mut into, target, at, of, window).unwrap();
+            Returned::Now(into.into_buffer())
+        }
+        (What::Get, true) => Returned::TypedGot(engine.rget_typed(into, target, at, of, window).unwrap()),
+        (What::Swap { .. }, _) => unreachable!("a swap is of one element"),
+        (What::Update(by) | What::Fetch(by), _) => match by {
+            Update::Sum => update_typed(engine, op, op::Sum, (from, into), (place, of), window),
+            Update::Xor => update_typed(engine, op, op::BitXor, (from, into), (place, of), window),
+            Update::Max => update_typed(engine, op, op::Max, (from, into), (place, of), window),
+            Update::Replace => update_typed(engine, op, op::Replace, (from, into), (place, of), window),
+            Update::Keep => update_typed(engine, op, op::Keep, (from, into), (place, of), window),
+        },
+    }
+}
+
+fn update_typed<O: tickwire::Update<u64>>(
+    engine: &mut Engine,
+    op: &Op,
+    by: O,
+    (from, mut into): (Typed<Vec<u64>>, Typed<Vec<u64>>),
+    ((target, at), of): ((Rank, usize), (&Datatype, usize)),
+    window: Window<u64>,
+) -> Returned {
+    match (op.what, op.held) {
+        (What::Fetch(_), false) => {
+            engine.get_accumulate_typed((&from, &mut into), by, target, at, of, window).unwrap();
+            Returned::Now(into.into_buffer())
+        }
+        (What::Fetch(_), true) => {
+            Returned::TypedBoth(engine.rget_accumulate_typed((from, into), by, target, at, of, window).unwrap())
+        }
+        (_, false) => {
+            engine.accumulate_typed(&from, by, target, at, of, window).unwrap();
+            Returned::Now(Vec::new())
+        }
+        (_, true) => Returned::TypedPut(engine.raccumulate_typed(from, by, target, at, of, window).unwrap()),
+    }
+}
+
 fn wait(engine: &mut Engine, returned: Returned) -> Vec<u64> {
     match returned {
         Returned::Now(values) => values,
@@ -138,5 +214,11 @@ fn wait(engine: &mut Engine, returned: Returned) -> Vec<u64> {
         }
         Returned::Got(request) => engine.wait_take(request).unwrap().0,
         Returned::Both(request) => engine.wait_take(request).unwrap().0.1,
+        Returned::TypedPut(request) => {
+            engine.wait_take(request).unwrap();
+            Vec::new()
+        }
+        Returned::TypedGot(request) => engine.wait_take(request).unwrap().0.into_buffer(),
+        Returned::TypedBoth(request) => engine.wait_take(request).unwrap().0.into.into_buffer(),
     }
 }

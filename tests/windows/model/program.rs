@@ -44,6 +44,8 @@ pub(crate) struct Op {
     pub(crate) target: u32,
     pub(crate) at: usize,
     pub(crate) count: usize,
+    /// From one of its elements to the next; with more than 1 it has datatypes.
+    pub(crate) stride: usize,
     /// The first of its values.
     pub(crate) value: u64,
     /// By a request, which the rank waits for at the end of the phase.
@@ -58,6 +60,22 @@ impl Op {
 
     pub(crate) fn operands(&self) -> Vec<u64> {
         (0..self.count).map(|index| self.operand(index)).collect()
+    }
+
+    /// Where its elements are.
+    pub(crate) fn places(&self) -> impl Iterator<Item = usize> {
+        (0..self.count).map(|index| self.at + index * self.stride)
+    }
+
+    /// Which of its elements that one is.
+    pub(crate) fn index_of(&self, element: usize) -> Option<usize> {
+        self.places().position(|place| place == element)
+    }
+
+    /// It with as many of its elements as are below a place.
+    fn below(self, end: usize) -> Self {
+        let most = (end - self.at).div_ceil(self.stride);
+        Op { count: self.count.min(most), ..self }
     }
 
     /// What an element is after it.
@@ -92,6 +110,7 @@ pub(crate) struct Section {
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
     Fenced(Vec<Vec<Op>>),
+    Posted(Vec<Vec<Op>>),
     Shared(Vec<Vec<Op>>),
     Locked(Vec<Vec<Section>>),
 }
@@ -111,6 +130,7 @@ fn phase(ranks: u32) -> impl Strategy<Value = Phase> {
     let count = ranks as usize;
     prop_oneof![
         each(ranks).prop_map(|ops| Phase::Fenced(changed(ops, fenced))),
+        each(ranks).prop_map(|ops| Phase::Posted(changed(ops, fenced))),
         each(ranks).prop_map(|ops| Phase::Shared(changed(ops, shared))),
         vec(vec(section(ranks), 0..5), count).prop_map(Phase::Locked),
     ]
@@ -144,10 +164,12 @@ fn op(ranks: u32) -> impl Strategy<Value = Op> {
     let value = prop_oneof![0u64..4, any::<u64>()];
     // One element, which ranks meet at, or some.
     let place = prop_oneof![(0..UPDATED, Just(1)), (0usize..2, Just(1)), (0..COUNT, 1..=COUNT)];
-    (what, 0..ranks, place, value, any::<bool>()).prop_map(|(what, target, (at, count), value, held)| {
-        let count = if let What::Swap { .. } = what { 1 } else { count.min(COUNT - at) };
-        Op { what, target, at, count, value, held }
-    })
+    (what, 0..ranks, place, value, 1usize..3, any::<bool>()).prop_map(
+        |(what, target, (at, count), value, stride, held)| {
+            let (count, stride) = if let What::Swap { .. } = what { (1, 1) } else { (count, stride) };
+            Op { what, target, at, count, stride, value, held }.below(COUNT)
+        },
+    )
 }
 
 fn changed(ops: Vec<Vec<Op>>, change: fn(Op) -> Op) -> Vec<Vec<Op>> {
@@ -157,8 +179,7 @@ fn changed(ops: Vec<Vec<Op>>, change: fn(Op) -> Op) -> Vec<Vec<Op>> {
 /// An operation between fences: puts and gets have their own elements, since they are not to meet updates.
 fn fenced(op: Op) -> Op {
     let first = if matches!(op.what, What::Put | What::Get) { 0 } else { UPDATED };
-    let at = op.at % UPDATED;
-    Op { at: first + at, count: op.count.min(UPDATED - at), ..op }
+    Op { at: first + op.at % UPDATED, ..op }.below(first + UPDATED)
 }
 
 /// An operation among others at the same elements: an update.
