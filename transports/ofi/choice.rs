@@ -1,12 +1,14 @@
 //! Which of libfabric's candidates are used, and why the others are not.
 
-use super::rma::CONTEXTS_MAX;
 use super::tags::TagMode;
 use super::{Hints, Info, Library, OfiError};
 use libfabric_sys as sys;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ptr::null;
+
+/// Contexts at most: as many as one byte tells a peer, and more than there are cores that a process is bound to.
+const CONTEXTS_MAX: usize = 64;
 
 /// The variable with the providers to use, by name and with commas.
 pub const ENV_INCLUDE: &str = "TICKWIRE_OFI_PROVIDER_INCLUDE";
@@ -16,22 +18,16 @@ pub const ENV_EXCLUDE: &str = "TICKWIRE_OFI_PROVIDER_EXCLUDE";
 pub const ENV_INTERFACE: &str = "TICKWIRE_OFI_INTERFACE";
 /// The variable that says, unless it is empty or 0, that no descriptor to sleep on is wanted.
 pub const ENV_POLL: &str = "TICKWIRE_OFI_POLL";
-
 /// The variable that says, unless it is empty or 0, that local memory is to be registered also where a provider does not ask for it.
 pub const ENV_REGISTER: &str = "TICKWIRE_OFI_REGISTER";
-
 /// The variable with the number of peers that may write short frames into rings.
 pub const ENV_RINGS: &str = "TICKWIRE_OFI_RINGS";
-
 /// The variable with the number of contexts for one-sided operations.
 pub const ENV_CONTEXTS: &str = "TICKWIRE_OFI_CONTEXTS";
-
 /// The variable that says, unless it is empty or 0, that a thread of the provider's may progress one-sided operations.
 pub const ENV_THREAD: &str = "TICKWIRE_OFI_THREAD";
-
 /// The variable with the tag mode: `auto`, `ofi_tag_1`, `ofi_tag_2` or `ofi_tag_full`; `message` for message mode.
 pub const ENV_TAG_MODE: &str = "TICKWIRE_OFI_TAG_MODE";
-
 /// The variable that says, unless it is empty or 0, that CQ data is not to be used.
 pub const ENV_WITHOUT_DATA: &str = "TICKWIRE_OFI_WITHOUT_CQ_DATA";
 

@@ -17,7 +17,7 @@
 
 mod moving;
 
-use self::moving::{Lead, Moving, Piece};
+use self::moving::{LAST_MIN, LEAD_BYTES, Lead, Moving, PIECE_BYTES, Piece};
 use super::registry::{Local, OfDomain, Place, Registry};
 use super::rma::MemoryMode;
 use super::slab::{Contexts, Slab};
@@ -35,16 +35,6 @@ use tickwire_components::{Row, Span};
 /// Providers that may be given memory of the application: closing an endpoint of theirs is safe whatever is under way. That
 /// of `ofi_rxm` is not when a peer is gone.
 const PROVIDERS: [&str; 1] = ["net"];
-/// Bytes of a lead.
-const LEAD_BYTES: usize = 16;
-/// Bytes of a piece: with what goes before it, 16 whole segments of loopback TCP. Half as many take a fifth longer for 1 MiB; one
-/// byte more, which would be a segment of its own, two thirds.
-const PIECE_BYTES: usize = 16 * SEGMENT - 2 * LEAD_BYTES;
-const SEGMENT: usize = 65_483;
-/// A message has at least a segment, and one of more than a piece ends with one of at least so many bytes. `net` keeps short
-/// messages that its socket has no room for in a buffer, calls them done, and sends them when it is asked again, which
-/// nobody may do; see [`KEPT_BYTES`].
-const LAST_MIN: usize = SEGMENT;
 /// Where `net` is told how many bytes it may keep so: 9000 without.
 const KEPT_BYTES: &str = "FI_NET_STAGING_SBUF_SIZE";
 /// Messages that a peer is asked for at a time.

@@ -19,22 +19,24 @@
 mod calls;
 mod context;
 mod counts;
+mod exposed;
 mod exposing;
 mod facet;
 mod memory_mode;
 mod opening;
 mod operation;
+mod peer;
 mod peers;
 mod posting;
 mod progressing;
 mod sleeping;
 
 use self::context::{Context, Endpoints};
-use self::exposing::Exposed;
+use self::exposed::Exposed;
 pub(super) use self::memory_mode::MemoryMode;
 use self::operation::Operation;
-pub(crate) use self::peers::Introduction;
-use self::peers::Peer;
+pub(crate) use self::peer::Introduction;
+use self::peer::Peer;
 use super::choice::is_named;
 use super::registry::{OfDomain, Registry};
 use super::{AddressVector, Domain};
@@ -54,8 +56,6 @@ const LEFT_OPEN: &str = "ofi_rxm";
 
 /// Providers that do have a thread which makes progress when they say so (measured with libfabric 1.17); `net` says so and has none.
 const THREADED: [&str; 1] = ["sockets"];
-/// Contexts at most: as many as one byte tells a peer, and more than there are cores that a process is bound to.
-pub(super) const CONTEXTS_MAX: usize = 64;
 
 /// How one-sided operations are to be opened.
 #[derive(Clone, Debug)]

@@ -5,8 +5,7 @@
 //! in the part and its length ([`ENTRY`]), then its operands. The answer is the outcome of each, a word of four bytes, then the bytes that
 //! those that are done and read something have got.
 
-use super::frames::LEAD;
-use super::target::fits;
+use super::frames::{LEAD, fits};
 use super::{Waiter, fragment, post_remote, tell};
 use crate::procs::endpoint::Endpoint;
 use crate::procs::windows::{Batch, BatchPart, Failure, RemoteOperation, ServedOperation};

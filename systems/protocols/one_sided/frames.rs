@@ -2,9 +2,11 @@
 
 use crate::procs::endpoint::Endpoint;
 use std::any::Any;
+use tickwire_components::limits::REMOTE_BYTES;
 use tickwire_components::wire::Header;
-use tickwire_components::{Pieces, Span};
+use tickwire_components::{Pieces, RemoteKind, Span};
 use tickwire_transports::Sent;
+use tickwire_transports::windows::Updater;
 
 /// Bytes in front of a request's payload: where in the part, and how many bytes.
 pub(super) const LEAD: usize = 16;
@@ -64,4 +66,19 @@ pub(super) fn send(
 pub(super) fn span_of(bytes: &[u8]) -> Span {
     // SAFETY: whoever asks keeps the bytes as long as the span is used.
     unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) }
+}
+
+/// Whether a request has as many operands as it says.
+pub(super) fn fits(kind: RemoteKind, length: u64, operands: usize) -> bool {
+    match kind {
+        RemoteKind::Put => length == operands as u64 && length <= REMOTE_BYTES,
+        RemoteKind::Get => operands == 0 && length <= REMOTE_BYTES,
+        RemoteKind::Update(code) | RemoteKind::FetchUpdate(code) => {
+            let whole = length.is_multiple_of(code.number.size() as u64);
+            length == operands as u64 && length <= REMOTE_BYTES && whole && Updater::named(code).is_some()
+        }
+        RemoteKind::CompareSwap(number) => length == number.size() as u64 && operands == 16,
+        RemoteKind::Lock(_) | RemoteKind::Unlock(_) => length == 0 && operands == 0,
+        RemoteKind::Batch => false,
+    }
 }

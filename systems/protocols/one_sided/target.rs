@@ -1,14 +1,14 @@
 //! The target's side: requests of other members are done on the own memory, or wait for a lock, and are answered.
 
 use super::batch;
-use super::frames::{Body, LEAD, send, span_of};
+use super::frames::{Body, LEAD, fits, send, span_of};
 use crate::procs::endpoint::Endpoint;
 use crate::procs::windows::regions::REGIONS;
 use crate::procs::windows::{Served, ServedOperation, WindowRow, hold_of};
 use crate::rows::Rows;
 use crate::steps::check::NotTaken;
 use smallvec::smallvec;
-use tickwire_components::limits::{REMOTE_BYTES, REMOTE_FRAMES};
+use tickwire_components::limits::REMOTE_FRAMES;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Arrival, NIL, Pending, Pieces, RemoteKind, RemoteOutcome, Span, Vc, VcState, context};
 use tickwire_transports::windows::Updater;
@@ -85,21 +85,6 @@ struct One(Span);
 unsafe impl Pieces for One {
     fn piece(&self, _: usize) -> Span {
         self.0
-    }
-}
-
-/// Whether a request has as many operands as it says.
-pub(super) fn fits(kind: RemoteKind, length: u64, operands: usize) -> bool {
-    match kind {
-        RemoteKind::Put => length == operands as u64 && length <= REMOTE_BYTES,
-        RemoteKind::Get => operands == 0 && length <= REMOTE_BYTES,
-        RemoteKind::Update(code) | RemoteKind::FetchUpdate(code) => {
-            let whole = length.is_multiple_of(code.number.size() as u64);
-            length == operands as u64 && length <= REMOTE_BYTES && whole && Updater::named(code).is_some()
-        }
-        RemoteKind::CompareSwap(number) => length == number.size() as u64 && operands == 16,
-        RemoteKind::Lock(_) | RemoteKind::Unlock(_) => length == 0 && operands == 0,
-        RemoteKind::Batch => false,
     }
 }
 

@@ -1,6 +1,6 @@
 //! One context: where operations are posted, and what each of them is given.
 
-use super::MemoryMode;
+use super::memory_mode::MemoryMode;
 use super::operation::Piece;
 use crate::ofi::scalable::ScalableEndpoint;
 use crate::ofi::slab::{Contexts, Slab};

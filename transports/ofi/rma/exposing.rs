@@ -1,28 +1,15 @@
 //! Memory that peers may use.
 
 use super::Rma;
+use super::exposed::Exposed;
 use super::operation::{OF_RING, What};
-use crate::ofi::registry::{Place, Registry, Remote};
+use crate::ofi::registry::{Place, Remote};
 use crate::remote::{Channel, Issued, RemoteAccess, RemoteKey, RemoteRun};
 use libfabric_sys as sys;
 use tickwire_components::{Access, Span};
 
 /// Where a run for atomic operations starts: at a multiple of this.
 const ATOMIC_ALIGN: usize = 8;
-
-/// A run that peers may use. Until it is withdrawn, it also stays as it is for operations of this side.
-pub(super) struct Exposed {
-    key: RemoteKey,
-    registry: Registry,
-    kept: u64,
-    _region: Remote,
-}
-
-impl Drop for Exposed {
-    fn drop(&mut self) {
-        self.registry.drop_kept(self.kept);
-    }
-}
 
 impl Rma {
     /// See [`crate::OneSided::register_exposed`].

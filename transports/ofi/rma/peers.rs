@@ -3,103 +3,12 @@
 use super::Rma;
 use super::counts::Counts;
 use super::operation::Operation;
-use crate::ofi::card::ADDRESS_BYTES_MAX;
+use super::peer::{Introduction, Peer, Standing};
 use crate::ofi::scalable::context_address;
 use crate::remote::Channel;
 use libfabric_sys as sys;
 use std::time::Instant;
 use tickwire_components::NIL;
-
-/// What a proc says of its endpoints for one-sided operations.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Introduction {
-    /// Where they are.
-    At {
-        /// Contexts that the address names.
-        contexts: u8,
-        /// The fabric address.
-        address: Vec<u8>,
-    },
-    /// Why it has none.
-    Nowhere(String),
-    /// It is known already, and its operations wait for the other end to progress.
-    Waiting,
-    /// It is known already: the other end may write frames into memory of this key, which begins there.
-    Ring {
-        /// The key.
-        key: u64,
-        /// The address of its first byte, or 0.
-        base: u64,
-    },
-}
-
-/// What stands in place of the number of contexts in [`Introduction::Waiting`].
-const WAITING: u8 = u8::MAX;
-/// The same in [`Introduction::Ring`].
-const RING: u8 = u8::MAX - 1;
-
-impl Introduction {
-    /// The bytes to send: contexts, 0 for none, and the address or the reason.
-    pub(in crate::ofi) fn encode(&self) -> Vec<u8> {
-        match self {
-            Introduction::At { contexts, address } => [&[*contexts], &address[..]].concat(),
-            Introduction::Nowhere(why) => {
-                let words = why.bytes().take(ADDRESS_BYTES_MAX);
-                std::iter::once(0).chain(words).collect()
-            }
-            Introduction::Waiting => vec![WAITING],
-            Introduction::Ring { key, base } => [&[RING], &key.to_be_bytes()[..], &base.to_be_bytes()[..]].concat(),
-        }
-    }
-
-    /// What was sent as these bytes, every one of which may be hostile; `None` if they are no introduction.
-    pub(in crate::ofi) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (&contexts, rest) = bytes.split_first().filter(|(_, rest)| rest.len() <= ADDRESS_BYTES_MAX)?;
-        Some(match contexts {
-            0 => Introduction::Nowhere(String::from_utf8_lossy(rest).replace(char::is_control, " ")),
-            WAITING => rest.is_empty().then_some(Introduction::Waiting)?,
-            RING => {
-                let both = u128::from_be_bytes(rest.try_into().ok()?);
-                Introduction::Ring { key: (both >> 64) as u64, base: both as u64 }
-            }
-            _ => Introduction::At { contexts, address: rest.to_vec() },
-        })
-    }
-}
-
-/// What is known of the other end of a link.
-#[derive(Default)]
-enum Standing {
-    #[default]
-    Unknown,
-    /// Its number in the address vector, and its contexts.
-    Met(sys::fi_addr_t, usize),
-    /// Why it has no endpoint, or has gone.
-    Gone(String),
-}
-
-/// The other end of a link.
-#[derive(Default)]
-pub(super) struct Peer {
-    standing: Standing,
-    /// It has been told the own address.
-    told: bool,
-    /// Links with this number that have been before: what is still under way is none of this one's.
-    pub(super) epoch: u32,
-    /// By context.
-    pub(super) counts: Vec<Counts>,
-    /// The provider had no room for the last operation on it, and it has not been told since. A provider that connects with the first
-    /// operation takes it only once the peer has looked.
-    pub(super) refused: bool,
-}
-
-impl Peer {
-    /// Whether it is there, and operations on it are not complete, or one was refused.
-    pub(super) fn is_waited_for(&self) -> bool {
-        let is_open = |counts: &Counts| counts.completed() < counts.issued();
-        matches!(self.standing, Standing::Met(..)) && (self.refused || self.counts.iter().any(is_open))
-    }
-}
 
 impl Rma {
     /// Why nothing goes any more, if that is so.
@@ -264,30 +173,5 @@ impl Operation {
     /// Whether it goes over a link, in the link's present epoch.
     fn is_of(&self, link: u32, epoch: u32) -> bool {
         self.is_used && self.channel.link == link && self.epoch == epoch
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn introductions_come_back_as_they_were_and_what_is_none_is_refused() {
-        let at = |contexts, bytes| Introduction::At { contexts, address: vec![7; bytes] };
-        let nowhere = |words: &str| Introduction::Nowhere(words.into());
-        let ring = Introduction::Ring { key: u64::MAX - 7, base: 1 << 40 };
-        for introduction in
-            [at(1, 16), at(253, ADDRESS_BYTES_MAX), nowhere("turned off"), nowhere(""), Introduction::Waiting, ring]
-        {
-            assert_eq!(Introduction::decode(&introduction.encode()), Some(introduction));
-        }
-        let long = nowhere(&"x".repeat(2 * ADDRESS_BYTES_MAX)).encode();
-        assert_eq!(Introduction::decode(&long), Some(nowhere(&"x".repeat(ADDRESS_BYTES_MAX))));
-        assert_eq!(Introduction::decode(&[]), None);
-        assert_eq!(Introduction::decode(&[WAITING, 0]), None);
-        assert_eq!(Introduction::decode(&[RING; 16]), None);
-        assert_eq!(Introduction::decode(&[RING; 18]), None);
-        assert_eq!(Introduction::decode(&[1; ADDRESS_BYTES_MAX + 2]), None);
-        assert_eq!(Introduction::decode(&[0, 10, 65, 255]), Some(nowhere(" A\u{fffd}")));
     }
 }
