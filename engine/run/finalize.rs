@@ -7,6 +7,7 @@ use tickwire_components::{
     Attempt, CallStage, Car, CarKind, CarState, Control, ControlFrame, FinalizeError, NIL, Node, Pending, RequestState,
     VcState, car_flags, posting,
 };
+use tickwire_systems::procs::windows::RemoteOperation;
 use tickwire_systems::protocols::graph::kept::free_idle;
 use tickwire_systems::protocols::one_sided::close_windows;
 use tickwire_systems::steps::finish::abort;
@@ -105,8 +106,12 @@ impl Engine {
 
     fn sends_pending(&mut self) -> usize {
         let all = self.store.all();
+        // What calls have put and updated leaves before the goodbye does.
+        let targets = all.windows.list.iter().flatten().flat_map(|window| &window.targets);
+        let unsent = |operation: &&RemoteOperation| operation.request == NIL && !operation.all_sent;
+        let one_sided = targets.flat_map(|target| &target.operations).filter(unsent).count();
         if all.progress.active == 0 && all.progress.senders.is_empty() {
-            return 0;
+            return one_sided;
         }
         let pending = |(row, car): &(usize, &Car)| match car.kind {
             CarKind::Send => {
@@ -118,7 +123,7 @@ impl Engine {
         // A peer waits for no grant, and for no question.
         let is_awaited = |frame: &&ControlFrame| !frame.what.is_grant() && !matches!(frame.what, Control::Inquiry(_));
         let owed = all.progress.control.frames.iter().filter(is_awaited).count();
-        owed + all.cars.iter().enumerate().filter(pending).count()
+        one_sided + owed + all.cars.iter().enumerate().filter(pending).count()
     }
 
     /// Tells every connected peer that nothing follows, and whether that is as it should be. Tries until `end`, or once.

@@ -25,6 +25,7 @@ use ending::fail_operation;
 pub(crate) use ending::fail_windows;
 pub use ending::{close_windows, cut_loans, cut_operation, remove_window};
 use frames::{Body, LEAD, send, span_of};
+use smallvec::SmallVec;
 pub(super) use target::take_request;
 use target::{send_answer, serve_waiting};
 use tickwire_components::limits::{REMOTE_BYTES, REMOTE_FRAMES};
@@ -86,27 +87,37 @@ fn move_window(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) -> boo
     let Rows { windows, vcs, progress, .. } = rows;
     let Some(Some(window)) = windows.list.get_mut(row as usize) else { return false };
     let mut left = serve_waiting(window, vcs);
-    while let Some(served) = window.served.front_mut() {
-        if !served.is_done() {
-            break;
-        }
-        match send_answer(window, vcs, endpoints) {
-            Sent::Done => {
-                progress.work.sent += 1;
-                window.served.pop_front();
-            }
-            // Its VC ends by itself, and forgets what it is owed.
-            Sent::Failed => drop(window.served.pop_front()),
-            _ => {
-                left = true;
-                break;
-            }
-        }
-    }
+    left |= send_answers(window, vcs, endpoints, progress);
     for rank in 0..window.targets.len() {
         left |= send_requests(window, rank, vcs, endpoints, progress);
     }
     left
+}
+
+/// Sends the answers that are there, those to each origin in their order; whether one could not go for want of room. One that an origin does
+/// not take holds up no other origin.
+fn send_answers(window: &mut WindowRow, vcs: &[Vc], endpoints: &mut [Endpoint], progress: &mut Progress) -> bool {
+    let (mut index, mut full) = (0, SmallVec::<[u32; 4]>::new());
+    while let Some(served) = window.served.get(index) {
+        let origin = served.origin;
+        if !served.is_done() || full.contains(&origin) {
+            index += 1;
+            continue;
+        }
+        match send_answer(window, index, vcs, endpoints) {
+            Sent::Done => {
+                progress.work.sent += 1;
+                window.served.remove(index);
+            }
+            // Its VC ends by itself, and forgets what it is owed.
+            Sent::Failed => drop(window.served.remove(index)),
+            _ => {
+                full.push(origin);
+                index += 1;
+            }
+        }
+    }
+    !full.is_empty()
 }
 
 /// Sends requests to a target; whether one could not go for want of room.

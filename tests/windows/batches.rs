@@ -1,8 +1,10 @@
 //! Short operations that a target's engine does share requests.
 
-use crate::kit::{Over, each_rank, windows};
+use crate::kit::{Over, PATIENCE, compute_until, each_rank, windows};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 use tickwire::testing::rows;
-use tickwire::{Engine, Rank, Window, op};
+use tickwire::{Engine, Rank, RegionAccess, Window, op};
 
 /// Operations. A frame of 4 KiB has room for 127 of a word.
 const COUNT: usize = 1_000;
@@ -47,6 +49,40 @@ fn short_operations_share_frames_and_keep_their_order() {
             engine.barrier(world).unwrap();
             engine.win_unlock_all(window).unwrap();
             engine.win_free(window).unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_was_put_leaves_before_an_engine_ends() {
+    // An origin is ahead of a target that takes none by 16 requests; the other puts wait to leave.
+    const REQUESTS: usize = 16;
+    const AHEAD: usize = REQUESTS + 50;
+    let has_put = AtomicBool::new(false);
+    each_rank(2, Over::Loopback, |engine, rank, world| {
+        let elements = if rank == 1 { AHEAD } else { 1 };
+        let region = engine.expose(vec![0u64; elements], RegionAccess::ALL).unwrap();
+        let mut keys = [region.key(); 2];
+        engine.allgather(&[region.key()], &mut keys, world).unwrap();
+        if rank == 0 {
+            for at in 0..AHEAD {
+                engine.region_put(&[at as u64 + 1], &keys[1], 8 * at).unwrap();
+                if at < REQUESTS {
+                    engine.tick();
+                }
+            }
+            let mut windows = rows(engine).windows.list.iter().flatten();
+            let waits = windows.any(|window| window.targets[1].operations.iter().any(|operation| !operation.all_sent));
+            assert!(waits, "all have left");
+            has_put.store(true, Ordering::Release);
+            return;
+        }
+        compute_until(&has_put);
+        let (start, mut last) = (Instant::now(), [0]);
+        while last != [AHEAD as u64] {
+            assert!(start.elapsed() < PATIENCE, "the last put is lost");
+            engine.tick();
+            engine.region_get(&mut last, &keys[1], 8 * (AHEAD - 1)).unwrap();
         }
     });
 }

@@ -281,7 +281,7 @@ impl Engine {
     }
 
     #[inline(never)]
-    pub(super) fn wait_flushed(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+    fn wait_flushed(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         // What is posted later is none of this flush.
         let issued = self.target(rank, handle)?.issued;
         self.settle_mail(rank, handle)?;

@@ -142,11 +142,18 @@ impl Engine {
         (rank, handle): (Rank, u32),
         comm: Comm,
     ) -> Result<Option<Row>, WindowError> {
-        let left = self.unlisted(kind, runs, (rank, handle))?;
-        let Some(&last) = left.last() else { return Ok(None) };
+        // First, so that nothing is done if there is none.
+        let request = self.request_row(comm)?;
+        let left = match self.unlisted(kind, runs, (rank, handle)) {
+            Ok(left) if !left.is_empty() => left,
+            done => {
+                self.free_row(request);
+                return done.map(|_| None);
+            }
+        };
+        let last = left[left.len() - 1];
         let bytes = |runs: &mut dyn Iterator<Item = &RemoteMove>| runs.map(|run| run.length as u64).sum::<u64>();
         let done = bytes(&mut runs.iter()) - bytes(&mut left.iter().map(|&index| &runs[index]));
-        let request = self.request_row(comm)?;
         self.store.with(|rows, wire| {
             activate(rows, request);
             rows.cars[request as usize].done = done;

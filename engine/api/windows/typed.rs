@@ -53,6 +53,18 @@ fn spans(packed: &mut [u8], runs: &[Placed]) -> Vec<(usize, Span)> {
     runs.iter().map(|run| (run.target.start, whole.part(run.packed.start, run.packed.len()))).collect()
 }
 
+/// Updates by these operands, run by run; their old values go to `into`, one after another, unless it is empty.
+fn updates<T: Number>(operands: &mut [(usize, Vec<T>)], into: Span) -> Vec<RemoteMove> {
+    let mut done = 0;
+    let update = |(at, operands): &mut (usize, Vec<T>)| {
+        let from = span_of(operands);
+        let into = into.part(done, from.len());
+        done += from.len();
+        RemoteMove { at: *at * size_of::<T>(), from, into, length: from.len() }
+    };
+    operands.iter_mut().map(update).collect()
+}
+
 /// The bytes of a message.
 fn packed<B: Elements>(from: &Typed<B>) -> Vec<u8> {
     let mut packed = vec![0u8; from.size()];
@@ -154,16 +166,8 @@ impl Engine {
         }
         let mut before = vec![T::zeroed(); needed / size_of::<T>()];
         if matches!(self.way(target, window.handle)?, Way::Engine | Way::Fabric) {
-            let (kind, whole) = (RemoteKind::FetchUpdate(Updater::of::<T, O>().code), span_of(&mut before));
-            let mut done = 0;
-            let update = |(at, operands): &mut (usize, Vec<T>)| {
-                let from = span_of(operands);
-                let into = whole.part(done, from.len());
-                done += from.len();
-                RemoteMove { at: *at * size_of::<T>(), from, into, length: from.len() }
-            };
-            let updates: Vec<_> = operands.iter_mut().map(update).collect();
-            self.run_answered(kind, &updates, (target, window.handle))?;
+            let kind = RemoteKind::FetchUpdate(Updater::of::<T, O>().code);
+            self.run_answered(kind, &updates(&mut operands, span_of(&mut before)), (target, window.handle))?;
         } else {
             let mut rest = &mut before[..];
             for (at, operands) in operands {

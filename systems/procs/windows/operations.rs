@@ -75,6 +75,8 @@ pub struct Batch {
     pub parts: Vec<BatchPart>,
     /// Bytes of the answer, if all are done.
     pub answer_bytes: u64,
+    /// How each of them has ended, once the answer has come.
+    pub outcomes: Vec<RemoteOutcome>,
     /// A transport may have begun to take it: nothing is added any more.
     pub is_sealed: bool,
 }

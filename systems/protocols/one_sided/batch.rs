@@ -112,27 +112,29 @@ fn answer_of(kind: RemoteKind, length: u64) -> u64 {
 /// Takes the answer to the first operation to a target, which is a batch; `None` if no honest target answers so.
 pub(super) fn take_batch_answer(rows: &mut Rows<'_>, handle: u32, rank: usize, payload: Span) -> Option<()> {
     let target = rows.windows.answered(handle, rank)?;
-    let parts = &target.operations.front()?.batch.as_deref()?.parts;
-    let outcomes = || (0..parts.len()).map(|index| outcome(payload, index));
-    let mut needed = parts.len() * OUTCOME;
-    for (part, outcome) in parts.iter().zip(outcomes()) {
-        if outcome? == RemoteOutcome::Done && part.kind.is_answered_by_bytes() {
+    let batch = target.operations.front_mut()?.batch.as_deref_mut()?;
+    // They are read once: the payload may be in memory that the target can still write.
+    batch.outcomes.clear();
+    let mut needed = batch.parts.len() * OUTCOME;
+    for (index, part) in batch.parts.iter().enumerate() {
+        let outcome = outcome(payload, index)?;
+        if outcome == RemoteOutcome::Done && part.kind.is_answered_by_bytes() {
             needed += part.length as usize;
         }
+        batch.outcomes.push(outcome);
     }
     if needed != payload.len() {
         return None;
     }
     let mut batch = target.operations.pop_front()?.batch?;
     let mut place = batch.parts.len() * OUTCOME;
-    for (index, part) in batch.parts.drain(..).enumerate() {
-        let outcome = outcome(payload, index)?;
+    for (part, &outcome) in batch.parts.iter().zip(&batch.outcomes) {
         if outcome == RemoteOutcome::Done && part.kind.is_answered_by_bytes() {
             // SAFETY: the origin keeps the place until the operation has ended; the payload is there until it is released.
             unsafe { copy::copy(part.into, payload.part(place, part.length as usize)) };
             place += part.length as usize;
         }
-        tell(rows, handle, rank, &Waiter::of_part(&part), Failure::of(outcome));
+        tell(rows, handle, rank, &Waiter::of_part(part), Failure::of(outcome));
     }
     batch.clear();
     if rows.windows.spare_batches.len() < REMOTE_FRAMES as usize {

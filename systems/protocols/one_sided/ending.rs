@@ -74,7 +74,7 @@ impl BatchPart {
     }
 }
 
-/// Whether nothing of it has left, so that no answer comes.
+/// Whether no answer to it is to come.
 fn cut(operation: &mut RemoteOperation) -> bool {
     (operation.into, operation.awaited) = (Span::EMPTY, false);
     if let Some((length, kept)) = operation.in_part.take() {
@@ -84,9 +84,9 @@ fn cut(operation: &mut RemoteOperation) -> bool {
         return false;
     }
     operation.from = Span::EMPTY;
-    let has_left = operation.sent > 0 || operation.all_sent;
+    let is_awaited = operation.sent > operation.answered || operation.length == 0 && operation.all_sent;
     (operation.length, operation.all_sent) = (operation.sent, true);
-    !has_left
+    !is_awaited
 }
 
 /// A transport may have taken a part of a frame of so many bytes, so the rest must follow, or the next frame would stand in its midst: this

@@ -14,10 +14,10 @@ use tickwire_components::{Arrival, NIL, Pending, Pieces, RemoteKind, RemoteOutco
 use tickwire_transports::windows::Updater;
 use tickwire_transports::{Sent, copy};
 
-/// Sends the first answer.
-pub(super) fn send_answer(window: &mut WindowRow, vcs: &[Vc], endpoints: &mut [Endpoint]) -> Sent {
+/// Sends an answer.
+pub(super) fn send_answer(window: &mut WindowRow, index: usize, vcs: &[Vc], endpoints: &mut [Endpoint]) -> Sent {
     let (word, me) = (window.context | context::WINDOW, window.rank);
-    let Some(served) = window.served.front() else { return Sent::Failed };
+    let Some(served) = window.served.get(index) else { return Sent::Failed };
     let (outcome, got) = match served.operations[..] {
         // Attached memory may have been detached since.
         [operation] if !served.is_batch && operation.kind == RemoteKind::Get => match got(window, &operation) {
@@ -27,7 +27,7 @@ pub(super) fn send_answer(window: &mut WindowRow, vcs: &[Vc], endpoints: &mut [E
         [operation] if !served.is_batch => (operation.outcome, Span::EMPTY),
         _ => (RemoteOutcome::Done, Span::EMPTY),
     };
-    let Some(served) = window.served.front_mut() else { return Sent::Failed };
+    let Some(served) = window.served.get_mut(index) else { return Sent::Failed };
     let row = window.targets.get(served.origin as usize).map_or(NIL, |target| target.vc);
     let Some(vc) = vcs.get(row as usize).filter(|vc| vc.state == VcState::Connected) else { return Sent::Failed };
     let Some(endpoint) = endpoints.get_mut(vc.endpoint as usize) else { return Sent::Failed };

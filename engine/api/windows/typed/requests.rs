@@ -4,13 +4,16 @@
 use super::super::moving::{Posted, Way};
 use super::super::remote::RemoteMove;
 use super::super::{PostedUpdate, RejectedUpdate, comm_of};
-use super::Placed;
+use super::{Placed, updates};
 use crate::run::engine::Engine;
 use tickwire_components::{
     Datatype, Element, Elements, ElementsMut, Number, Pieces, Rank, RemoteKind, Span, Typed, TypedPair, Update, Window,
     WindowError,
 };
 use tickwire_transports::windows::Updater;
+
+/// Runs of a request that a fabric is given at most: each of its ends is looked for among all. One of more is done at once, run by run.
+const FABRIC_RUNS_MAX: usize = 1024;
 
 /// What is one run of the message that is sent, of the one that is received, and of the part. A message that is empty has no part in it.
 fn joint(placed: &[Placed], from: &[Span], into: &[Span]) -> Vec<RemoteMove> {
@@ -97,7 +100,8 @@ impl Engine {
         let posted = moves.and_then(|moves| self.post_moves(RemoteKind::Put, &moves, target, window.handle));
         self.token(posted, from, |engine, from| {
             engine.put_typed(&*from, target, displacement, (of, count), window)?;
-            engine.settle_mail(target, window.handle)
+            engine.settle_mail(target, window.handle)?;
+            engine.flush_fabric(target, window.handle)
         })
     }
 
@@ -141,8 +145,12 @@ impl Engine {
         let kind = RemoteKind::Update(Updater::of::<T, O>().code);
         let posted = moves.and_then(|moves| self.post_updates::<T>(kind, &moves, target, window.handle));
         self.token(posted, from, |engine, from| {
-            engine.accumulate_typed(&*from, operation, target, displacement, (of, count), window)?;
-            engine.wait_flushed(target, window.handle)
+            if matches!(engine.way(target, window.handle)?, Way::Memory | Way::Kernel) {
+                return engine.accumulate_typed(&*from, operation, target, displacement, (of, count), window);
+            }
+            // It returns only once they are done there, so that the request tells how.
+            let mut operands = engine.operands(from, target, displacement, (of, count), window)?;
+            engine.run_answered(kind, &updates(&mut operands, Span::EMPTY), (target, window.handle))
         })
     }
 
@@ -208,6 +216,9 @@ impl Engine {
             _ if moves.is_empty() => Ok(Posted::Done),
             Way::Memory | Way::Kernel => Ok(Posted::Otherwise),
             Way::Fabric if matches!(kind, RemoteKind::Put | RemoteKind::Get) => {
+                if moves.len() > FABRIC_RUNS_MAX {
+                    return Ok(Posted::Otherwise);
+                }
                 let writes = kind == RemoteKind::Put;
                 let runs: Vec<_> = moves.iter().map(|run| (run.at, if writes { run.from } else { run.into })).collect();
                 self.post_fabric(&runs, writes, (rank, handle), comm_of(handle)).map(Posted::Row)

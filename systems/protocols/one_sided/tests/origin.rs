@@ -183,3 +183,23 @@ fn an_operation_to_a_member_that_has_failed_ends_whenever_it_is_posted() {
     assert_eq!((target.operations.len(), target.issued, target.completed), (0, 2, 2));
     assert!(world.wire().sent.is_empty());
 }
+
+#[test]
+fn a_cut_leaves_nothing_of_an_operation_whose_requests_are_all_answered() {
+    let length = 3 * REMOTE_BYTES as usize;
+    let (mut world, [vc, _]) = world();
+    let mut buffer = vec![1; length];
+    world.wire().room = Some(1);
+    let number = post(&mut world, RemoteKind::Put, &mut buffer, &mut [], length);
+    assert_eq!(world.wire().sent.len(), 1);
+    world.wire().room = Some(0);
+    assert_eq!(answer(&mut world, vc, 0, 0, &[]), None);
+    world.step(|rows, _| cut_operation(rows, HANDLE, 1, number));
+    let target = &window(&mut world).targets[1];
+    assert_eq!((target.operations.len(), target.issued, target.completed), (0, 1, 1));
+    // The next answer is the next operation's.
+    world.wire().room = None;
+    let next = post(&mut world, RemoteKind::Put, &mut buffer[..8], &mut [], 8);
+    assert_eq!(answer(&mut world, vc, 1, 0, &[]), None);
+    assert_eq!(ended(&mut world), [(next, Ok(()))]);
+}
