@@ -193,10 +193,15 @@ pub enum RequestError {
         /// Bytes that it should have sent.
         expected: usize,
     },
-    /// Of an operation on a window or a region: the target has no such bytes, elements that are to be updated are not aligned there, or
-    /// the fabric that was to do it has refused.
-    #[error("the target has no such bytes, its elements are not aligned there, or the fabric has refused to do it")]
+    /// Of an operation on a window or a region: the target has no such bytes, or elements that are to be updated are not aligned there.
+    #[error("the target has no such bytes, or its elements are not aligned there")]
     OutOfBounds,
+    /// Of an operation on a window or a region: the fabric could not do it, or has refused to.
+    #[error("the fabric cannot do it: {reason}")]
+    Fabric {
+        /// In its words.
+        reason: String,
+    },
     /// Of a collective operation: a member has failed in it, has called it with other lengths, or had to give it up for the sake of
     /// another one.
     #[error(

@@ -233,6 +233,8 @@ pub struct Progress {
     pub receipts: Receipts,
     /// Types of messages, if they are checked.
     pub signatures: Option<Box<Signatures>>,
+    /// Why a fabric could not do the operation of a request, by the request's row. The next request in the row forgets it.
+    pub refusals: Vec<(Row, String)>,
 }
 
 impl Default for Progress {
@@ -299,6 +301,7 @@ impl Default for Progress {
             stamps: Stamps::default(),
             receipts: Receipts::default(),
             signatures: None,
+            refusals: Vec::new(),
         }
     }
 }

@@ -239,7 +239,7 @@ pub(crate) unsafe fn copy_bytes(to: *mut u8, from: *const u8, length: usize) {
 
 /// Copies `length` bytes past the caches of this processor, whole lines of the target by streaming stores: a processor that
 /// reads them next finds them in memory, which it reads ahead, and not in another one's cache. They are there, and in order
-/// with later stores, after [`settle`].
+/// with later stores, after [`fence_streams`].
 ///
 /// # Safety
 /// As [`copy_bytes`], and the places do not overlap.
@@ -269,7 +269,7 @@ pub(crate) unsafe fn copy_past(to: *mut u8, from: *const u8, length: usize) {
 
 /// Has what was written by [`copy_past`] come before all that is written later.
 #[inline]
-pub(crate) fn settle() {
+pub(crate) fn fence_streams() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: all processors of this architecture have it.
     #[expect(unsafe_code, reason = "an intrinsic")]
@@ -318,7 +318,7 @@ mod tests {
             let past: unsafe fn(Span, Span) -> usize = |to, from| {
                 // SAFETY: the target is longer.
                 unsafe { copy_past(to.start(), from.start(), from.len()) };
-                settle();
+                fence_streams();
                 from.len()
             };
             for copy in [copy, copy_long, copy_own, past] {
@@ -339,7 +339,7 @@ mod tests {
             let mut to = vec![0xEEu8; 400];
             // SAFETY: both places are within the vectors.
             unsafe { copy_past(to.as_mut_ptr().add(at), from.as_ptr().add(at / 3), length) };
-            settle();
+            fence_streams();
             assert_eq!(to[at..at + length], from[at / 3..at / 3 + length]);
             assert!(to[..at].iter().chain(&to[at + length..]).all(|&byte| byte == 0xEE), "{length} bytes at {at}");
         }

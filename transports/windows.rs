@@ -345,7 +345,7 @@ unsafe fn put_run(to: *mut u8, from: Span) {
             copy::copy_own(Span::new(to, from.len()), from);
         } else {
             copy::copy_past(to, from.start(), from.len());
-            copy::settle();
+            copy::fence_streams();
         }
     }
 }

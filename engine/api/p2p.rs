@@ -109,7 +109,7 @@ impl Engine {
             let row = self.offer_run(run, to, tag, comm);
             if row != NIL {
                 let request = self.hold(row, buffer, true);
-                return self.settle(request).map(drop);
+                return self.wait_lent(request).map(drop);
             }
         }
         self.send_rows(buffer, to, tag, comm)
@@ -120,7 +120,7 @@ impl Engine {
     fn send_rows<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
         let length = buffer.total();
         let request = self.post_send_rows(buffer, length, to, tag, comm, true, SendOptions::new())?;
-        self.settle(request).map(drop)
+        self.wait_lent(request).map(drop)
     }
 
     /// Receives into a buffer and returns when the message is there (`MPI_Recv`).
@@ -141,7 +141,7 @@ impl Engine {
             let row = self.receive_from(run, source, tag, comm);
             if row != NIL {
                 let request = self.hold(row, buffer, true);
-                return self.settle(request);
+                return self.wait_lent(request);
             }
         }
         self.recv_rows(buffer, source, tag, comm)
@@ -157,12 +157,12 @@ impl Engine {
         comm: Comm,
     ) -> Result<Status, OperationError> {
         let request = self.post_receive_rows(buffer, source, tag, comm, true)?;
-        self.settle(request)
+        self.wait_lent(request)
     }
 
     /// Waits for a request whose buffer is borrowed, and in any case ends the loan, also if a panic comes through.
     #[inline]
-    pub(crate) fn settle<B: Pieces>(&mut self, request: Request<B>) -> Result<Status, OperationError> {
+    pub(crate) fn wait_lent<B: Pieces>(&mut self, request: Request<B>) -> Result<Status, OperationError> {
         self.lending(|engine| {
             let waited = engine.wait_id(request.id());
             engine.let_go();
@@ -172,12 +172,12 @@ impl Engine {
                     Err(failed) => Err(failed.error.into()),
                 };
             }
-            engine.settle_failed(request)
+            engine.wait_lent_failed(request)
         })
     }
 
     #[cold]
-    fn settle_failed<B: Pieces>(&mut self, request: Request<B>) -> Result<Status, OperationError> {
+    fn wait_lent_failed<B: Pieces>(&mut self, request: Request<B>) -> Result<Status, OperationError> {
         let id = request.id();
         let ended = self.wait_id(id);
         let result = match self.take(request) {

@@ -123,7 +123,7 @@ impl Engine {
     /// As [`Engine::imrecv`], but the message is dropped; or the error of the receive.
     pub fn mrecv<B: LeasedBytes>(&mut self, message: Message, buffer: B) -> Result<Status, OperationError> {
         let request = self.receive_message(message, buffer, true).map_err(|rejected| rejected.error)?;
-        self.settle(request)
+        self.wait_lent(request)
     }
 
     /// Receives the next message into a vector that is as long as the message (`MPI_Mprobe`, `MPI_Get_count`, `MPI_Mrecv`).

@@ -47,7 +47,7 @@ impl Engine {
     /// As [`Engine::send`].
     pub fn ssend<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
         let request = self.post_synchronous(buffer, to, tag, comm, true)?;
-        self.settle(request).map(drop)
+        self.wait_lent(request).map(drop)
     }
 
     /// Sends in ready mode (`MPI_Rsend`). See [`Engine::irsend`].
@@ -56,7 +56,7 @@ impl Engine {
     /// As [`Engine::send`], and [`RequestError::NotReady`](tickwire_components::RequestError::NotReady).
     pub fn rsend<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
         let request = self.post_ready(buffer, to, tag, comm, true)?;
-        self.settle(request).map(drop)
+        self.wait_lent(request).map(drop)
     }
 
     /// Posts a send in synchronous mode. It goes through the tables, where its pairing is noted.
@@ -114,16 +114,16 @@ impl Engine {
     ) -> Result<Status, OperationError> {
         let incoming = self.post_receive(into, source.into(), receive_tag.into(), comm, true)?;
         let sent = match self.lending(|engine| engine.post_send(buffer, to, send_tag, comm, true)) {
-            Ok(outgoing) => self.settle(outgoing).map(drop),
+            Ok(outgoing) => self.wait_lent(outgoing).map(drop),
             Err(rejected) => Err(rejected.error.into()),
         };
         if let Err(error) = sent {
             // A message that was matched meanwhile comes to its end.
             let _ = self.lending(|engine| engine.cancel(&incoming));
-            let _ = self.settle(incoming);
+            let _ = self.wait_lent(incoming);
             return Err(error);
         }
-        self.settle(incoming)
+        self.wait_lent(incoming)
     }
 
     /// As [`Engine::sendrecv`], with one buffer for what is sent and what is received (`MPI_Sendrecv_replace`).

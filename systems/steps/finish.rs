@@ -134,7 +134,10 @@ pub fn outcome(progress: &Progress, cars: &[Car], large: &[Large], vcs: &[Vc], p
     } else if flags & car_flags::FINALIZED != 0 {
         RequestError::Finalized
     } else if flags & car_flags::OUT_OF_BOUNDS != 0 {
-        RequestError::OutOfBounds
+        match progress.refusals.iter().find(|(of, _)| *of == row) {
+            Some((_, reason)) => RequestError::Fabric { reason: reason.clone() },
+            None => RequestError::OutOfBounds,
+        }
     } else if flags & car_flags::NOT_READY != 0 {
         RequestError::NotReady
     } else if flags & car_flags::ABANDONED != 0 {

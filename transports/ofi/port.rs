@@ -179,7 +179,7 @@ impl Port {
         let Some(lane) = self.lanes.get_mut(link as usize) else { return Err("no such link".into()) };
         (lane.open, lane.slot, lane.theirs, lane.to) = (true, slot, theirs, to);
         self.begin(link);
-        self.settle(link);
+        self.keep_due(link);
         if self.rings_max > 0 && self.matching.is_none() {
             self.unrung.push(link);
         }

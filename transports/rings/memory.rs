@@ -3,7 +3,7 @@
 use super::pieces::PieceMemory;
 use super::ring::RingMemory;
 use super::window;
-use crate::copy::{copy_bytes, copy_past, settle};
+use crate::copy::{copy_bytes, copy_past, fence_streams};
 use crate::hints::{For, demote, prefetch};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -199,8 +199,8 @@ unsafe impl RingMemory for RawRing {
     }
 
     #[inline]
-    fn settle(&self) {
-        settle();
+    fn fence_streams(&self) {
+        fence_streams();
     }
 
     #[inline(always)]

@@ -143,6 +143,7 @@ pub(crate) fn activate(rows: &mut Rows<'_>, row: Row) {
     (request.state, request.counter) = (RequestState::Active, 1);
     let owner = &mut cars[row as usize];
     (owner.state, owner.flags, owner.done) = (CarState::Waiting, 0, 0);
+    progress.refusals.retain(|(of, _)| *of != row);
     progress.active += 1;
     progress.work.posted += 1;
     let stamp = progress.stamp();

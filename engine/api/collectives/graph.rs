@@ -103,7 +103,7 @@ impl Engine {
             Ok(NIL) => Ok(()),
             Ok(row) => {
                 let request = self.hold(row, NoBytes, true);
-                self.settle(request).map(drop)
+                self.wait_lent(request).map(drop)
             }
             Err(error) => Err(self.raise_post(comm, name, error).into()),
         }

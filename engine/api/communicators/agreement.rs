@@ -98,7 +98,7 @@ impl Engine {
         self.drive_negotiations();
         match self.place(agreement) {
             None => Err(CommError::Stale),
-            Some(place) if !self.comms.negotiations[place].is_settled() => Ok(Agreed::Pending),
+            Some(place) if !self.comms.negotiations[place].is_over() => Ok(Agreed::Pending),
             Some(place) => self.take_and_raise(place).map(Agreed::Done),
         }
     }
@@ -115,7 +115,7 @@ impl Engine {
         let waited = self.wait_until(|engine| {
             engine.drive_negotiations();
             engine.closed.check_request()?;
-            Ok(engine.place(agreement).is_none_or(|place| engine.comms.negotiations[place].is_settled()))
+            Ok(engine.place(agreement).is_none_or(|place| engine.comms.negotiations[place].is_over()))
         });
         waited.map_err(CommError::Wait)?;
         match self.place(agreement) {
@@ -225,14 +225,14 @@ impl Engine {
         self.comms.negotiations.iter().position(is)
     }
 
-    /// Removes a settled agreement from those in progress.
+    /// Removes an agreement that is over from those in progress.
     fn take_agreement(&mut self, place: usize) -> Negotiation {
         let negotiation = self.comms.negotiations.swap_remove(place);
         self.store.all().communicators[negotiation.parent as usize].agreements -= 1;
         negotiation
     }
 
-    /// Removes a settled agreement and returns its result. An error goes to the error handler first.
+    /// Removes an agreement that is over, and returns its result. An error goes to the error handler first.
     pub(super) fn take_and_raise(&mut self, place: usize) -> Result<Option<Comm>, CommError> {
         let Negotiation { parent, operation, result, .. } = self.take_agreement(place);
         match result.unwrap_or(Err(CommError::Stale)) {
@@ -250,7 +250,7 @@ impl Engine {
             return;
         }
         while let Some(owed) = self.comms.owed.pop_front() {
-            if !owed.settle(self) {
+            if !owed.post(self) {
                 self.comms.owed.push_front(owed);
                 break;
             }
@@ -263,9 +263,9 @@ impl Engine {
         self.end_dropped();
     }
 
-    /// Removes settled agreements whose [`Agreement`] was dropped, and frees their communicators.
+    /// Removes agreements that are over whose [`Agreement`] was dropped, and frees their communicators.
     fn end_dropped(&mut self) {
-        let dropped = |n: &Negotiation| n.is_settled() && Arc::strong_count(&n.token) == 1;
+        let dropped = |n: &Negotiation| n.is_over() && Arc::strong_count(&n.token) == 1;
         while let Some(place) = self.comms.negotiations.iter().position(dropped) {
             if let Some(Ok(Some(made))) = self.take_agreement(place).result {
                 let _ = self.comm_free(made);

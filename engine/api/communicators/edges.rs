@@ -19,7 +19,7 @@ pub(super) fn children(index: u32, size: u32) -> impl Iterator<Item = (u32, u32)
 
 impl Owed {
     /// `false` if rows are short.
-    pub(super) fn settle(&self, engine: &mut Engine) -> bool {
+    pub(super) fn post(&self, engine: &mut Engine) -> bool {
         let full = match self {
             Owed::Message(key, own, proc, bytes) => send(engine, *key, *own, *proc, bytes).err(),
             Owed::Receive(key, rank, proc, bytes) => receive(engine, *key, *rank, *proc, *bytes).err(),

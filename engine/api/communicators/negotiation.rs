@@ -93,7 +93,7 @@ impl Negotiation {
     }
 
     /// Whether the result can be taken: the agreement has failed, or has its result and all its sends are done.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         matches!(self.result, Some(Err(_))) || (self.result.is_some() && self.sends.is_empty())
     }
 

@@ -69,7 +69,7 @@ impl Engine {
 
     /// Has those called by the next run of Complete whose agreements have ended.
     pub(super) fn call_agreed(&mut self) {
-        let due = |negotiation: &Negotiation| negotiation.is_settled() && negotiation.caller.is_some();
+        let due = |negotiation: &Negotiation| negotiation.is_over() && negotiation.caller.is_some();
         while let Some(place) = self.comms.negotiations.iter().position(due) {
             let Some(caller) = self.comms.negotiations[place].caller.take() else { break };
             let made = self.take_and_raise(place);

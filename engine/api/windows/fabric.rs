@@ -256,6 +256,7 @@ impl Engine {
                     kind,
                     turn: None,
                     failed_ns: None,
+                    reason: String::new(),
                 };
                 post_by_fabric(rows, wire.endpoints, operation);
             }

@@ -13,7 +13,7 @@ const TAKEN_LOOKS: u32 = 10_000;
 impl Engine {
     /// Writes bytes. Short ones are left for the target's engine, which the next flush waits for.
     pub(super) fn put_by_kernel(&mut self, at: usize, from: Span, rank: Rank, handle: u32) -> Result<(), WindowError> {
-        self.settle_mail(rank, handle)?;
+        self.await_mail(rank, handle)?;
         let target = self.target(rank, handle)?;
         target.mail_pause = target.mail_pause.saturating_sub(1);
         if target.mail_pause == 0
@@ -34,7 +34,7 @@ impl Engine {
 
     /// What was put before comes before what is done by the kernel now.
     #[inline]
-    pub(super) fn settle_mail(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+    pub(super) fn await_mail(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         if self.target(rank, handle)?.has_mail { self.finish_mail(rank, handle) } else { Ok(()) }
     }
 
@@ -92,7 +92,7 @@ impl Engine {
 
     /// Reads bytes.
     pub(super) fn get_by_kernel(&mut self, at: usize, into: Span, rank: Rank, handle: u32) -> Result<(), WindowError> {
-        self.settle_mail(rank, handle)?;
+        self.await_mail(rank, handle)?;
         self.by_kernel(at, into, false, rank, handle)
     }
 
@@ -104,7 +104,7 @@ impl Engine {
         rank: Rank,
         handle: u32,
     ) -> Result<(), WindowError> {
-        self.settle_mail(rank, handle)?;
+        self.await_mail(rank, handle)?;
         let moved = self.memory_of(rank, handle).is_some_and(|(shared, link, address)| {
             let runs: Vec<_> = runs.iter().map(|&(at, run)| (address.wrapping_add(at as u64), run)).collect();
             // SAFETY: as in `by_kernel`.
@@ -156,7 +156,7 @@ impl Engine {
         old: *mut u8,
         (rank, handle): (Rank, u32),
     ) -> Result<(), WindowError> {
-        self.settle_mail(rank, handle)?;
+        self.await_mail(rank, handle)?;
         let mut scratch = std::mem::take(&mut self.store.all().windows.scratch);
         if scratch.is_empty() {
             scratch = vec![0; KERNEL_UPDATE_BYTES / size_of::<u128>()].into();

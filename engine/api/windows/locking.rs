@@ -284,7 +284,7 @@ impl Engine {
     fn wait_flushed(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         // What is posted later is none of this flush.
         let issued = self.target(rank, handle)?.issued;
-        self.settle_mail(rank, handle)?;
+        self.await_mail(rank, handle)?;
         if self.target(rank, handle)?.by_fabric > 0 {
             self.flush_fabric(rank, handle)?;
         }

@@ -97,7 +97,7 @@ impl Engine {
         self.token(posted, from, |engine, from| {
             engine.put(&*from, target, displacement, window)?;
             // What was left for the target is not there yet.
-            engine.settle_mail(target, window.handle)
+            engine.await_mail(target, window.handle)
         })
     }
 

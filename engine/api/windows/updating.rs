@@ -302,7 +302,7 @@ impl Engine {
             Way::Memory => old = self.swap_in_memory(number, expected, new, at, place)?,
             Way::Kernel => {
                 self.check_aligned(at, size, place)?;
-                self.settle_mail(rank, handle)?;
+                self.await_mail(rank, handle)?;
                 let mut word = [0u64];
                 let room = span_of(&mut word).part(0, size);
                 self.locked_by_kernel(at, room, (rank, handle), |found| {

@@ -137,6 +137,12 @@ impl<'a> OneSided<'a> {
             all.engine.fetch_and_op(1, op::Sum, Rank(0), 8, words)?;
             all.engine.win_flush(Rank(0), words)
         })?;
+        self.time(("accumulate_64", 8), 2_000, false, |all, _| {
+            for index in 0..WINDOW {
+                all.engine.accumulate(&[1i64], op::Sum, target, index, words)?;
+            }
+            all.engine.win_flush(target, words)
+        })?;
         let (numbers, doubles) = (vec![0.0; UPDATED[1] / 8], window.cast::<f64>());
         for (bytes, calls) in UPDATED.into_iter().zip([20_000, 300]) {
             self.time(("accumulate", bytes), calls, false, |all, _| {

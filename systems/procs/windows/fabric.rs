@@ -8,11 +8,11 @@ impl Windows {
     #[cold]
     pub fn note_failure(&mut self, endpoint: u8, failed: FailedOperation, now_ns: u64) {
         let FailedOperation { channel, number, reason } = failed;
-        self.fabric_reason = reason;
         if let Some(operation) = self.by_fabric.iter_mut().find(|operation| operation.number == number) {
-            operation.failed_ns = Some(now_ns);
+            (operation.failed_ns, operation.reason) = (Some(now_ns), reason);
             return;
         }
+        self.fabric_reason = reason;
         if let Some(update) = self.update.as_mut().filter(|update| update.number == number) {
             update.has_failed = true;
             return;

@@ -235,6 +235,8 @@ pub struct FabricOperation {
     pub turn: Option<u64>,
     /// When it was seen to have failed, ns.
     pub failed_ns: Option<u64>,
+    /// Why, in the fabric's words.
+    pub reason: String,
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! operands, so their callers have their memory back at once. The target does them in their order, and answers once for all of them.
 //!
 //! The request's payload is how many operations there are, the bytes of their entries, and the entries: for each operation its kind, its place
-//! in the part and its length ([`ENTRY`]), then its operands. The answer is the outcome of each, a word of four bytes, then the bytes that
+//! in the part and its length, then its operands. The answer is the outcome of each, a word of four bytes, then the bytes that
 //! those that are done and read something have got.
 
 use super::frames::{LEAD, fits};

@@ -161,7 +161,13 @@ fn end(rows: &mut Rows<'_>, operation: &FabricOperation, ended: Result<(), Failu
             cars[row as usize].vc = operation.vc;
             (0, car_flags::PEER_FAILED)
         }
-        Err(_) => (0, car_flags::OUT_OF_BOUNDS),
+        Err(_) => {
+            if progress.refusals.iter().all(|(of, _)| *of != row) {
+                let reason = if operation.reason.is_empty() { "its connection has ended" } else { &operation.reason };
+                progress.refusals.push((row, reason.to_owned()));
+            }
+            (0, car_flags::OUT_OF_BOUNDS)
+        }
     };
     let is_last = operation.is_alone || windows.by_fabric.iter().all(|other| other.request != row);
     // Complete lets go of what is registered for it.

@@ -61,7 +61,7 @@ impl Port {
             self.keep(Ready { header: lead.header, payload, link, buffer, bytes });
         }
         if !self.early.is_empty() {
-            self.settle(link);
+            self.keep_due(link);
         }
     }
 
@@ -96,7 +96,7 @@ impl Port {
 
     /// Keeps those early frames of a link whose turn has come.
     #[cold]
-    pub(super) fn settle(&mut self, link: u32) {
+    pub(super) fn keep_due(&mut self, link: u32) {
         loop {
             let lane = &mut self.lanes[link as usize];
             let due = |early: &Early| early.frame.link == link && early.number == lane.received;

@@ -36,7 +36,7 @@ impl Port {
         let outcome = self.send_slot(link, &frame::FIRST, &NoBytes);
         // Whoever is refused is tried again with the next look; a failure is told by `control`.
         let again = outcome == Err(Refused::Again);
-        if !again && self.settled(link, outcome) == Sent::Done {
+        if !again && self.note_taken(link, outcome) == Sent::Done {
             let lane = &mut self.lanes[link as usize];
             lane.first = First::Sending(slot);
             let length = frame::length(&frame::FIRST);

@@ -42,7 +42,7 @@ impl Port {
             if length > self.pack_bytes / 2 {
                 return None;
             }
-            let Some(slot) = self.free.pop() else { return Some(self.settled(link, Err(Refused::Again))) };
+            let Some(slot) = self.free.pop() else { return Some(self.note_taken(link, Err(Refused::Again))) };
             (lane.pack.slot, lane.pack.bytes) = (slot, 0);
             self.packs.push(link);
         }
@@ -71,7 +71,7 @@ impl Port {
                 false => self.endpoint.send(frames, descriptor, lane.to, context),
             }
         };
-        if self.settled(link, outcome) == Sent::Done {
+        if self.note_taken(link, outcome) == Sent::Done {
             self.lanes[link as usize].pack.slot = NIL;
             self.packs.retain(|other| *other != link);
             if injected {

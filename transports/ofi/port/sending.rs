@@ -99,7 +99,7 @@ impl Port {
 
     /// Notes whether the provider has taken something for a link.
     #[inline]
-    pub(super) fn settled(&mut self, link: u32, outcome: Result<(), Refused>) -> Sent {
+    pub(super) fn note_taken(&mut self, link: u32, outcome: Result<(), Refused>) -> Sent {
         match outcome {
             Ok(()) => {
                 (self.lanes[link as usize].traffic.full, self.blocked) = (false, false);

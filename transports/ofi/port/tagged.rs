@@ -134,7 +134,7 @@ impl Port {
         } else {
             -(sys::FI_EAGAIN as isize)
         };
-        let sent = self.settled(link, self.endpoint.posted("fi_tsenddata", code));
+        let sent = self.note_taken(link, self.endpoint.posted("fi_tsenddata", code));
         if sent == Sent::Done {
             self.lanes[link as usize].traffic.sent += length as u64;
             self.moved.0 += length as u64;

@@ -49,7 +49,7 @@ pub unsafe trait RingMemory {
     /// Writes a word of the window value.
     fn store_window(&self, word: usize, value: u32, order: Ordering);
     /// Writes bytes past the caches of this processor, without taking their lines out of the reader's. They fit. The reader sees them
-    /// for certain after [`RingMemory::settle`].
+    /// for certain after [`RingMemory::fence_streams`].
     ///
     /// # Safety
     /// As [`RingMemory::fill`].
@@ -59,7 +59,7 @@ pub unsafe trait RingMemory {
         unsafe { self.fill(offset, from) }
     }
     /// Makes all that was written by [`RingMemory::fill_past`] visible before anything that is written later.
-    fn settle(&self) {}
+    fn fence_streams(&self) {}
     /// Hints that these bytes will be written soon. See `crate::hints`.
     fn expect_write(&self, _offset: u64, _bytes: u64) {}
     /// Hints that these bytes have been written and will be read by another processor next.

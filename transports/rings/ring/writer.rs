@@ -363,7 +363,7 @@ fn fill_past<M: RingMemory, P: Pieces + ?Sized>(memory: &M, at: u64, payload: u6
             fill_runs(memory, at, payload, pieces);
         }
     }
-    memory.settle();
+    memory.fence_streams();
 }
 
 /// Bytes that are packed at a time; so many stay in the first cache.

@@ -100,7 +100,7 @@ impl Engine {
         let posted = moves.and_then(|moves| self.post_moves(RemoteKind::Put, &moves, target, window.handle));
         self.token(posted, from, |engine, from| {
             engine.put_typed(&*from, target, displacement, (of, count), window)?;
-            engine.settle_mail(target, window.handle)?;
+            engine.await_mail(target, window.handle)?;
             engine.flush_fabric(target, window.handle)
         })
     }
