@@ -108,7 +108,7 @@ impl Engine {
         let all = self.store.all();
         // What calls have put and updated leaves before the goodbye does.
         let targets = all.windows.list.iter().flatten().flat_map(|window| &window.targets);
-        let unsent = |operation: &&RemoteOperation| operation.request == NIL && !operation.all_sent;
+        let unsent = |operation: &&RemoteOperation| !operation.all_sent && operation.is_of_call();
         let one_sided = targets.flat_map(|target| &target.operations).filter(unsent).count();
         if all.progress.active == 0 && all.progress.senders.is_empty() {
             return one_sided;

@@ -65,6 +65,14 @@ impl Engine {
         if writes && run.len() <= copied {
             return Ok(());
         }
+        self.flush_puts(rank, handle)
+    }
+
+    /// Waits until all operations on a target by a fabric are complete, and tells how one of them has failed.
+    pub(super) fn flush_puts(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        if !matches!(self.target(rank, handle)?.reach, Reach::Fabric { .. }) {
+            return Ok(());
+        }
         self.flush_fabric(rank, handle)?;
         match self.target(rank, handle)?.failure.take() {
             Some(failure) => Err(self.failed(failure, rank, handle)),

@@ -147,7 +147,10 @@ impl Engine {
         let left = match self.unlisted(kind, runs, (rank, handle)) {
             Ok(left) if !left.is_empty() => left,
             done => {
-                self.free_row(request);
+                // A world that was lost meanwhile has no such row.
+                if !self.is_lost() {
+                    self.free_row(request);
+                }
                 return done.map(|_| None);
             }
         };

@@ -126,6 +126,14 @@ impl RemoteOperation {
 }
 
 impl RemoteOperation {
+    /// Whether it is, or has, an operation without a request.
+    pub fn is_of_call(&self) -> bool {
+        match &self.batch {
+            Some(batch) => batch.parts.iter().any(|part| part.request == NIL),
+            None => self.request == NIL,
+        }
+    }
+
     /// How many operations it is.
     pub fn count(&self) -> u64 {
         match &self.batch {

@@ -20,10 +20,12 @@ pub(super) fn send_answer(window: &mut WindowRow, index: usize, vcs: &[Vc], endp
     let Some(served) = window.served.get(index) else { return Sent::Failed };
     let (outcome, got) = match served.operations[..] {
         // Attached memory may have been detached since.
-        [operation] if !served.is_batch && operation.kind == RemoteKind::Get => match got(window, &operation) {
-            Some(got) if operation.outcome == RemoteOutcome::Done => (RemoteOutcome::Done, got),
-            _ => (RemoteOutcome::OutOfBounds, Span::EMPTY),
-        },
+        [operation] if !served.is_batch && operation.kind == RemoteKind::Get && served.answer.is_empty() => {
+            match got(window, &operation) {
+                Some(got) if operation.outcome == RemoteOutcome::Done => (RemoteOutcome::Done, got),
+                _ => (RemoteOutcome::OutOfBounds, Span::EMPTY),
+            }
+        }
         [operation] if !served.is_batch => (operation.outcome, Span::EMPTY),
         _ => (RemoteOutcome::Done, Span::EMPTY),
     };
@@ -34,7 +36,12 @@ pub(super) fn send_answer(window: &mut WindowRow, index: usize, vcs: &[Vc], endp
     let rest = if got.is_empty() { span_of(&served.answer) } else { got };
     let body = Body::answer(rest);
     let header = Header::new(Kind::Answer, word, me, outcome.word(), served.number, rest.len() as u64);
-    send(endpoint, vc.link, &header, &body, &mut served.state)
+    let sent = send(endpoint, vc.link, &header, &body, &mut served.state);
+    if !matches!(sent, Sent::Done | Sent::Failed) && endpoint.by_post && !got.is_empty() {
+        // The transport may have begun with it, and attached memory may be detached before the rest has gone.
+        served.answer = copy::gather(&One(got)).into_vec();
+    }
+    sent
 }
 
 /// Takes a request of another member: does it, or keeps it until that is possible.

@@ -101,7 +101,7 @@ impl Engine {
         self.token(posted, from, |engine, from| {
             engine.put_typed(&*from, target, displacement, (of, count), window)?;
             engine.await_mail(target, window.handle)?;
-            engine.flush_fabric(target, window.handle)
+            engine.flush_puts(target, window.handle)
         })
     }
 
