@@ -33,6 +33,8 @@ pub struct WireState {
     pub sent: Vec<SentFrame>,
     /// Frames it takes before it says that there is no room; `None` takes all.
     pub room: Option<usize>,
+    /// Links that have no room.
+    pub full: Vec<u32>,
     /// Bytes of payload that a frame takes for certain, where that is less than a frame may have.
     pub fits: Option<u64>,
     /// Links that fail.
@@ -205,7 +207,7 @@ unsafe impl Transport for FakeWire {
         if state.broken.contains(&link) {
             return Sent::Failed;
         }
-        if state.room == Some(0) {
+        if state.room == Some(0) || state.full.contains(&link) {
             *refusals += 1;
             return Sent::Blocked;
         }

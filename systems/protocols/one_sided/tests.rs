@@ -215,6 +215,36 @@ fn an_origin_has_a_bounded_number_of_requests_without_an_answer() {
 }
 
 #[test]
+fn an_origin_that_takes_no_answer_holds_up_no_other_one() {
+    let (mut world, [vc, other]) = world();
+    world.wire().full = vec![1];
+    for number in 0..2 {
+        assert_eq!(ask(&mut world, vc, 1, RemoteKind::Put, number, &request(0, 8, &words(&[5]))), None);
+        assert_eq!(ask(&mut world, other, 2, RemoteKind::Get, number, &request(0, 8, &[])), None);
+    }
+    let done = RemoteOutcome::Done;
+    assert_eq!(answers(&mut world), [(2, 0, done, words(&[5])), (2, 1, done, words(&[5]))]);
+    world.wire().full.clear();
+    world.step(transfer);
+    assert_eq!(answers(&mut world), [(1, 0, done, vec![]), (1, 1, done, vec![])], "in their order");
+}
+
+#[test]
+fn an_answer_that_a_transport_may_have_begun_with_stays_as_it_was() {
+    let (mut world, [vc, other]) = world();
+    world.step(|_, wire| wire.endpoints[0].by_post = true);
+    assert_eq!(ask(&mut world, other, 2, RemoteKind::Put, 0, &request(0, 8, &words(&[5]))), None);
+    world.wire().full = vec![1];
+    assert_eq!(ask(&mut world, vc, 1, RemoteKind::Get, 0, &request(0, 8, &[])), None);
+    assert_eq!(ask(&mut world, other, 2, RemoteKind::Put, 1, &request(0, 8, &words(&[6]))), None);
+    answers(&mut world);
+    world.wire().full.clear();
+    world.step(transfer);
+    assert_eq!(answers(&mut world), [(1, 0, RemoteOutcome::Done, words(&[5]))]);
+    assert_eq!(memory(&mut world)[..8], words(&[6]));
+}
+
+#[test]
 fn who_waits_for_a_lock_holds_nobody_else_up_and_keeps_its_order() {
     let (mut world, [vc, other]) = world();
     let [alone, shared] = [LockKind::Exclusive, LockKind::Shared];
