@@ -2,7 +2,8 @@
 //! target's engine does them, and its answers ([`Kind::Answer`]) say so. The application at the target takes no part.
 //!
 //! Requests of one origin to one target are done in their order, so updates keep it. A long operation is several requests, and short ones
-//! share a request ([`batch`]). Each request has an answer, and an origin has at most [`REMOTE_FRAMES`] without one, so a target keeps a bounded number of answers for each origin.
+//! share a request ([`batch`]). Each request has an answer, and an origin has at most [`REMOTE_FRAMES`] without one, so a target keeps a
+//! bounded number of answers for each origin.
 //!
 //! *Trust.* A request is checked as a whole before anything is done: the window, the origin's rank against the VC that it came over, bounds and
 //! alignment. What cannot be from an honest origin ends the link; a displacement that is out of bounds is answered so.

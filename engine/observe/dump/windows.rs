@@ -1,7 +1,7 @@
 //! Windows, as a dump tells of them.
 
 use tickwire_components::{AtomicsDomain, Communicator, LockKind, NIL, RegionAccess, context};
-use tickwire_systems::procs::windows::{Access, Epochs, ExposedRegion, OwnMemory, Target, WindowRow};
+use tickwire_systems::procs::windows::{Access, Epochs, ExposedRegion, OwnMemory, RemoteOperation, Target, WindowRow};
 use tickwire_systems::store::Tables;
 use tickwire_traces::dump::{HolderDump, LockDump, PendingDump, RegionDump, SHOWN_MAX, WindowDump};
 use tickwire_transports::windows::Hold;
@@ -85,7 +85,7 @@ fn dumped(all: &Tables<'_>, window: &WindowRow) -> WindowDump {
 
 /// How many operations a target's engine is yet to do, those of locks too.
 fn operations(target: &Target) -> u64 {
-    target.operations.iter().map(|operation| operation.count().max(1)).sum()
+    target.operations.iter().map(RemoteOperation::count).sum()
 }
 
 /// Epochs that are open here, in words.

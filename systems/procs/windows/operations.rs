@@ -123,9 +123,7 @@ impl RemoteOperation {
             batch: None,
         }
     }
-}
 
-impl RemoteOperation {
     /// Whether it is, or has, an operation without a request.
     pub fn is_of_call(&self) -> bool {
         match &self.batch {
@@ -136,10 +134,7 @@ impl RemoteOperation {
 
     /// How many operations it is.
     pub fn count(&self) -> u64 {
-        match &self.batch {
-            Some(batch) => batch.parts.len() as u64,
-            None => u64::from(!self.kind.is_of_lock()),
-        }
+        self.batch.as_ref().map_or(1, |batch| batch.parts.len() as u64)
     }
 }
 

@@ -178,7 +178,8 @@ fn operate(
         RemoteKind::Put => Some(done(unsafe { own.put(at, operands) })),
         RemoteKind::Get => Some(done(at.checked_add(length).is_some_and(|end| end <= own.bytes()))),
         RemoteKind::Update(code) | RemoteKind::FetchUpdate(code) => {
-            let updater = Updater::named(code)?;
+            // A request with another name was refused.
+            let Some(updater) = Updater::named(code) else { return Some(RemoteOutcome::OutOfBounds) };
             let (start, fetches) = (old.len(), matches!(kind, RemoteKind::FetchUpdate(_)));
             let into = if fetches {
                 old.resize(start + length, 0);
