@@ -23,8 +23,10 @@ pub struct ProviderMatching {
     /// Messages of other transports whose receive is being asked back, and those of the same senders behind them, oldest
     /// first. Few.
     pub deferred: Vec<DeferredMessage>,
-    /// Messages that were claimed for a probe and have arrived: their entries among the unexpected.
+    /// Messages that were claimed for a probe and have arrived while that waits: their entries among the unexpected.
     pub claimed: Vec<Row>,
+    /// A message was claimed for a probe and has not arrived.
+    pub claims: bool,
     /// Whether a message is being moved from the transport into the engine's own queue.
     pub pull: Pull,
     /// What is known of peers over it, by row of their VCs.
@@ -56,7 +58,8 @@ pub enum Pull {
     No,
     /// Whoever has asked for it looks what comes of it.
     Awaited,
-    /// Nobody does any more; Post finds out.
+    /// Nobody does any more, or a probe has not waited for the message that it has claimed. It ends when the message arrives, or when the
+    /// transport says that there is none.
     Left,
 }
 
@@ -84,6 +87,7 @@ impl Default for ProviderMatching {
             count: 0,
             deferred: Vec::new(),
             claimed: Vec::new(),
+            claims: false,
             pull: Pull::No,
             peers: Vec::new(),
         }

@@ -334,7 +334,7 @@ unsafe impl Transport for Shm {
     }
 
     fn arm(&mut self) -> bool {
-        !self.connections.has_news() && !self.links.has_need() && self.links.arm()
+        !self.connections.has_news() && !self.links.has_need() && self.links.arm(true)
     }
 
     fn disarm(&mut self) {

@@ -40,7 +40,11 @@ impl Engine {
             }
             self.drain_more(look);
         }
-        self.store.progress().provider.pull = Pull::Left;
+        let provider = &mut self.store.progress().provider;
+        if provider.pull == Pull::No {
+            return Pulled::One;
+        }
+        provider.pull = Pull::Left;
         Pulled::Unknown
     }
 

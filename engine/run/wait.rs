@@ -7,7 +7,7 @@ use crate::run::engine::Engine;
 use rustix::event::epoll;
 use std::time::{Duration, Instant};
 use tickwire_components::limits::SPINS_SHARED;
-use tickwire_components::{NIL, ProcId, RequestError, RequestId, RequestState, Status};
+use tickwire_components::{CarState, NIL, ProcId, RequestError, RequestId, RequestState, Status};
 use tickwire_systems::procs::ending::failed_member;
 
 /// Looks that a tick costs.
@@ -155,8 +155,7 @@ impl Engine {
         if self.state(id)? {
             return Ok(true);
         }
-        let request = &self.store.all().requests[id.row as usize];
-        if request.disturbed && request.state == RequestState::Active {
+        if self.is_disturbed(id) {
             return Err(self.disturbed(id));
         }
         self.closed.check_request()?;
@@ -173,11 +172,20 @@ impl Engine {
         RequestError::PeerFailedPending { proc, reason }
     }
 
-    /// Whether a receive from any source is pending that has to be told of a failure.
+    /// Whether a receive from any source has to be told of a failure: it waits for its message still.
     #[inline(always)]
     pub(crate) fn is_disturbed(&mut self, id: RequestId) -> bool {
         let requests = self.store.all().requests;
-        requests.get(id.row as usize).is_some_and(|request| request.disturbed)
+        requests.get(id.row as usize).is_some_and(|request| request.disturbed) && self.awaits_message(id)
+    }
+
+    /// Whether a receive has met no message yet. One that has is waited for as any other.
+    #[cold]
+    fn awaits_message(&mut self, id: RequestId) -> bool {
+        use CarState::{AtProvider, New, Posted, Recalled, ToProvider};
+        let all = self.store.all();
+        let is_active = all.requests[id.row as usize].state == RequestState::Active;
+        is_active && matches!(all.cars[id.row as usize].state, New | Posted | ToProvider | AtProvider | Recalled)
     }
 
     /// Acknowledges all failures of procs so far: receives from any source go on without them. Until then those that wait for a

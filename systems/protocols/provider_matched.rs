@@ -242,6 +242,7 @@ fn take_back(rows: &mut Rows<'_>, row: Row) {
 /// A message that was claimed. For a probe no receive finds it; one that was pulled is unexpected as any other.
 fn take_claimed(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     let pulled = std::mem::take(&mut rows.progress.provider.pull) != Pull::No;
+    rows.progress.provider.claims = false;
     let header = arrival.header;
     if arrival.vc == NIL {
         let proc = known(&rows.communicators, header.context()).and_then(|comm| comm.proc(header.source()));

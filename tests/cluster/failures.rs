@@ -59,6 +59,37 @@ fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
     }
 }
 
+/// A receive from any source that has met the message of a living proc has nothing to do with the death of another one any more.
+#[test]
+fn a_message_that_is_coming_is_waited_for_whoever_else_has_died() {
+    let net = SimNet::new(3, SimConfig::calm(0));
+    let mut cluster = Cluster::sim(3, &net);
+    let world = cluster.engines[0].comm_world();
+    cases::oneself(&mut cluster);
+    cases::wildcards(&mut cluster);
+    let any = cluster.engines[0].irecv(vec![0u8; 300_000], Source::Any, Tag(3), world).unwrap();
+    net.kill(2, Death::At(cluster.now_ns + 1));
+    let to_dead = cluster.engines[0].isend(content(2, 100_000), Rank(2), Tag(2), world).unwrap();
+    assert!(cluster.finish(BOUND, 0, to_dead).is_err());
+    assert!(matches!(cluster.engines[0].test(&any), Err(RequestError::PeerFailedPending { .. })));
+    let send = cluster.engines[1].isend(content(5, 300_000), ME, Tag(3), world).unwrap();
+    let (mut looks, mut coming) = (0, 0);
+    loop {
+        match cluster.engines[0].test(&any) {
+            Ok(test) if test.is_done() => break,
+            Ok(_) => coming += 1,
+            Err(RequestError::PeerFailedPending { .. }) => assert_eq!(coming, 0, "it has met its message"),
+            Err(error) => panic!("{error}"),
+        }
+        cluster.tick_all();
+        looks += 1;
+        assert!(looks < BOUND, "{}", cluster.report());
+    }
+    assert!(coming > 0, "it comes in pieces");
+    assert!(cluster.finish(BOUND, 0, any).unwrap().0 == content(5, 300_000));
+    cluster.finish(BOUND, 1, send).unwrap();
+}
+
 #[test]
 fn a_look_for_messages_of_who_has_failed_says_so_and_all_failures_are_acknowledged_by_name() {
     let net = SimNet::new(3, SimConfig::calm(0));

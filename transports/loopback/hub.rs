@@ -2,6 +2,7 @@
 //! rings between them.
 
 use crate::rings::fences;
+use crate::rings::inbox::SLOTS;
 use crate::rings::links::{Ends, InboxView, ring};
 use crate::rings::memory::{HeapMemory, RawRing};
 use crate::shared::SharedRun;
@@ -144,6 +145,10 @@ impl Hub {
         }
         let ((out, out_memory), (back, back_memory)) = (heap_ring(self.ring_bytes), heap_ring(self.ring_bytes));
         let keep: Arc<dyn Any + Send + Sync> = Arc::new((out_memory, back_memory));
+        if known.is_none() && own.is_full() || shared.members[there].as_ref().is_some_and(Member::is_full) {
+            return Err(format!("an engine has {SLOTS} links over loopback at most"));
+        }
+        let own = shared.members[here].as_mut().ok_or("closed")?;
         let link = known.unwrap_or_else(|| own.number());
         let for_peer = own.ends_to([back, out], link, keep.clone());
         let peer = shared.members[there].as_mut().ok_or("left")?;
@@ -212,6 +217,11 @@ impl Member {
             News::Opened { link, proc, .. } if *proc == peer => Some(*link),
             _ => None,
         })
+    }
+
+    /// Whether it has no number for another link.
+    fn is_full(&self) -> bool {
+        self.next_link as usize >= SLOTS
     }
 
     /// A number for a link.

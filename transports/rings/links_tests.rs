@@ -140,16 +140,16 @@ fn an_armed_reader_hears_the_bell() {
     for tag in 0..20 {
         assert_eq!(send(&mut a, link, tag), Sent::Done);
         assert!(!b.rung(), "an awake reader needs no bell");
-        assert!(!b.links.arm(), "something is there");
+        assert!(!b.links.arm(false), "something is there");
         b.inbox.disarm();
         assert_eq!(b.all(), [(at, tag)]);
-        assert!(b.links.arm());
+        assert!(b.links.arm(false));
         assert_eq!(send(&mut a, link, tag), Sent::Done);
         assert!(b.rung() && b.links.ready());
         b.inbox.disarm();
         assert_eq!(b.all(), [(at, tag)]);
     }
-    assert!(b.links.arm());
+    assert!(b.links.arm(false));
     assert!(b.inbox.call() && b.links.ready());
     assert!(b.inbox.called() && !b.inbox.called());
 }

@@ -121,8 +121,14 @@ impl Deaths {
 #[expect(unsafe_code, reason = "no crate that is used here has this call")]
 fn lives(process: &OwnedFd) -> bool {
     let mut polled = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one entry, which is local.
-    unsafe { libc::poll(&raw mut polled, 1, 0) == 0 }
+    loop {
+        // SAFETY: one entry, which is local.
+        match unsafe { libc::poll(&raw mut polled, 1, 0) } {
+            // A signal has come first: nothing was said of the process.
+            -1 if std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted => {}
+            ready => return ready == 0,
+        }
+    }
 }
 
 #[cfg(all(test, not(miri), not(tickwire_loom)))]

@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 /// How long the last frames of a peer that has gone may stay unread before they are given up, ns.
 const UNREAD_NS_MAX: u64 = 1_000_000_000;
+/// What a look at them counts for at most, ns: a program that computes between two looks has read nothing meanwhile.
+const LOOK_NS_MAX: u64 = 20_000_000;
 
 /// How the memory of a peer is read.
 pub(crate) struct PeerMemory {
@@ -75,9 +77,11 @@ impl Line {
 
 /// What tells whether more comes from a peer that has gone.
 pub(crate) struct Unread {
-    /// How much had been read at the last look, and when that last changed.
+    /// How much had been read at the last look, and when that was.
     heard: u64,
-    since_ns: u64,
+    looked_ns: u64,
+    /// How long it has been looked at in vain, ns.
+    unheard_ns: u64,
     /// Where the last frame ends at most.
     heard_max: u64,
 }
@@ -90,17 +94,17 @@ impl Shm {
         let (heard, _) = self.links.heard(link);
         // What was written or skipped and not released is no more than the ring.
         let heard_max = heard.wrapping_add(2 * self.own.config.ring_bytes as u64);
-        Unread { heard, since_ns: now_ns, heard_max }
+        Unread { heard, looked_ns: now_ns, unheard_ns: 0, heard_max }
     }
 
     /// Whether all of it has been read, or nobody does.
     pub(super) fn is_read(&self, link: u32, unread: &mut Unread, now_ns: u64) -> bool {
         let (heard, more) = self.links.heard(link);
-        if heard != unread.heard {
-            (unread.heard, unread.since_ns) = (heard, now_ns);
-        }
-        !more
-            || heard.wrapping_sub(unread.heard_max).cast_signed() >= 0
-            || now_ns.saturating_sub(unread.since_ns) > UNREAD_NS_MAX
+        unread.unheard_ns = match heard == unread.heard {
+            true => unread.unheard_ns + now_ns.saturating_sub(unread.looked_ns).min(LOOK_NS_MAX),
+            false => 0,
+        };
+        (unread.heard, unread.looked_ns) = (heard, now_ns);
+        !more || heard.wrapping_sub(unread.heard_max).cast_signed() >= 0 || unread.unheard_ns > UNREAD_NS_MAX
     }
 }

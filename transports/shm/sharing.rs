@@ -113,6 +113,10 @@ impl SharedMemory for Shm {
         let Some(line) = self.connections.line_mut(link) else { return false };
         let Some((pid, process, watched)) = line.readable_process() else { return false };
         let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
+        // Another process may have the number of one that has ended.
+        if !self.deaths.lives(process, watched) {
+            return false;
+        }
         // SAFETY: by the same contract.
         let stored = runs.chunks(RUNS_A_CALL).all(|some| unsafe { write_together(pid, some) });
         stored && self.deaths.lives(process, watched)

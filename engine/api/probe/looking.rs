@@ -9,7 +9,7 @@ use crate::run::engine::Engine;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::limits::ANY;
 use tickwire_components::wire::Header;
-use tickwire_components::{Comm, NIL, PostError, ProcId, Rank, RequestError, Row, Status, Tag, VcState};
+use tickwire_components::{Comm, NIL, PostError, ProcId, Pull, Rank, RequestError, Row, Status, Tag, VcState};
 #[cfg(feature = "bevy")]
 use tickwire_components::{Source, TagFilter};
 use tickwire_systems::procs::communicators::alive;
@@ -104,19 +104,23 @@ impl Engine {
 
     /// Claims a message at the provider. Returns its unexpected entry; no other receive or probe finds the message any more.
     pub(super) fn claim_there(&mut self, wanted: &EnvelopeKey) -> Option<Row> {
-        for look in 0..PEEK_LOOKS {
+        for look in 0..=PEEK_LOOKS {
             let progress = self.store.progress();
-            // The message may also be one that an earlier probe has claimed without waiting for it.
             let unexpected = &progress.unexpected;
             let taken = |&row: &Row| wanted.takes(&unexpected.entries[row as usize].key());
             if let Some(place) = progress.provider.claimed.iter().position(taken) {
                 return Some(progress.provider.claimed.remove(place));
             }
-            if look == 0 {
-                self.ask_transport(wanted, Look::Claim)?;
-            } else {
-                self.drain_more(look);
+            match look {
+                0 => _ = self.ask_transport(wanted, Look::Claim)?,
+                PEEK_LOOKS => {}
+                _ => self.drain_more(look),
             }
+        }
+        let provider = &mut self.store.progress().provider;
+        if provider.claims {
+            // Its bytes have yet to come. Whoever asks for it then finds it in the engine's queue.
+            provider.pull = Pull::Left;
         }
         None
     }

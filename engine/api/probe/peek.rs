@@ -71,14 +71,16 @@ impl Engine {
                 // A pulled message is checked when it arrives.
                 Peeked::Found(header, _) if pulls => return Some(header),
                 Peeked::Found(header, vc) => {
+                    self.store.progress().provider.claims = how == Look::Claim;
+                    let all = self.store.all();
                     let vc = if vc == NIL { row_of(&all, &header) } else { vc };
                     return checked(&header, all.vcs.get(vc as usize), all.communicators).then_some(header);
                 }
             }
         }
-        let provider = &mut self.store.progress().provider;
-        if provider.pull == Pull::Awaited {
-            provider.pull = Pull::Left;
+        if how != Look::Only {
+            // What it finds later comes into the engine's queue.
+            self.store.progress().provider.pull = Pull::Left;
         }
         None
     }

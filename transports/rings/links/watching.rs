@@ -56,31 +56,34 @@ impl Links {
         }
     }
 
-    /// Prepares to sleep: from now on every frame is announced and rings the bell. `false` if something is there already.
-    pub fn arm(&mut self) -> bool {
+    /// Prepares to sleep: from now on every frame is announced and rings the bell, and so does [`Links::wake`] of peers, if they call that.
+    /// `false` if something is there already.
+    pub fn arm(&mut self, peers_wake: bool) -> bool {
         // Nobody rings when a pipe has room again.
         if !self.waiting.is_empty() {
             return false;
         }
-        if self.watched_count > 0 {
-            for place in 0..self.watched_count {
-                let link = self.watched[place].link;
-                if let Some(row) = self.row(link) {
-                    row.watched = false;
-                    row.reader.memory().watch(false);
-                }
-            }
-            fences::heavy();
-            while self.watched_count > 0 {
-                let link = self.watched[self.watched_count - 1].link;
-                self.unlist(self.watched_count - 1);
-                if self.row(link).is_some_and(|row| row.reader.ready()) {
-                    self.backlog.push_back(link);
-                }
+        for place in 0..self.watched_count {
+            let link = self.watched[place].link;
+            if let Some(row) = self.row(link) {
+                row.watched = false;
+                row.reader.memory().watch(false);
             }
         }
         self.inbox.arm();
-        fence(Ordering::SeqCst);
+        // A peer that saw the ring watched, or the bell silent, has written before this fence: what it wrote is looked for now.
+        if self.watched_count > 0 || peers_wake {
+            fences::heavy();
+        } else {
+            fence(Ordering::SeqCst);
+        }
+        while self.watched_count > 0 {
+            let link = self.watched[self.watched_count - 1].link;
+            self.unlist(self.watched_count - 1);
+            if self.row(link).is_some_and(|row| row.reader.ready()) {
+                self.backlog.push_back(link);
+            }
+        }
         let mut quiet = !self.ready();
         for row in self.rows.iter_mut().flatten() {
             // A refused frame that fits by now is a reason to stay awake. If it does not fit yet, the peer will ring.

@@ -137,6 +137,26 @@ fn what_a_peer_sent_before_its_end_is_read_first() {
 }
 
 #[test]
+fn what_a_peer_sent_before_its_end_is_read_however_long_the_program_computes_in_between() {
+    let mut net = Net::new("late", 2);
+    let (link, _) = net.connect(1, 0);
+    for n in 0..20 {
+        assert_eq!(send(net.shm(1), link, n, &payload(n, 64)), Sent::Done);
+    }
+    drop(net.shms[1].take());
+    // Looks that read nothing, with hours between them.
+    for _ in 0..10 {
+        net.now_ns += 3_600_000_000_000;
+        net.control(0);
+        assert!(net.failures(0).is_empty(), "frames are still unread");
+    }
+    let mut frames = drain(net.shm(0), 0, 20);
+    net.frames[0].append(&mut frames);
+    net.fails_with(0, "has closed the connection");
+    assert_eq!(net.frames[0].len(), 20);
+}
+
+#[test]
 fn what_a_peer_sent_before_its_end_is_read_however_busy_another_one_is() {
     let mut net = Net::new("busy", 3);
     let (busy, _) = net.connect(1, 0);
