@@ -57,6 +57,33 @@ fn a_scatter_block_deals_out_a_message() {
     }
 }
 
+/// What is combined on its way goes on while another message to the same rank is ahead of it and has not come.
+#[test]
+fn what_is_combined_goes_on_behind_a_message_that_has_not_come() {
+    let count = 20_000;
+    for mut cluster in clusters(4) {
+        let world = cluster.engines[0].comm_world();
+        let late = cluster.engines[1].scatter_block(Rank(0), TAG, world).forward(1_000_000, Rank(2));
+        let late = posted(late.start());
+        let add = |left: [f64; 3], right: [f64; 3]| [left[0] + right[0], left[1] + right[1], left[2] + right[2]];
+        let sum = cluster.engines[1].scatter_block(Rank(3), Tag(4), world);
+        let sum = posted(sum.forward_op(vec![[1.0, 2.0, 3.0]; count], add, Rank(2)).start());
+        let first = posted(cluster.engines[2].scatter_block(Rank(1), TAG, world).recv(vec![0u8; 1_000_000]).start());
+        let second = cluster.engines[2].scatter_block(Rank(1), Tag(4), world).recv(vec![[0f64; 3]; count]);
+        let second = posted(second.start());
+        let given = cluster.engines[3].gather_block(Rank(1), Tag(4), world).send(vec![[0.5, 0.25, 0.125]; count]);
+        let given = posted(given.start());
+        assert_eq!(cluster.finish(BOUND, 2, second).unwrap().0.1, vec![[1.5, 2.25, 3.125]; count]);
+        let source = posted(cluster.engines[0].gather_block(Rank(1), TAG, world).send(numbers(1_000_000)).start());
+        assert!(cluster.finish(BOUND, 2, first).unwrap().0.1 == numbers(1_000_000));
+        cluster.finish(BOUND, 0, source).unwrap();
+        cluster.finish(BOUND, 3, given).unwrap();
+        cluster.finish(BOUND, 1, late).unwrap();
+        cluster.finish(BOUND, 1, sum).unwrap();
+        all_at_rest(&mut cluster);
+    }
+}
+
 /// A part goes on to several ranks, whether it stays, is combined, or does neither; one of them takes it late.
 #[test]
 fn a_part_goes_on_to_several_ranks() {

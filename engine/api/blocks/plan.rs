@@ -114,10 +114,14 @@ impl Plan {
         let (receive, send) = (from.abilities, to.abilities);
         inlet.supplier = supplier(part, receive, send, to.eager_max);
         // What one of several messages gets is a piece at least.
-        inlet.minimum = receive.minimum.max(send.minimum).max(to.piece_bytes).min(GRANT_BYTES as u64) as u32;
+        let minimum = receive.minimum.max(send.minimum).max(to.piece_bytes).min(GRANT_BYTES as u64) as u32;
+        let whole = part.operation.as_ref().map_or(Some(minimum), |(_, size)| whole_elements(minimum, *size));
+        inlet.minimum = whole.unwrap_or(minimum);
         let bytes: u64 = message.iter().map(|part| part.bytes).sum();
         inlet.memory = match inlet.supplier {
             Supplier::Segment => InletMemory::Place(part.segment),
+            // No window has room for an element.
+            _ if whole.is_none() => InletMemory::Place(self.temporary(part.bytes as usize)),
             _ if bytes <= PASSED_WHOLE_MAX as u64 => InletMemory::Place(self.temporary(part.bytes as usize)),
             _ => InletMemory::Window(NIL),
         };
@@ -138,6 +142,16 @@ impl Plan {
             inlet.segment = Span::EMPTY;
         }
     }
+}
+
+/// The length of a grant of about so many bytes that holds whole elements. Bytes are combined element by element: if an element were cut by
+/// the end of a grant, its first part would stay there, and the grant would not be free for the next one. `None` if an element is longer
+/// than a grant may be.
+fn whole_elements(bytes: u32, element: u32) -> Option<u32> {
+    let element = element.max(1);
+    let most = GRANT_BYTES as u32 / element * element;
+    let more = bytes.checked_next_multiple_of(element).filter(|&more| more <= most).unwrap_or(most);
+    (more > 0).then_some(more)
 }
 
 /// The parts of a message that leaves; where one is passed on, [`NIL`] stands for its inlet until that is known.
