@@ -62,7 +62,7 @@ pub struct Collective {
     pub output: Span,
     /// Bytes of a part: of one that is given to a member, or of all that there is if members have no parts of their own.
     pub part: usize,
-    /// Bytes of an element: they stay together.
+    /// Bytes of an element that is reduced: they stay together. 1 of what is only copied, which may have other elements on each member.
     pub element: usize,
 }
 
@@ -122,10 +122,10 @@ impl Collective {
         matches!(self.kind, CollectiveKind::Scatter | CollectiveKind::Alltoall | CollectiveKind::ReduceScatter)
     }
 
-    /// What members compare: the operation and its root.
+    /// What members compare: the operation, its root, and how long its elements are.
     #[inline(always)]
     pub fn what(&self) -> u64 {
-        u64::from(self.root) << 8 | self.kind as u64
+        (self.element as u64) << 40 | u64::from(self.root) << 8 | self.kind as u64
     }
 }
 

@@ -204,8 +204,12 @@ impl OwnBoard {
         prefetch(self.view.slot(operations + 1).cast_const().cast(), For::Write);
     }
 
-    /// Says that this member takes no part in any further operation on the board.
+    /// Says that this member takes part in no operation on the board any more: that which it has begun is given up.
     pub fn close(&self) {
+        let next = words::read(self.view.finished()) + 1;
+        if let Stage::At(_) = self.view.words(next).begun(next) {
+            self.abandon(next);
+        }
         words::say(self.view.closed(), 1);
     }
 

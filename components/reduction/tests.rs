@@ -42,6 +42,20 @@ fn of_equal_values_the_lowest_index_is_taken() {
     assert_eq!(apply(op::MaxLoc, vec![at(1.0, 3), at(2.0, 0)], vec![at(1.0, 5), at(1.0, 9)]), [at(1.0, 3), at(2.0, 0)]);
 }
 
+/// Where a peer has its operands is its own word.
+#[test]
+fn operands_that_are_not_aligned_are_left_alone() {
+    let (mut left, mut right, mut out) = ([1u64, 2, 3], [4u64, 5], [6u64, 7]);
+    let odd = span(&mut left).part(1, 16);
+    let reduction = reduce::<u64>(op::Sum);
+    // SAFETY: runs of this function's own, of one length.
+    unsafe {
+        reduction.combine(span(&mut out), odd, span(&mut right));
+        reduction.combine(span(&mut out), span(&mut right), odd);
+    }
+    assert_eq!(out, [6, 7]);
+}
+
 /// A value with an index of each type that there is.
 #[test]
 fn all_numbers_have_pairs_with_an_index() {

@@ -120,6 +120,9 @@ impl<B, D: Draw<B>> Call<B, D> {
     }
 }
 
+/// Bytes of an element of what is only copied: members count its bytes, whatever they take it for.
+const COPIED: usize = 1;
+
 /// Says that a buffer has another number of elements than it must have.
 fn check_count(what: &'static str, given: usize, needed: usize) -> Result<(), PostError> {
     if given == needed { Ok(()) } else { Err(PostError::Elements { what, given, needed }) }

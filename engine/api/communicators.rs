@@ -18,6 +18,7 @@ pub use notify::Agreeing;
 use crate::run::engine::{Closed, Engine};
 use tickwire_components::{Comm, CommError, Communicator, Comparison, ErrorHandler, Group, Rank, Row};
 use tickwire_systems::procs::communicators::{UsedIds, close, first_free, is_unused, live, reap};
+use tickwire_systems::protocols::board::leave;
 use tickwire_transports::TagLimits;
 
 impl Engine {
@@ -171,8 +172,8 @@ impl Engine {
         }
         let mut all = self.store.all();
         let reaped = all.progress.arrivals == 0 && reap(&mut all, row);
-        if reaped {
-            all.boards.forget(row as usize);
+        if reaped && let Some(members) = all.boards.forget(row as usize) {
+            leave(&members.seats, all.endpoints);
         }
         reaped
     }

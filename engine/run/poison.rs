@@ -3,6 +3,7 @@
 use crate::run::engine::{Closed, Engine, Looks};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tickwire_components::{RequestError, posting};
+use tickwire_systems::protocols::board::leave;
 use tickwire_systems::store::words_of;
 
 impl Engine {
@@ -41,6 +42,11 @@ impl Engine {
             // One that panics has told so by itself, and the others still have to be told.
             let _ = catch_unwind(AssertUnwindSafe(|| endpoint.transport.get().give_memory_back()));
         }
+        // Nor does it take part in operations on boards. A transport may panic again.
+        let all = self.store.all();
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            all.boards.open_ones().for_each(|members| leave(&members.seats, all.endpoints));
+        }));
         // What is done is done, whoever else has panicked.
         let _ = self.answer_submissions();
         self.refuse_submissions();

@@ -109,15 +109,24 @@ impl Boards {
         self.persistent.iter_mut().find(is_its)?.take().map(|kept| kept.graph)
     }
 
-    /// How many communicators have boards.
-    pub fn count(&self) -> usize {
-        self.comms.iter().filter(|comm| matches!(comm.standing, Standing::Open(_))).count()
+    /// The members of all communicators with boards.
+    pub fn open_ones(&self) -> impl Iterator<Item = &Members> {
+        self.comms.iter().filter_map(|comm| match &comm.standing {
+            Standing::Open(members) => Some(&**members),
+            _ => None,
+        })
     }
 
-    /// Forgets those of a communicator that is gone.
-    pub fn forget(&mut self, row: usize) {
-        if let Some(comm) = self.comms.get_mut(row) {
-            *comm = CommBoards::default();
+    /// How many communicators have boards.
+    pub fn count(&self) -> usize {
+        self.open_ones().count()
+    }
+
+    /// Forgets those of a communicator that is gone. The caller tells the other members that this one has left.
+    pub fn forget(&mut self, row: usize) -> Option<Box<Members>> {
+        match std::mem::take(self.comms.get_mut(row)?).standing {
+            Standing::Open(members) => Some(members),
+            _ => None,
         }
     }
 }

@@ -25,7 +25,7 @@ mod shape;
 
 use crate::procs::endpoint::Endpoint;
 use crate::procs::seats::Seats;
-pub use ending::{finish, give_up};
+pub use ending::{finish, give_up, leave};
 use ending::{stuck, wake};
 use meeting::is_free;
 pub use meeting::{end_met, end_short, look, look_at};

@@ -155,25 +155,45 @@ pub fn as_row(car: &Car, failure: Failure, vc: Row) -> (Car, Large) {
 /// Ends operations whose requests are asked for, before their time. Nobody uses their buffers any more.
 pub fn cancel_boards(rows: &mut Rows<'_>, wire: &mut Wire<'_>, whose: impl Fn(Row) -> bool) {
     for comm in 0..rows.boards.comms.len() {
-        let Boards { comms, .. } = &mut *rows.boards;
-        let CommBoards { standing: Standing::Open(members), .. } = &mut comms[comm] else { continue };
-        let Members { seats, queue, .. } = &mut **members;
-        let is_meant = |operation: &&mut Operation| operation.request != NIL && whose(operation.request);
-        let mut cancelled = Vec::new();
-        for operation in queue.iter_mut().filter(is_meant) {
-            cancelled.push(operation.request);
-            cancel(operation);
-        }
-        // The first one may be at work: others hear of its end at once.
-        if let Some(first) = queue.front().filter(|first| first.is_cancelled() && first.has_begun()) {
-            give_up(first.numbered.number, seats, wire.endpoints);
-            queue.pop_front();
-        }
-        for request in cancelled {
+        let is_meant = |operation: &Operation| operation.request != NIL && whose(operation.request);
+        for request in cancel_those(rows, wire, comm, is_meant) {
             forget_detached(rows, request);
             abort(&mut rows.progress, &mut rows.cars, request, car_flags::CANCELLED);
         }
     }
+}
+
+/// Ends the operation of this number of a communicator, whose caller cannot wait for it any more. Its buffers are used no more.
+#[cold]
+pub fn cancel_call(rows: &mut Rows<'_>, wire: &mut Wire<'_>, comm: usize, number: u64) {
+    cancel_those(rows, wire, comm, |operation| operation.numbered.number == number);
+    if let Some(CommBoards { standing: Standing::Open(members), .. }) = rows.boards.comms.get_mut(comm) {
+        members.ended.retain(|(of, _)| *of != number);
+    }
+}
+
+/// Cancels operations of a communicator; their requests.
+fn cancel_those(
+    rows: &mut Rows<'_>,
+    wire: &mut Wire<'_>,
+    comm: usize,
+    is_meant: impl Fn(&Operation) -> bool,
+) -> Vec<Row> {
+    let Some(CommBoards { standing: Standing::Open(members), .. }) = rows.boards.comms.get_mut(comm) else {
+        return Vec::new();
+    };
+    let Members { seats, queue, .. } = &mut **members;
+    let mut cancelled = Vec::new();
+    for operation in queue.iter_mut().filter(|operation| is_meant(operation)) {
+        cancelled.push(operation.request);
+        cancel(operation);
+    }
+    // The first one may be at work: others hear of its end at once.
+    if let Some(first) = queue.front().filter(|first| first.is_cancelled() && first.has_begun()) {
+        give_up(first.numbered.number, seats, wire.endpoints);
+        queue.pop_front();
+    }
+    cancelled
 }
 
 /// Ends all operations: the engine takes part in nothing any more.

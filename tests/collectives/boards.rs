@@ -1,6 +1,8 @@
 //! Operations over boards: engines of one host that show each other their operands. Each engine runs in a thread of its own, since
 //! boards are opened by an operation that waits.
 
+mod ends;
+
 use crate::kit::on_threads;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -277,34 +279,6 @@ fn more_communicators_than_have_wide_boards_give_the_same() {
 }
 
 #[test]
-fn lengths_that_differ_are_told_and_what_follows_is_intact() {
-    for [short, long] in [[1, 3], [3, 500], [500, 5_000], [5_000, 9_000], [40_000, 50_000]] {
-        each_rank(2, true, |engine, rank, world| {
-            engine.barrier(world).unwrap();
-            let count = if rank == 0 { short } else { long };
-            let ended = engine.allreduce(&vec![1u64; count], &mut vec![0; count], op::Sum, world);
-            let error = match ended {
-                Err(OperationError::Request(error)) => error,
-                ended => panic!("{ended:?}"),
-            };
-            match error {
-                RequestError::Truncated { status, capacity } if rank == 0 => {
-                    assert_eq!((status.source, status.length, capacity), (Rank(1), long * 8, short * 8));
-                }
-                RequestError::Short { from, sent, expected } if rank == 1 => {
-                    assert_eq!((from, sent, expected), (Rank(0), short * 8, long * 8));
-                }
-                RequestError::Abandoned(from) => assert_eq!(from, Rank(1 - rank), "who was faster has told"),
-                error => panic!("rank {rank}: {error}"),
-            }
-            let mut total = [0];
-            engine.allreduce(&[rank + 1], &mut total, op::Sum, world).unwrap();
-            assert_eq!(total, [3]);
-        });
-    }
-}
-
-#[test]
 fn different_operations_in_one_place_are_errors() {
     each_rank(2, true, |engine, rank, world| {
         engine.barrier(world).unwrap();
@@ -399,47 +373,6 @@ fn requests_in_progress_are_completed_by_the_end_of_their_scope() {
                 let mut sums = vec![0u64; count];
                 engine.allreduce(&vec![2u64; count], &mut sums, op::Sum, world).unwrap();
                 assert_eq!(sums, vec![3; count]);
-            }
-        });
-    }
-}
-
-/// An engine that can do nothing more gives up what is in progress, and others hear of it.
-#[test]
-fn requests_of_a_poisoned_engine_end_and_others_hear_of_it() {
-    for count in [1, 400, 100_000] {
-        let poisoned = AtomicBool::new(false);
-        each_rank(2, true, |engine, rank, world| {
-            let other = engine.comm_dup(world).unwrap();
-            engine.barrier(world).unwrap();
-            engine.barrier(other).unwrap();
-            let (own, mut sums) = (vec![1u64; count], vec![0u64; count]);
-            if rank == 0 {
-                let panics = |_: u64, _: u64| -> u64 { panic!("the application's function") };
-                engine.scope(|scope| {
-                    let _sum = scope.iallreduce(&own[..], &mut sums[..], op::Sum, world).unwrap();
-                    let ended = scope.allreduce(&[1], &mut [0], panics, other);
-                    assert!(matches!(ended, Err(OperationError::Request(RequestError::Poisoned(_)))), "{ended:?}");
-                    poisoned.store(true, Ordering::Release);
-                });
-                // Nobody writes there any more.
-                sums.fill(7);
-            } else {
-                engine.allreduce(&[1], &mut [0], |left: u64, right: u64| left + right, other).unwrap();
-                // Until then the other one may do its part of what follows.
-                let start = Instant::now();
-                while !poisoned.load(Ordering::Acquire) {
-                    assert!(start.elapsed() < Duration::from_secs(20), "nothing panics");
-                    std::thread::yield_now();
-                }
-                match engine.allreduce(&own, &mut sums, op::Sum, world) {
-                    // A short operand was shown as a whole before.
-                    Ok(()) => assert!(count <= 400 && sums == vec![2; count]),
-                    Err(OperationError::Request(
-                        RequestError::Abandoned(Rank(0)) | RequestError::PeerFailed { .. },
-                    )) => {}
-                    Err(error) => panic!("{error}"),
-                }
             }
         });
     }

@@ -48,6 +48,22 @@ fn an_operand_is_read_once_its_operation_has_begun() {
 }
 
 #[test]
+fn who_leaves_gives_up_what_it_has_begun_and_nothing_that_it_has_done() {
+    let (own, peer) = board();
+    own.begin(1, Called::default());
+    own.finish(1);
+    own.close();
+    assert_eq!((peer.begun(1), peer.finished(), peer.is_closed()), (Stage::At(0), 1, true));
+    let (own, peer) = board();
+    own.finish(4);
+    own.begin(5, Called { length: 1 << 20, ..Called::default() });
+    own.set(5, Count::Written, 3);
+    own.close();
+    assert_eq!((peer.begun(5), peer.count(5, Count::Written)), (Stage::Abandoned, Stage::Abandoned));
+    assert!(peer.is_closed() && peer.begun(6) == Stage::Before);
+}
+
+#[test]
 fn counts_are_those_of_one_operation_and_end_with_it() {
     let (own, peer) = board();
     let called = Called { length: 1 << 20, address: 0x1000, result: 0x2000, ..Called::default() };

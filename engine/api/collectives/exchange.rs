@@ -1,6 +1,6 @@
 //! Allgather and alltoall.
 
-use super::{Call, Draw, Places, check_count};
+use super::{COPIED, Call, Draw, Places, check_count};
 use std::ops::Range;
 use tickwire_components::{Collective, CollectiveKind, List, OneRun, Pieces, PostError, Sequence, Span};
 use tickwire_systems::collectives::exchange;
@@ -17,7 +17,7 @@ pub(crate) fn allgather<S: Sequence, R: Sequence<Item = S::Item>>(
         }
         check_count("receive buffer", receive.count(), count * ranks)?;
         let block = receive.total() / ranks;
-        let (kind, element) = (CollectiveKind::Allgather, size_of::<S::Item>());
+        let (kind, element) = (CollectiveKind::Allgather, COPIED);
         let input = own.unwrap_or(all.part(member.rank as usize * block, block));
         let call = Collective { kind, root: 0, input, output: all, part: block, element };
         member.plan(call, None, |draft| {
@@ -85,7 +85,7 @@ pub(super) fn alltoall<S: Sequence, R: Sequence<Item = S::Item>>(
         }
         let block = receive.total() / ranks;
         let input = if send.is_in_place() { to } else { send.piece(0) };
-        let (kind, element) = (CollectiveKind::Alltoall, size_of::<S::Item>());
+        let (kind, element) = (CollectiveKind::Alltoall, COPIED);
         let call = Collective { kind, root: 0, input, output: to, part: block, element };
         member.plan(call, None, |draft| {
             let part = |all: Span, rank: u32| all.part(rank as usize * block, block);

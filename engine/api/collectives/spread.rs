@@ -1,6 +1,6 @@
 //! Barrier, broadcast, scatter and gather.
 
-use super::{Call, Draw, Places, check_count, check_in_place, check_root};
+use super::{COPIED, Call, Draw, Places, check_count, check_in_place, check_root};
 use std::ops::Range;
 use tickwire_components::{Collective, CollectiveKind, NoBytes, Rank, Sequence, Span};
 use tickwire_systems::collectives::spread;
@@ -16,7 +16,7 @@ pub(super) fn bcast<B: Sequence>(buffer: B, root: Rank) -> Call<B, impl Draw<B>>
     Call::new("bcast", buffer, move |member, buffer| {
         let root = check_root(member, root)?;
         let whole = buffer.piece(0);
-        let (part, element) = (whole.len(), size_of::<B::Item>());
+        let (part, element) = (whole.len(), COPIED);
         let call = Collective { kind: CollectiveKind::Broadcast, root, input: whole, output: whole, part, element };
         member.plan(call, None, |draft| {
             if draft.size > 1 {
@@ -44,7 +44,7 @@ pub(super) fn gather<S: Sequence, R: Sequence<Item = S::Item>>(
             check_count("receive buffer", receive.count(), send.count() * ranks)?;
         }
         let output = if member.rank == root { receive.piece(0) } else { Span::EMPTY };
-        let (input, element) = (own.unwrap_or(Span::EMPTY), size_of::<S::Item>());
+        let (input, element) = (own.unwrap_or(Span::EMPTY), COPIED);
         let kind = CollectiveKind::Gather;
         let call = Collective { kind, root, input, output, part: block, element };
         member.plan(call, None, |draft| spread::gather(draft, own, receive.piece(0), block, root))
@@ -95,7 +95,7 @@ pub(super) fn scatter<S: Sequence, R: Sequence<Item = S::Item>>(
             check_count("send buffer", send.count(), receive.count() * ranks)?;
         }
         let input = if member.rank == root { send.piece(0) } else { Span::EMPTY };
-        let (output, element) = (own.unwrap_or(Span::EMPTY), size_of::<S::Item>());
+        let (output, element) = (own.unwrap_or(Span::EMPTY), COPIED);
         let kind = CollectiveKind::Scatter;
         let call = Collective { kind, root, input, output, part: block, element };
         member.plan(call, None, |draft| spread::scatter(draft, send.piece(0), own, block, root, &[]))

@@ -4,6 +4,7 @@ use super::operation::{Around, Failure, NumberedCall, Operation, Step};
 use crate::procs::endpoint::Endpoint;
 use crate::procs::seats::Seats;
 use tickwire_components::{VcState, car_flags};
+use tickwire_transports::boards::Stage;
 
 /// A member has given the operation up.
 pub(super) fn abandoned(rank: u32) -> Failure {
@@ -36,6 +37,13 @@ pub fn give_up(number: u64, seats: &Seats, endpoints: &mut [Endpoint]) {
     wake(seats, endpoints);
 }
 
+/// This member takes part in no further operation on these boards: whoever waits for it is told.
+#[cold]
+pub fn leave(seats: &Seats, endpoints: &mut [Endpoint]) {
+    seats.own.close();
+    wake(seats, endpoints);
+}
+
 /// Nothing goes on: perhaps since a member has failed, or takes part no longer. What such a member has shown before is looked at once
 /// more before the operation fails.
 #[cold]
@@ -50,8 +58,8 @@ pub(super) fn stuck(operation: &mut Operation, seats: &Seats, around: &mut Aroun
         if !failed && !seat.board.is_closed() {
             continue;
         }
-        // Who has done its part may go: what it gives stays on its board.
-        if seat.board.finished() >= numbered.number {
+        // Who has done its part may go: what it gives stays on its board, unless it takes this member for gone and has used the slot again.
+        if seat.board.finished() >= numbered.number && seat.board.begun(numbered.number) != Stage::Before {
             continue;
         }
         gone |= 1 << rank;

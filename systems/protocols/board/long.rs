@@ -5,6 +5,7 @@ use super::meeting::{has_finished, meet};
 use super::moving;
 use super::operation::{Around, Failure, Operation, Step};
 use crate::procs::seats::{CellsUsed, Seats};
+use std::sync::atomic::{Ordering, fence};
 use tickwire_components::limits::{BOARD_CHUNKS_A_LOOK, BOARD_SLOTS};
 use tickwire_components::{Collective, CollectiveKind, Vc};
 use tickwire_transports::boards::{Count, Stage};
@@ -13,7 +14,7 @@ use tickwire_transports::boards::{Count, Stage};
 #[inline(never)]
 pub(super) fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut Around<'_>, mut moved: bool) -> Step {
     let two_rounds = operation.two_rounds;
-    let (mut left, mut looks) = (BOARD_CHUNKS_A_LOOK, around.patience);
+    let (mut left, mut looks, mut has_copied) = (BOARD_CHUNKS_A_LOOK, around.patience, false);
     while left > 0 {
         let before = (operation.meeting.missing, operation.written, operation.reduced, operation.consumed);
         let tried = meet(&operation.numbered, &mut operation.meeting.missing, seats)
@@ -31,6 +32,7 @@ pub(super) fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut
         // While others are at work.
         if operation.own_taken < operation.numbered.shape.chunks() && gives_itself(&operation.numbered.call) {
             moving::take_own_chunk(operation, seats);
+            (left, has_copied) = (left - 1, true);
             continue;
         }
         match is_over(operation, seats) {
@@ -47,7 +49,7 @@ pub(super) fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut
         looks -= 1;
         std::hint::spin_loop();
     }
-    if moved { Step::Moved } else { stuck(operation, seats, around) }
+    if moved || has_copied { Step::Moved } else { stuck(operation, seats, around) }
 }
 
 /// Whether everything was given and taken. What others read out of the own memory stays until they have.
@@ -127,6 +129,9 @@ fn reduce(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) -> 
     }
     if least(operation, seats, Count::Written, operation.numbered.sources)? > operation.reduced {
         moving::reduce_slice(operation, seats, around)?;
+        if !is_still_shown(operation, seats, Count::Written, operation.reduced)? {
+            return Ok(());
+        }
         operation.reduced += 1;
         seats.own.set(operation.numbered.number, Count::Reduced, operation.reduced);
     }
@@ -151,10 +156,25 @@ fn consume(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) ->
     let is_there = !two_rounds || operation.consumed < operation.reduced;
     if is_there && least(operation, seats, count, operation.numbered.sources)? > operation.consumed {
         moving::consume_chunk(operation, seats, around)?;
+        if !is_still_shown(operation, seats, count, operation.consumed)? {
+            return Ok(());
+        }
         operation.consumed += 1;
         seats.own.set(operation.numbered.number, Count::Consumed, operation.consumed);
     }
     Ok(())
+}
+
+/// Whether a chunk was there as long as it was read. What others show in their own memory they may change once they have given the
+/// operation up.
+#[inline(always)]
+fn is_still_shown(operation: &Operation, seats: &Seats, count: Count, chunk: u64) -> Result<bool, Failure> {
+    if !operation.numbered.shape.is_direct() && !seats.terms.mapped {
+        return Ok(true);
+    }
+    // The bytes were read before.
+    fence(Ordering::Acquire);
+    Ok(least(operation, seats, count, operation.numbered.sources)? > chunk)
 }
 
 /// The least count of these members.

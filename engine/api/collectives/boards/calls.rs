@@ -2,7 +2,7 @@
 
 use super::{count_call, enqueue, keep_failed};
 use crate::api::request::OperationError;
-use crate::run::engine::Engine;
+use crate::run::engine::{Closed, Engine};
 use rustix::thread::sched_yield;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use tickwire_systems::protocols::board::{
     Around, Failure, Meeting, NumberedCall, Operation, Step, advance, finish, give_up, look, take_short,
 };
 use tickwire_systems::steps::finish::outcome;
-use tickwire_systems::tick::boards::{as_row, finish_first, vc_of};
+use tickwire_systems::tick::boards::{as_row, cancel_call, finish_first, vc_of};
 
 /// Looks at boards that a call makes by itself before it waits as others do: about a microsecond, a few lines' way.
 const LOOKS: u32 = 200;
@@ -174,6 +174,10 @@ impl Engine {
             Ok(found.is_some())
         });
         self.let_go();
+        if waited.is_err() && self.closed == Closed::No {
+            // The caller takes its buffers back.
+            self.store.with(|rows, wire| cancel_call(rows, wire, row, number));
+        }
         waited?;
         Ok(found.unwrap_or(Ok(())))
     }

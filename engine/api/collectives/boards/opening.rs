@@ -12,7 +12,7 @@ use tickwire_systems::procs::boards::{CommBoards, Members, Standing};
 use tickwire_systems::procs::ending::failed_member;
 use tickwire_systems::procs::routes::endpoint_of;
 use tickwire_systems::procs::seats::{Seat, Seats, Terms};
-use tickwire_systems::protocols::board::SCRATCH_BYTES;
+use tickwire_systems::protocols::board::{SCRATCH_BYTES, leave};
 use tickwire_transports::boards::{BOARD_BYTES, BOARD_BYTES_WIDE, OwnBoard, PeerBoard};
 
 /// A member can take part.
@@ -63,7 +63,8 @@ impl Engine {
             (Ok(_), _) => Standing::None,
             (Err(error), seats) => {
                 // Others may have opened theirs.
-                seats.iter().for_each(|seats| seats.own.close());
+                let all = self.store.all();
+                seats.iter().for_each(|seats| leave(seats, all.endpoints));
                 let standing = if self.failed_member_of(comm).is_some() { Standing::Broken } else { Standing::Untried };
                 self.store.all().boards.set(row, context, standing);
                 return Err(error);

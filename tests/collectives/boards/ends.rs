@@ -1,0 +1,171 @@
+//! Operations on boards that cannot be done: members that call them in different ways, that leave, or whose functions panic.
+
+use super::each_rank;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tickwire::{OperationError, Rank, RequestError, op};
+
+#[test]
+fn lengths_that_differ_are_told_and_what_follows_is_intact() {
+    for [short, long] in [[1, 3], [3, 500], [500, 5_000], [5_000, 9_000], [40_000, 50_000]] {
+        each_rank(2, true, |engine, rank, world| {
+            engine.barrier(world).unwrap();
+            let count = if rank == 0 { short } else { long };
+            let ended = engine.allreduce(&vec![1u64; count], &mut vec![0; count], op::Sum, world);
+            let error = match ended {
+                Err(OperationError::Request(error)) => error,
+                ended => panic!("{ended:?}"),
+            };
+            match error {
+                RequestError::Truncated { status, capacity } if rank == 0 => {
+                    assert_eq!((status.source, status.length, capacity), (Rank(1), long * 8, short * 8));
+                }
+                RequestError::Short { from, sent, expected } if rank == 1 => {
+                    assert_eq!((from, sent, expected), (Rank(0), short * 8, long * 8));
+                }
+                RequestError::Abandoned(from) => assert_eq!(from, Rank(1 - rank), "who was faster has told"),
+                error => panic!("rank {rank}: {error}"),
+            }
+            let mut total = [0];
+            engine.allreduce(&[rank + 1], &mut total, op::Sum, world).unwrap();
+            assert_eq!(total, [3]);
+        });
+    }
+}
+
+/// An engine that can do nothing more gives up what is in progress, and others hear of it.
+#[test]
+fn requests_of_a_poisoned_engine_end_and_others_hear_of_it() {
+    for count in [1, 400, 100_000] {
+        let poisoned = AtomicBool::new(false);
+        each_rank(2, true, |engine, rank, world| {
+            let other = engine.comm_dup(world).unwrap();
+            engine.barrier(world).unwrap();
+            engine.barrier(other).unwrap();
+            let (own, mut sums) = (vec![1u64; count], vec![0u64; count]);
+            if rank == 0 {
+                let panics = |_: u64, _: u64| -> u64 { panic!("the application's function") };
+                engine.scope(|scope| {
+                    let _sum = scope.iallreduce(&own[..], &mut sums[..], op::Sum, world).unwrap();
+                    let ended = scope.allreduce(&[1], &mut [0], panics, other);
+                    assert!(matches!(ended, Err(OperationError::Request(RequestError::Poisoned(_)))), "{ended:?}");
+                    poisoned.store(true, Ordering::Release);
+                });
+                // Nobody writes there any more.
+                sums.fill(7);
+            } else {
+                engine.allreduce(&[1], &mut [0], |left: u64, right: u64| left + right, other).unwrap();
+                // Until then the other one may do its part of what follows.
+                let start = Instant::now();
+                while !poisoned.load(Ordering::Acquire) {
+                    assert!(start.elapsed() < Duration::from_secs(20), "nothing panics");
+                    std::thread::yield_now();
+                }
+                match engine.allreduce(&own, &mut sums, op::Sum, world) {
+                    // A short operand was shown as a whole before.
+                    Ok(()) => assert!(count <= 400 && sums == vec![2; count]),
+                    Err(OperationError::Request(
+                        RequestError::Abandoned(Rank(0)) | RequestError::PeerFailed { .. },
+                    )) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+    }
+}
+
+/// As [`requests_of_a_poisoned_engine_end_and_others_hear_of_it`], where the function of the operation itself has panicked.
+#[test]
+fn others_hear_of_a_function_that_has_panicked_while_its_engine_is_kept() {
+    for count in [1, 400, 100_000] {
+        let told = AtomicBool::new(false);
+        each_rank(2, true, |engine, rank, world| {
+            engine.barrier(world).unwrap();
+            let (own, mut sums) = (vec![1u64; count], vec![0u64; count]);
+            if rank == 0 {
+                let panics = |_: u64, _: u64| -> u64 { panic!("the application's function") };
+                let ended = engine.allreduce(&own, &mut sums, panics, world);
+                assert!(matches!(ended, Err(OperationError::Request(RequestError::Poisoned(_)))), "{ended:?}");
+                let start = Instant::now();
+                while !told.load(Ordering::Acquire) {
+                    assert!(start.elapsed() < Duration::from_secs(20), "{count}: the other one waits");
+                    std::thread::yield_now();
+                }
+                return;
+            }
+            let ended = engine.allreduce(&own, &mut sums, |left: u64, right: u64| left + right, world);
+            // Where both have taken a short operand before.
+            assert!(ended.is_err() || count <= 400);
+            assert!(engine.barrier(world).is_err(), "it takes part in nothing any more");
+            told.store(true, Ordering::Release);
+        });
+    }
+}
+
+/// Members count bytes of what is only copied, whatever elements they take it for.
+#[test]
+fn what_is_copied_may_have_other_elements_on_each_member() {
+    // Whole elements of 24 bytes and of 8, and not whole chunks of either.
+    const BYTES: usize = 1_048_560;
+    each_rank(3, true, |engine, rank, world| {
+        engine.barrier(world).unwrap();
+        for round in 0..7u64 {
+            let words = (0..BYTES as u64 / 8).map(|at| at * 3 + round);
+            let mut shared: Vec<u64> = if rank == 0 { words.clone().collect() } else { vec![0; BYTES / 8] };
+            // Each takes it for something else, in turn.
+            match (rank + round as u32) % 3 {
+                0 => engine.bcast(&mut shared, Rank(0), world).unwrap(),
+                1 => engine.bcast(cast::<[u64; 3]>(&mut shared), Rank(0), world).unwrap(),
+                _ => engine.bcast(cast::<u8>(&mut shared), Rank(0), world).unwrap(),
+            }
+            assert!(shared.iter().copied().eq(words), "round {round}");
+            let mut all = vec![0u64; 3 * 3000];
+            let mut own: Vec<u64> = (0..3000).map(|at| u64::from(rank) * 10_000 + at).collect();
+            match (rank + round as u32) % 2 {
+                0 => engine.allgather(&own, &mut all, world).unwrap(),
+                _ => engine.allgather(&*cast::<[u64; 3]>(&mut own), cast::<[u64; 3]>(&mut all), world).unwrap(),
+            }
+            let expected = (0..3).flat_map(|rank| (0..3000).map(move |at| rank * 10_000 + at));
+            assert!(all.iter().copied().eq(expected), "round {round}");
+        }
+    });
+}
+
+fn cast<T: tickwire::Element>(words: &mut [u64]) -> &mut [T] {
+    tickwire::internals::components::bytemuck::cast_slice_mut(words)
+}
+
+/// An element that is reduced is as long for all.
+#[test]
+fn elements_of_other_lengths_are_told() {
+    each_rank(2, true, |engine, rank, world| {
+        engine.barrier(world).unwrap();
+        for count in [2, 6_000] {
+            let ended = match rank {
+                0 => engine.allreduce(&vec![1u64; count], &mut vec![0u64; count], op::Sum, world),
+                _ => engine.allreduce(&vec![1u32; 2 * count], &mut vec![0u32; 2 * count], op::Sum, world),
+            };
+            assert!(matches!(ended, Err(OperationError::Request(RequestError::Abandoned(_)))), "{ended:?}");
+        }
+        engine.barrier(world).unwrap();
+    });
+}
+
+/// Who has freed a communicator takes part in nothing that others still call there.
+#[test]
+fn who_waits_for_a_member_that_has_freed_the_communicator_is_told() {
+    for count in [1usize, 100_000] {
+        each_rank(3, true, |engine, rank, world| {
+            let other = engine.comm_dup(world).unwrap();
+            engine.barrier(other).unwrap();
+            if rank == 0 {
+                engine.comm_free(other).unwrap();
+            } else {
+                let ended = engine.bcast(vec![0u64; count], Rank(0), other);
+                assert!(matches!(ended, Err(OperationError::Request(RequestError::Abandoned(Rank(0))))), "{ended:?}");
+                engine.comm_free(other).unwrap();
+            }
+            engine.barrier(world).unwrap();
+        });
+    }
+}
