@@ -164,9 +164,15 @@ fn use_link(all: &mut Tables<'_>, row: Row, endpoint: u8, link: u32) {
     let is_over = |side: &mut SideLink| side.vc == row && (side.is_asked || side.endpoint == endpoint);
     let over: Vec<SideLink> = routes.sides.extract_if(.., is_over).collect();
     for side in over.into_iter().filter(|side| side.endpoint != endpoint) {
-        all.endpoints[usize::from(side.endpoint)].transport.get().close_link(side.link);
+        close_side(all, side.endpoint, side.link);
     }
     connected(all, row);
+}
+
+/// Closes a link beside that of a VC: windows reach nothing over it any more.
+pub(crate) fn close_side(all: &mut Tables<'_>, endpoint: u8, link: u32) {
+    all.endpoints[usize::from(endpoint)].transport.get().close_link(link);
+    all.windows.forget_link(endpoint, link);
 }
 
 /// A link of the peer's is used instead of the own call.
@@ -186,10 +192,9 @@ fn add_side(all: &mut Tables<'_>, side: SideLink) {
     let transport = all.endpoints[usize::from(side.endpoint)].transport.get();
     transport.attach(side.link, side.vc);
     let known = |other: &mut SideLink| other.vc == side.vc && other.endpoint == side.endpoint;
-    for other in all.procs.routes.sides.extract_if(.., known) {
-        if other.link != side.link {
-            transport.close_link(other.link);
-        }
+    let known: Vec<SideLink> = all.procs.routes.sides.extract_if(.., known).collect();
+    for other in known.into_iter().filter(|other| other.link != side.link) {
+        close_side(all, other.endpoint, other.link);
     }
     all.procs.routes.sides.push(side);
 }
@@ -218,9 +223,8 @@ pub(crate) fn hear(all: &mut Tables<'_>) {
             VcState::Connected if over == endpoint => owe(all, row),
             VcState::Connected => {
                 let asked = |side: &mut SideLink| side.vc == row && side.endpoint == over;
-                for side in all.procs.routes.sides.extract_if(.., asked) {
-                    all.endpoints[usize::from(over)].transport.get().close_link(side.link);
-                }
+                let asked: Vec<SideLink> = all.procs.routes.sides.extract_if(.., asked).collect();
+                asked.into_iter().for_each(|side| close_side(all, over, side.link));
             }
             VcState::Connecting => {
                 let yields = proc < all.procs.me
@@ -281,7 +285,7 @@ pub(crate) fn side_ended(all: &mut Tables<'_>, endpoint: u8, link: u32, reason: 
     let over: Vec<SideLink> = all.procs.routes.sides.extract_if(.., is_it).collect();
     for side in over {
         all.procs.routes.set_one_sided(side.vc, None);
-        all.endpoints[usize::from(endpoint)].transport.get().close_link(side.link);
+        close_side(all, endpoint, side.link);
         // A call of this side's own that was never answered.
         if !side.is_open {
             all.procs.routes.note_failed(side.vc, endpoint, reason.clone());

@@ -204,19 +204,24 @@ pub fn ask_after(store: &mut StoreMut<'_>, next: &mut u32) {
     for _ in 0..procs.min(ASKED_A_LOOK) {
         let proc = *next % procs;
         *next = proc + 1;
-        let all = store.all();
-        let row = all.procs.known[proc as usize].row;
-        if proc == all.procs.me || all.vcs.get(row as usize).is_some_and(|vc| vc.state != VcState::Unconnected) {
-            continue;
-        }
-        let ended = all.endpoints.iter_mut().find_map(|endpoint| {
-            let transport = endpoint.transport.get();
-            let card = card_of(all.procs.card(proc), transport.name()).unwrap_or_default();
-            transport.has_ended(proc, card)
-        });
-        if let Some(reason) = ended {
-            process_ended(store, proc, reason, true);
-        }
+        ask_after_one(store, proc);
+    }
+}
+
+/// Asks the transports whether the process of a proc has ended, unless it was contacted: then its connection tells.
+pub fn ask_after_one(store: &mut StoreMut<'_>, proc: u32) {
+    let all = store.all();
+    let Some(row) = all.procs.known.get(proc as usize).map(|known| known.row) else { return };
+    if proc == all.procs.me || all.vcs.get(row as usize).is_some_and(|vc| vc.state != VcState::Unconnected) {
+        return;
+    }
+    let ended = all.endpoints.iter_mut().find_map(|endpoint| {
+        let transport = endpoint.transport.get();
+        let card = card_of(all.procs.card(proc), transport.name()).unwrap_or_default();
+        transport.has_ended(proc, card)
+    });
+    if let Some(reason) = ended {
+        process_ended(store, proc, reason, true);
     }
 }
 

@@ -56,6 +56,7 @@ fn end(all: &mut Tables<'_>, row: Row, reason: String, close: impl FnOnce(&mut A
     all.procs.reasons.push((row, reason));
     if link != NIL {
         close(all.endpoints[endpoint as usize].transport.get(), link);
+        all.windows.forget_link(endpoint, link);
     }
     end_sides(all, row);
     cut_off(all, row);

@@ -1,5 +1,6 @@
 //! The links of VCs: that of messages, once it is open and while it is in use, and those beside it, which end with it.
 
+use crate::procs::calls::close_side;
 use crate::procs::priorities::list_sender;
 use crate::steps::check::was_offered;
 use crate::steps::credit::{due, window};
@@ -8,7 +9,7 @@ use crate::steps::provider;
 use crate::steps::send::place_of;
 use crate::store::Tables;
 use tickwire_components::limits::CREDIT_INITIAL;
-use tickwire_components::{Car, CarState, Pending, Protocol, Queue, Row, VcState};
+use tickwire_components::{Car, CarState, Pending, Protocol, Queue, Row, SideLink, VcState};
 
 /// Frames may flow: what was sent while connecting goes first, in order.
 pub(crate) fn connected(all: &mut Tables<'_>, row: Row) {
@@ -71,7 +72,8 @@ pub(crate) fn end_sides(all: &mut Tables<'_>, row: Row) {
     routes.set_one_sided(row, None);
     routes.owed.retain(|&owed| owed != row);
     routes.attempts.retain(|attempt| attempt.vc != row || !attempt.failed.is_empty());
-    for side in routes.sides.extract_if(.., |side| side.vc == row) {
-        all.endpoints[usize::from(side.endpoint)].transport.get().close_link(side.link);
+    let sides: Vec<SideLink> = routes.sides.extract_if(.., |side| side.vc == row).collect();
+    for side in sides {
+        close_side(all, side.endpoint, side.link);
     }
 }

@@ -3,6 +3,7 @@
 
 mod exposed;
 mod fabric;
+mod links;
 mod operations;
 mod own;
 pub mod regions;
@@ -262,13 +263,13 @@ impl Windows {
         if self.list.len() <= row {
             self.list.resize_with(row + 1, || None);
         }
-        if let Some(retired) = self.list[row].replace(Box::new(window)) {
-            // A member that died later than others heard of it may have left something under way.
-            std::mem::forget(retired.own);
-        }
+        // A retired one keeps its communicator, and so its row.
+        debug_assert!(self.list[row].is_none(), "a row is used once");
+        self.list[row] = Some(Box::new(window));
     }
 
-    /// Takes a window away from the application alone: a member has failed, and others may still use what is here.
+    /// Takes a window away from the application alone: a member has failed, and others may still use what is here. The window's own
+    /// communicator must stay, so that no other window gets the row.
     pub fn retire(&mut self, handle: u32) {
         self.get(handle).into_iter().for_each(|window| window.is_retired = true);
     }

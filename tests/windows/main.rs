@@ -210,6 +210,30 @@ fn cells_are_seen(over: Over) {
 }
 
 #[test]
+fn an_update_that_ends_beyond_attached_memory_updates_no_element_twice() {
+    const THERE: usize = 18 << 10;
+    for over in ALL {
+        each_rank(2, over, |engine, rank, world| {
+            let window = engine.win_create_dynamic(world).unwrap();
+            let at = engine.win_attach(vec![0u64; THERE / 8], window).unwrap();
+            let mut places = [0usize; 2];
+            engine.allgather(&[at], &mut places, world).unwrap();
+            let other = Rank(1 - rank);
+            engine.win_lock(LockKind::Shared, other, window).unwrap();
+            let there = places[other.0 as usize] / 8;
+            let updated = engine.accumulate(&vec![1u64; (THERE + (2 << 10)) / 8], op::Sum, other, there, window.cast());
+            let flushed = engine.win_flush(other, window);
+            assert!(updated.and(flushed).unwrap_err().to_string().contains("no such bytes"), "{over:?}");
+            engine.win_unlock(other, window).unwrap();
+            engine.barrier(world).unwrap();
+            let back: Vec<u64> = engine.win_detach(at, window).unwrap().expect("it is the buffer");
+            assert!(back.iter().all(|&count| count <= 1), "{over:?}");
+            engine.win_free(window).unwrap();
+        });
+    }
+}
+
+#[test]
 fn memory_is_attached_and_detached_and_what_is_not_there_is_an_error() {
     for over in ALL {
         each_rank(2, over, |engine, rank, world| {

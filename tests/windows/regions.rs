@@ -86,6 +86,31 @@ fn a_counter_in_a_region_counts_what_all_add() {
 }
 
 #[test]
+fn an_owner_that_has_gone_in_order_has_failed_nothing_that_was_done() {
+    for over in [Over::Shm, Over::Process, Over::Loopback] {
+        each_rank(2, over, |engine, rank, world| {
+            let (_region, keys) = exposed(engine, 2, RegionAccess::ALL, world);
+            if rank == 0 {
+                engine.region_put(&[3u64], &keys[1], 8).unwrap();
+                engine.region_flush(ProcId(keys[1].proc)).unwrap();
+            }
+            engine.barrier(world).unwrap();
+            if rank == 0 {
+                // The other one says goodbye.
+                let start = Instant::now();
+                while engine.region_get(&mut [0u64], &keys[1], 8).is_ok() {
+                    assert!(start.elapsed() < Duration::from_secs(60), "{over:?}: it stays");
+                    std::thread::yield_now();
+                }
+                // The last get may have found out.
+                let _ = engine.region_flush_all();
+                assert_eq!(engine.region_flush_all(), Ok(()), "{over:?}");
+            }
+        });
+    }
+}
+
+#[test]
 fn a_key_allows_what_it_says_and_only_within_its_region() {
     for over in [Over::Shm, Over::Loopback] {
         each_rank(2, over, |engine, rank, world| {

@@ -41,6 +41,29 @@ fn no_update_is_lost_whoever_makes_it() {
 }
 
 #[test]
+fn a_displacement_beyond_all_memory_is_an_error_and_no_update() {
+    for over in ALL {
+        each_rank(2, over, |engine, rank, world| {
+            for window in windows(engine, 2, world) {
+                engine.win_lock_all(window).unwrap();
+                // Its bytes are the first ones, if counting them wraps.
+                for displacement in [1 << 61, 1 << 63, usize::MAX - 6] {
+                    let target = Rank(1 - rank);
+                    let updated = engine.fetch_and_op(1u64, op::Sum, target, displacement, window);
+                    refused(updated.map(drop), "not within");
+                    refused(engine.accumulate(&[1u64], op::Sum, target, displacement, window), "not within");
+                    assert!(engine.compare_and_swap(0u64, 1, target, displacement, window).is_err());
+                }
+                engine.win_unlock_all(window).unwrap();
+                engine.barrier(world).unwrap();
+                assert_eq!(crate::kit::own(engine, 2, window), [0; 2]);
+                engine.win_free(window).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
 fn a_swap_elects_one() {
     for over in ALL {
         each_rank(4, over, |engine, rank, world| {

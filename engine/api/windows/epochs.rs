@@ -7,7 +7,7 @@ use super::comm_of;
 use super::exposure::Exposure;
 use crate::api::request::Request;
 use crate::run::engine::Engine;
-use tickwire_components::{CommError, Group, ProcId, Rank, Tag, Window, WindowError};
+use tickwire_components::{CommError, Group, PostError, ProcId, Rank, Tag, Window, WindowError};
 use tickwire_systems::procs::windows::Access;
 
 /// Tag of the message that an exposure epoch is posted.
@@ -58,7 +58,8 @@ impl Engine {
     /// Begins an exposure epoch: members of a group may access the own part, once they have started their epochs (`MPI_Win_post`).
     ///
     /// # Errors
-    /// An exposure epoch is posted, the group is not within the window's, or a member of it has failed.
+    /// An exposure epoch is posted, or the group is not within the window's. If a member of it has failed, the epoch is posted to the others
+    /// all the same, and [`Engine::win_wait`] ends it.
     pub fn win_post<T>(&mut self, group: &Group, window: Window<T>) -> Result<(), WindowError> {
         let handle = window.handle;
         let epochs = self.epochs(handle)?;
@@ -69,23 +70,37 @@ impl Engine {
             self.leave_fence(handle, "win_post")?;
         }
         let ranks = self.ranks_of(group, handle)?;
-        let mut completions = Vec::with_capacity(ranks.len());
+        let (mut completions, mut ended) = (Vec::with_capacity(ranks.len()), Ok(()));
         for &rank in &ranks {
-            let posted = self.irecv([0u8; 0], rank, COMPLETED, comm_of(handle));
-            completions.push(posted.map_err(|rejected| rejected.error)?);
+            match self.irecv([0u8; 0], rank, COMPLETED, comm_of(handle)) {
+                Ok(completion) => completions.push(completion),
+                Err(rejected) if matches!(rejected.error, PostError::PeerFailed { .. }) => {
+                    ended = ended.and(Err(rejected.error.into()));
+                }
+                Err(rejected) => {
+                    // Nobody was told of the epoch. They would take the messages of the next one.
+                    for completion in completions {
+                        let _ = self.cancel(&completion);
+                    }
+                    return Err(rejected.error.into());
+                }
+            }
         }
         self.exposures.push(Exposure { handle, completions });
         self.window(handle)?.epochs.posted = true;
         for rank in ranks {
-            self.send(&[0u8; 0], rank, POSTED, comm_of(handle))?;
+            // Also after a failure: others wait for this.
+            let sent = self.send(&[0u8; 0], rank, POSTED, comm_of(handle));
+            ended = ended.and(sent.map(drop).map_err(WindowError::from));
         }
-        Ok(())
+        ended
     }
 
     /// Begins an access epoch towards the members of a group (`MPI_Win_start`). Waits until each of them has posted its exposure epoch.
     ///
     /// # Errors
-    /// Another epoch is open, the group is not within the window's, or a member of it has failed.
+    /// Another epoch is open, or the group is not within the window's. If a member of it has failed, the epoch has begun towards the others
+    /// all the same, and [`Engine::win_complete`] ends it.
     pub fn win_start<T>(&mut self, group: &Group, window: Window<T>) -> Result<(), WindowError> {
         let handle = window.handle;
         let epochs = self.epochs(handle)?;
@@ -97,13 +112,17 @@ impl Engine {
             self.leave_fence(handle, "win_start")?;
         }
         let ranks = self.ranks_of(group, handle)?;
-        for &rank in &ranks {
-            self.recv(&mut [0u8; 0], rank, POSTED, comm_of(handle))?;
+        // Also if a member has failed: who has posted an epoch waits for its end.
+        self.window(handle)?.epochs.started = true;
+        let mut ended = Ok(());
+        for rank in ranks {
+            let posted = self.recv(&mut [0u8; 0], rank, POSTED, comm_of(handle));
+            if posted.is_ok() {
+                self.target(rank, handle)?.access = Access::Started;
+            }
+            ended = ended.and(posted.map(drop).map_err(WindowError::from));
         }
-        let window = self.window(handle)?;
-        window.epochs.started = true;
-        ranks.iter().for_each(|rank| window.targets[rank.0 as usize].access = Access::Started);
-        Ok(())
+        ended
     }
 
     /// Ends the epoch of [`Engine::win_start`] (`MPI_Win_complete`): its operations are done at the targets.

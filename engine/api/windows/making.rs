@@ -93,8 +93,8 @@ impl Engine {
     /// Frees a window (`MPI_Win_free`). All members call it, after all epochs but those of fences have ended.
     ///
     /// # Errors
-    /// An epoch is open, or a member has failed. In the latter case the window is gone here, too, and the memory of its part is not used
-    /// again: others may still write there.
+    /// An epoch is open, an operation has failed, or a member has. In the latter two cases the window is gone here, too. If a member has
+    /// failed, the memory of its part is not used again: others may still write there.
     pub fn win_free<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
         self.free_window(window.handle).map(drop)
     }
@@ -126,13 +126,14 @@ impl Engine {
         }
         let flushed = self.flush_window(handle);
         let met = self.barrier(comm_of(handle));
-        let freed = self.comm_free(comm_of(handle));
-        if let Err(error) = flushed.and(met.map_err(WindowError::from)) {
+        if let Err(error) = met {
             // A member that has not heard of the failure may still write there.
             self.store.all().windows.retire(handle);
-            return Err(error);
+            return flushed.and(Err(error.into()));
         }
+        let freed = self.comm_free(comm_of(handle));
         let removed = self.store.with(|rows, wire| remove_window(rows, wire.endpoints, handle));
+        flushed?;
         freed?;
         Ok(removed.map(|window| *window).map_or(OwnMemory::Allocated, |window| window.own))
     }
@@ -143,10 +144,20 @@ impl Engine {
         match self.make_window_on(brought, own) {
             Ok(()) => Ok(own.0),
             Err(error) => {
-                self.store.all().windows.retire(own.0);
-                let _ = self.comm_free(own);
+                self.give_up_window(own, matches!(error, WindowError::Memory { .. }));
                 Err(error)
             }
+        }
+    }
+
+    /// A window could not be made. If `all_know` that, nobody uses it; otherwise a member may take it for one.
+    fn give_up_window(&mut self, comm: Comm, all_know: bool) {
+        let windows = self.store.all().windows;
+        if all_know || windows.get(comm.0).is_none() {
+            self.store.with(|rows, wire| remove_window(rows, wire.endpoints, comm.0));
+            let _ = self.comm_free(comm);
+        } else {
+            windows.retire(comm.0);
         }
     }
 

@@ -3,24 +3,31 @@
 //! kernel. The directory is locked meanwhile.
 
 use crate::run::engine::Engine;
-use tickwire_components::{Rank, RegionAccess, RemoteKind, Span, VcState, WindowError};
+use tickwire_components::{NIL, Rank, RegionAccess, RemoteKind, RequestError, Span, VcState, WindowError};
+use tickwire_systems::procs::connections::ask_after_one;
 use tickwire_systems::procs::windows::Reach;
 use tickwire_systems::procs::windows::regions::{REGIONS, needed, region_of};
 use tickwire_transports::SharedMemory;
-use tickwire_transports::windows::{Part, UpdateGuard, Updater, get_bytes, put_bytes};
+use tickwire_transports::windows::{HeldBy, Part, UpdateGuard, Updater, get_bytes, put_bytes};
 
 /// Bytes that are moved under one lock: others wait for no longer than that takes.
 const LOCKED_BYTES: usize = 256 << 10;
 /// The same of elements that are updated: they are read, changed and written back.
 const UPDATED_BYTES: usize = 4 << 10;
+/// Looks at a lock in vain before the operating system is asked whether its holder lives, if that was never contacted.
+const LOOKS_FEW: u32 = 256;
+/// Looks from which on it is asked at each: the wait sleeps between them.
+const LOOKS_MANY: u32 = 8192;
 
 /// What became of an operation.
 enum Near {
     Done,
-    /// The lock is held.
-    Busy,
+    /// A member has the lock.
+    Busy(u32),
     /// The directory does not say that this is possible. The owner's engine does it, or says why not.
     Elsewhere,
+    /// The link has closed. The owner's engine does it.
+    Closed,
     /// The owner's memory cannot be reached any more.
     Lost,
 }
@@ -53,15 +60,23 @@ impl Engine {
                 RemoteKind::CompareSwap(_) => (from, into),
                 _ => (from.part(done, bytes), into.part(done, bytes)),
             };
-            let mut near = Near::Busy;
+            let (mut near, mut looks) = (Near::Elsewhere, 0u32);
             self.wait_at_once(|engine| {
-                near = engine.try_listed(kind, at + done, runs, bytes, (rank, handle));
-                !matches!(near, Near::Busy)
+                near = engine.try_listed(kind, (at + done, length - done), runs, bytes, (rank, handle));
+                let Near::Busy(holder) = near else { return true };
+                looks = looks.saturating_add(1);
+                if handle == REGIONS && (looks.is_power_of_two() && looks >= LOOKS_FEW || looks > LOOKS_MANY) {
+                    ask_after_one(&mut engine.store.as_mut(), holder);
+                }
+                false
             })?;
             match near {
                 Near::Done => done += bytes,
                 Near::Lost => return Err(self.out_of_reach(rank, handle)),
-                Near::Busy | Near::Elsewhere => return Ok(false),
+                Near::Closed if done > 0 => return Err(self.out_of_reach(rank, handle)),
+                // It was there a moment ago. What is done is not done again.
+                Near::Elsewhere if done > 0 => return Err(RequestError::OutOfBounds.into()),
+                Near::Busy(_) | Near::Closed | Near::Elsewhere => return Ok(false),
             }
             if done == length {
                 return self.count_done(rank, handle).map(|()| true);
@@ -69,10 +84,11 @@ impl Engine {
         }
     }
 
+    /// Tries to do a part of an operation that is still to be done from a place on, so many bytes of it.
     fn try_listed(
         &mut self,
         kind: RemoteKind,
-        at: usize,
+        (at, left): (usize, usize),
         runs: (Span, Span),
         length: usize,
         (rank, handle): (Rank, u32),
@@ -84,14 +100,18 @@ impl Engine {
             return Near::Elsewhere;
         };
         let shared = all.endpoints.get_mut(usize::from(*endpoint)).and_then(|of| of.transport.get().shared_memory());
-        let Some(shared) = shared else { return Near::Elsewhere };
+        let Some(shared) = shared.filter(|_| *link != NIL) else { return Near::Closed };
         // A holder that has died is passed over. One of regions need not be a target of this proc.
         let dead = |holder| match handle {
             REGIONS => vcs.iter().any(|vc| vc.proc == holder && vc.state == VcState::Failed),
             _ => row.is_dead(vcs, holder),
         };
-        let Ok(guard) = part.lock_updates(dead) else { return Near::Busy };
-        let Some(address) = address_of(part, &guard, kind, at, length, handle) else { return Near::Elsewhere };
+        let guard = match part.lock_updates(dead) {
+            Ok(guard) => guard,
+            Err(HeldBy(holder)) => return Near::Busy(holder),
+        };
+        // All that is left: nothing is done of what is not there as a whole.
+        let Some(address) = address_of(part, &guard, kind, at, left, handle) else { return Near::Elsewhere };
         // SAFETY: the caller of the operation lends both runs. What is listed is the owner's, and stays so while the list is locked; an
         // owner that has died gives nothing up.
         #[expect(unsafe_code, reason = "bytes that are addresses")]

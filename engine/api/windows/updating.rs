@@ -152,8 +152,9 @@ impl Engine {
         displacement: usize,
         handle: u32,
     ) -> Result<(), WindowError> {
-        let at = displacement.wrapping_mul(size_of::<T>());
-        if self.update_near(updater, operands, into, rank, at, handle) {
+        if let Some(at) = displacement.checked_mul(size_of::<T>())
+            && self.update_near(updater, operands, into, rank, at, handle)
+        {
             return Ok(());
         }
         self.update_slowly::<T>(updater, operands, into, (displacement, rank, handle))
@@ -267,8 +268,9 @@ impl Engine {
             if let Some(window) = all.windows.get(handle)
                 && let Some(target) = window.targets.get(rank.0 as usize)
                 && let (Reach::Memory(part), true) = (&target.reach, target.access != Access::None)
+                && let Some(at) = displacement.checked_mul(size)
             {
-                let (vcs, at) = (&*all.vcs, displacement.wrapping_mul(size));
+                let vcs = &*all.vcs;
                 let dead = |member| is_dead(&window.targets, vcs, member);
                 if let Ok(Some(old)) = part.compare_swap(number, at, expected, new, dead) {
                     let target = &mut window.targets[rank.0 as usize];

@@ -2,6 +2,7 @@
 
 use super::Waiter;
 use crate::procs::endpoint::Endpoint;
+use crate::procs::windows::regions::REGIONS;
 use crate::procs::windows::{BatchPart, Failure, RemoteOperation, WindowRow, Windows};
 use crate::rows::Rows;
 use crate::steps::finish::abort;
@@ -17,8 +18,11 @@ pub(crate) fn fail_windows(all: &mut Tables<'_>, vc: Row) {
         window.served.retain(|served| targets.get(served.origin as usize).is_none_or(|target| target.vc != vc));
         for target in window.targets.iter_mut().filter(|target| target.vc == vc) {
             (target.outstanding, target.by_fabric, target.has_mail) = (0, 0, false);
+            // An owner of regions may go once all that was asked of it is done.
+            if window.handle != REGIONS || target.issued != target.completed || target.failure.is_some() {
+                target.failure = Some(Failure::TargetFailed);
+            }
             target.completed = target.issued;
-            target.failure = Some(Failure::TargetFailed);
             for operation in target.operations.drain(..) {
                 waiters(&operation).for_each(|waiter| fail_operation(ended, progress, cars, &waiter, vc));
             }

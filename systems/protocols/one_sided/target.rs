@@ -52,8 +52,9 @@ pub(crate) fn take_request(rows: &mut Rows<'_>, arrival: &Arrival) -> Result<(),
     if context::plane(header.context()) != context::WINDOW || arrival.payload.len() < LEAD {
         return Err(WRONG);
     }
-    let kind = RemoteKind::from_word(header.tag()).ok_or(WRONG)?;
     let is_of_region = context::base(header.context()) == REGIONS;
+    // Regions have no locks.
+    let kind = RemoteKind::from_word(header.tag()).filter(|kind| !(is_of_region && kind.is_of_lock())).ok_or(WRONG)?;
     let window =
         if is_of_region { windows.regions(procs.me) } else { windows.of_context(header.context()) }.ok_or(WRONG)?;
     let handle = window.handle;

@@ -187,8 +187,11 @@ fn requests_that_no_honest_origin_sends_end_the_link() {
         of(RemoteKind::Lock(LockKind::Exclusive), request(0, 0, &words(&[5]))),
         of(RemoteKind::Unlock(LockKind::Exclusive), request(0, 1, &[1])),
     ];
+    // Regions have no locks.
+    let of_regions = [RemoteKind::Lock(LockKind::Exclusive), RemoteKind::Unlock(LockKind::Shared)]
+        .map(|kind| (Header::new(Kind::Remote, context::WINDOW, 1, kind.word(), 0, 16), request(0, 0, &[])));
     let (mut world, [vc, _]) = world();
-    for (header, payload) in wrong.into_iter().chain(short) {
+    for (header, payload) in wrong.into_iter().chain(short).chain(of_regions) {
         let ended = arrive(&mut world, vc, header, &payload);
         assert!(matches!(ended, Some(Ended::Corrupt(_))), "{header:?} {payload:?}");
         assert!(world.wire().sent.is_empty(), "{header:?} {payload:?}");

@@ -296,7 +296,8 @@ impl Case<'_> {
 
     /// A member is killed that has started an epoch, and posted none.
     fn epochs(&mut self) {
-        let Parts { window, .. } = self.parts();
+        let parts = self.parts();
+        let window = parts.window;
         let group = self.engine.comm_group(self.world).unwrap();
         let [survivors, doomed] = [&[0, 1][..], &[2]].map(|ranks| group.include(ranks).unwrap());
         if self.is_doomed() {
@@ -305,12 +306,38 @@ impl Case<'_> {
             tick_for(self.engine, A_WHILE);
             die(self.place);
         }
+        let other = self.other();
+        let [at, own_at] = [other, self.me].map(|rank| parts.at(rank, 0));
         self.engine.win_post(&doomed, window).unwrap();
         say(self.place, &format!("starting-{}", self.me.0));
         let engine = &mut *self.engine;
         fails("win_start", || engine.win_start(&doomed, window));
+        in_time("win_complete", || engine.win_complete(window)).unwrap();
         fails("win_wait", || engine.win_wait(window));
+        // Epochs with the dead one, which comes first, and another one: that one's are whole.
+        let both = group.include(&[2, other.0]).unwrap();
+        for round in 1..=3u64 {
+            fails("win_post to both", || engine.win_post(&both, window));
+            fails("win_start to both", || engine.win_start(&both, window));
+            engine.put(&[round], other, at, window).unwrap();
+            assert_eq!(engine.put(&[round], DOOMED, at, window), Err(WindowError::NoEpoch(DOOMED)));
+            in_time("win_complete", || engine.win_complete(window)).unwrap();
+            let _ = in_time("win_wait", || engine.win_wait(window));
+            let mut own = [0];
+            engine.win_read(&mut own, own_at, window).unwrap();
+            assert_eq!(own, [round]);
+        }
         fails("win_free", || engine.win_free(window));
+        // The window has gone; another one of who is left has nothing of it.
+        let left = engine.comm_create_group(self.world, &survivors, Tag(1)).unwrap();
+        let again = engine.win_allocate::<u64>(4, left).unwrap();
+        engine.win_fence(again).unwrap();
+        engine.put(&[8], other, 3, again).unwrap();
+        engine.win_fence_last(again).unwrap();
+        let mut own = [0; 4];
+        engine.win_read(&mut own, 0, again).unwrap();
+        assert_eq!(own, [0, 0, 0, 8]);
+        engine.win_free(again).unwrap();
     }
 
     /// The others still pass messages.

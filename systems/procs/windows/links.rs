@@ -1,0 +1,124 @@
+//! Links that close, over which memory of other procs was reached.
+
+use super::{Failure, Reach, Windows};
+use tickwire_components::NIL;
+
+impl Windows {
+    /// A link has closed: another proc may get its number, so nothing goes over it any more. Where the owner's engine may do all
+    /// operations, it does them from now on; what only the kernel may do is an error.
+    pub(crate) fn forget_link(&mut self, endpoint: u8, closed: u32) {
+        if closed == NIL {
+            return;
+        }
+        let mut has_lost = false;
+        for target in self.list.iter_mut().flatten().flat_map(|window| &mut window.targets) {
+            match &mut target.reach {
+                Reach::Kernel { endpoint: of, link, .. } | Reach::Listed { endpoint: of, link, .. } => {
+                    if (*of, *link) == (endpoint, closed) {
+                        *link = NIL;
+                    }
+                }
+                Reach::Fabric { endpoint: of, channel, .. } if (*of, channel.link) == (endpoint, closed) => {
+                    target.reach = Reach::Engine;
+                    let lost = std::mem::take(&mut target.by_fabric);
+                    target.completed = target.issued.min(target.completed + lost);
+                    if lost > 0 {
+                        target.failure = target.failure.or(Some(Failure::Fabric));
+                        has_lost = true;
+                    }
+                }
+                Reach::Fabric { .. } | Reach::Memory(_) | Reach::Engine => {}
+            }
+        }
+        if has_lost {
+            self.fabric_reason = "its connection has ended".to_owned();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::procs::windows::{Epochs, OwnMemory, Target, WindowRow};
+    use std::collections::VecDeque;
+    use tickwire_components::AtomicsDomain;
+    use tickwire_transports::shared::SharedRun;
+    use tickwire_transports::windows::{Memory, Part, control_bytes};
+    use tickwire_transports::{Channel, FailedOperation, RemoteAccess, RemoteKey};
+
+    const BYTES: usize = 64;
+
+    fn part() -> Part {
+        let run = SharedRun::private(control_bytes(1)).unwrap();
+        Part::new(run, Memory::Elsewhere(BYTES), 1, 0, false).unwrap()
+    }
+
+    fn by_fabric(link: u32) -> Reach {
+        let key = RemoteKey { key: 7, base: 0, length: BYTES as u64, access: RemoteAccess::READ };
+        Reach::Fabric { endpoint: 1, channel: Channel { link, context: 0 }, key }
+    }
+
+    /// A window whose targets are reached so.
+    fn windows(reaches: impl IntoIterator<Item = Reach>) -> Windows {
+        let targets = reaches.into_iter().map(|reach| Target::new(0, BYTES as u64, reach)).collect();
+        let mut windows = Windows::default();
+        windows.add(WindowRow {
+            handle: 4,
+            context: 4,
+            rank: 0,
+            targets,
+            domain: AtomicsDomain::Engine,
+            own: OwnMemory::Allocated,
+            fabric_key: None,
+            epochs: Epochs::default(),
+            served: VecDeque::new(),
+            is_retired: false,
+        });
+        windows
+    }
+
+    #[test]
+    fn nothing_goes_over_a_link_that_has_closed() {
+        let by_kernel = |endpoint, link| Reach::Kernel { part: part(), endpoint, link, address: 4096 };
+        let listed = |endpoint, link| Reach::Listed { part: part(), endpoint, link };
+        let mut windows = windows([by_kernel(1, 3), listed(1, 3), by_fabric(3), by_kernel(1, 4), listed(2, 3)]);
+        let targets = |windows: &mut Windows| {
+            let link = |reach: &Reach| match *reach {
+                Reach::Kernel { link, .. } | Reach::Listed { link, .. } => Some(link),
+                Reach::Fabric { channel, .. } => Some(channel.link),
+                Reach::Memory(_) | Reach::Engine => None,
+            };
+            windows.get(4).unwrap().targets.iter().map(|target| link(&target.reach)).collect::<Vec<_>>()
+        };
+        windows.forget_link(1, NIL);
+        assert_eq!(targets(&mut windows), [Some(3), Some(3), Some(3), Some(4), Some(3)]);
+        windows.forget_link(1, 3);
+        assert_eq!(targets(&mut windows), [Some(NIL), Some(NIL), None, Some(4), Some(3)]);
+        let target = &windows.get(4).unwrap().targets[2];
+        assert_eq!((target.failure, target.completed), (None, 0), "nothing was under way");
+    }
+
+    #[test]
+    fn what_a_fabric_had_to_do_over_a_closed_link_has_failed_and_nobody_waits_for_it() {
+        let mut windows = windows([by_fabric(3), by_fabric(4)]);
+        for target in &mut windows.get(4).unwrap().targets {
+            (target.issued, target.completed, target.by_fabric) = (5, 3, 2);
+        }
+        windows.forget_link(1, 3);
+        let targets = &windows.get(4).unwrap().targets;
+        let ends = |target: &Target| (target.completed, target.by_fabric, target.failure);
+        assert_eq!(ends(&targets[0]), (5, 0, Some(Failure::Fabric)));
+        assert_eq!(ends(&targets[1]), (3, 2, None));
+        assert_eq!(windows.fabric_reason, "its connection has ended");
+    }
+
+    #[test]
+    fn a_failure_is_one_of_a_target_with_operations_under_way() {
+        let mut windows = windows([by_fabric(3), by_fabric(3)]);
+        windows.get(4).unwrap().targets[1].by_fabric = 1;
+        let channel = Channel { link: 3, context: 0 };
+        windows.note_failure(1, FailedOperation { channel, number: 99, reason: "stale".into() }, 0);
+        let failures = windows.get(4).unwrap().targets.iter().map(|target| target.failure).collect::<Vec<_>>();
+        assert_eq!(failures, [None, Some(Failure::Fabric)]);
+    }
+}
