@@ -175,7 +175,7 @@ read! {
 }
 
 /// A box or a unique borrow.
-trait Unique {
+pub(crate) trait Unique {
     type Target: ?Sized;
 }
 
@@ -190,7 +190,7 @@ impl<T: ?Sized> Unique for &mut T {
 /// Where a box or a unique borrow points to, with its own right to write there: one that was borrowed from it anew could
 /// only read.
 #[expect(unsafe_code, reason = "a pointer is read as what it is")]
-fn unique<P: Unique>(pointer: &P) -> *const u8 {
+pub(crate) fn unique<P: Unique>(pointer: &P) -> *const u8 {
     const { assert!(size_of::<P>() == size_of::<*mut P::Target>()) }
     // SAFETY: both have the layout of a raw pointer to what they point to, and that begins with the address.
     unsafe { (&raw const *pointer).cast::<*const u8>().read() }

@@ -82,7 +82,7 @@ impl Cartesian {
         let points = fixed.fold(1u64, |product, &points| product.saturating_mul(points.into()));
         let free = dimensions.iter().filter(|&&points| points == 0).count();
         let divides = u64::from(ranks).is_multiple_of(points);
-        if !divides || (free == 0 && points != u64::from(ranks)) {
+        if !divides || ranks == 0 || (free == 0 && points != u64::from(ranks)) {
             return Err(TopologyError::Points { points, ranks });
         }
         let mut shares = shares((u64::from(ranks) / points) as u32, free).into_iter();
@@ -145,18 +145,26 @@ impl Cartesian {
     }
 }
 
-/// Divides a number among factors as evenly as is possible, the greatest first.
+/// Divides a number among factors as evenly as is possible: the greatest is as small as it can be, then the next one. The greatest first.
 fn shares(number: u32, count: usize) -> Vec<u32> {
-    if count <= 1 {
-        return vec![number; count];
+    let small: Vec<u32> = (1..=number.isqrt()).filter(|&divisor| number.is_multiple_of(divisor)).collect();
+    let mut divisors: Vec<u32> = small.iter().flat_map(|&divisor| [divisor, number / divisor]).collect();
+    divisors.sort_unstable();
+    factors(number, count, number, &divisors).unwrap_or_default()
+}
+
+/// So many factors of a number, none greater than `most`, or than the one before it. `divisors` are those of a multiple of the number.
+fn factors(number: u32, count: usize, most: u32, divisors: &[u32]) -> Option<Vec<u32>> {
+    if count == 0 {
+        return (number == 1).then(Vec::new);
     }
-    // The greatest share is as small as it can be: at least the root of this degree.
-    let divisors = (1..=number).filter(|divisor| number.is_multiple_of(*divisor));
-    let enough = |divisor: &u32| u64::from(*divisor).saturating_pow(count as u32) >= u64::from(number);
-    let first = divisors.clone().find(enough).unwrap_or(number);
-    let mut found = vec![first];
-    found.extend(shares(number / first, count - 1));
-    found
+    // The rest are no greater, so that all together are enough.
+    let is_enough = |divisor: u32| u64::from(divisor).saturating_pow(count as u32) >= u64::from(number);
+    let fits = |&divisor: &u32| divisor <= most && number.is_multiple_of(divisor) && is_enough(divisor);
+    divisors.iter().copied().filter(fits).find_map(|first| {
+        let rest = factors(number / first, count - 1, first, divisors)?;
+        Some([vec![first], rest].concat())
+    })
 }
 
 /// A neighbour, and which of the messages between it and the own rank is meant.
@@ -284,6 +292,14 @@ mod tests {
             }
             assert_eq!(found, expected, "{ranks} ranks");
         }
+        // The greatest first, and as even as can be.
+        for (ranks, expected) in
+            [(24, [4, 3, 2]), (60, [5, 4, 3]), (20, [5, 2, 2]), (7, [7, 1, 1]), (1, [1; 3]), (64, [4; 3])]
+        {
+            assert_eq!(Cartesian::balanced(ranks, &[0, 0, 0]), Ok(expected.to_vec()));
+        }
+        assert!(Cartesian::balanced(0, &[0, 0]).is_err());
+        assert_eq!(Cartesian::balanced(u32::MAX, &[0, 0]), Ok(vec![65_537, 65_535]));
         assert_eq!(Cartesian::balanced(6, &[4, 0]), Err(TopologyError::Points { points: 4, ranks: 6 }));
         assert!(Cartesian::balanced(6, &[2, 2]).is_err());
     }

@@ -1,6 +1,7 @@
 //! What elements are made of, and buffers of them.
 
 use super::Datatype;
+use crate::pieces::unique;
 use crate::{Ownership, Pieces, Span};
 use bytemuck::Pod;
 use std::cell::Cell;
@@ -55,7 +56,9 @@ unsafe impl<T: Basic> Described for T {
 #[expect(unsafe_code, reason = "the engine trusts what a type says of itself")]
 unsafe impl<T: Described, const N: usize> Described for [T; N] {
     fn layout() -> Datatype {
-        layout_of::<Self>(&std::array::from_fn::<_, N, _>(|index| (index * size_of::<T>(), T::layout())))
+        let all = Datatype::contiguous(N, &T::layout());
+        let all = all.and_then(|all| all.resized(0, size_of::<Self>() as isize));
+        all.unwrap_or_else(|error| panic!("{} has no datatype: {error}", std::any::type_name::<Self>()))
     }
 }
 
@@ -104,15 +107,15 @@ macro_rules! basic {
 basic!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64);
 
 macro_rules! buffers {
-    ($($type:ty $(, $write:ident)?;)*) => {$(
+    ($($type:ty, $self:ident => $start:expr $(, $write:ident)?;)*) => {$(
         // SAFETY: the elements are on the heap or borrowed, so moving the value does not move them.
         #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
         unsafe impl<T: Described> Elements for $type {
             type Element = T;
 
-            fn span(&self) -> Span {
-                // SAFETY: valid while `self` lives; whoever uses the span holds the value.
-                unsafe { Span::new(self.as_ptr().cast::<u8>().cast_mut(), size_of_val(&self[..])) }
+            fn span(&$self) -> Span {
+                // SAFETY: valid while the value lives; whoever uses the span holds it.
+                unsafe { Span::new($start.cast::<u8>().cast_mut(), size_of_val(&$self[..])) }
             }
         }
         $(buffers!(@$write $type);)?
@@ -135,12 +138,12 @@ macro_rules! buffers {
 }
 
 buffers! {
-    Vec<T>, write;
-    Box<[T]>, write;
-    Arc<[T]>;
-    &[T];
-    &mut [T], write;
-    &[Cell<T>], cells;
+    Vec<T>, self => self.as_ptr(), write;
+    Box<[T]>, self => unique(self), write;
+    Arc<[T]>, self => self.as_ptr();
+    &[T], self => self.as_ptr();
+    &mut [T], self => unique(self), write;
+    &[Cell<T>], self => self.as_ptr(), cells;
 }
 
 // SAFETY: the caller of `Ownership::new` promised it.

@@ -139,6 +139,14 @@ fn check_element<S: Sequence, R: Sequence>(operation: usize, send: &S, receive: 
     Ok(operation)
 }
 
+/// Checks that elements which are copied from one buffer to the other have one length in both: those of packed buffers may differ.
+fn check_same<S: Sequence, R: Sequence>(send: &S, receive: &R) -> Result<(), PostError> {
+    if send.is_in_place() || receive.is_in_place() {
+        return Ok(());
+    }
+    check_count("element of the receive buffer, bytes,", receive.element(), send.element())
+}
+
 /// Checks that a root is a rank.
 fn check_root(member: Member<'_>, root: Rank) -> Result<u32, PostError> {
     if root.0 < member.size { Ok(root.0) } else { Err(PostError::Rank { rank: root.0, last: member.size - 1 }) }

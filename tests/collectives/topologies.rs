@@ -2,7 +2,9 @@
 
 use crate::kit::{all, clusters, in_threads, values};
 use tickwire::testing::Cluster;
-use tickwire::{Cartesian, CommError, List, PostError, Rank, Topology, TopologyError, in_place, op};
+use tickwire::{
+    Cartesian, CommError, Datatype, List, Packed, PostError, Rank, Source, Tag, Topology, TopologyError, in_place, op,
+};
 
 /// Gives every engine's world a topology.
 fn set(cluster: &mut Cluster, topology: impl Fn(u32) -> Topology) {
@@ -15,6 +17,38 @@ fn set(cluster: &mut Cluster, topology: impl Fn(u32) -> Topology) {
 /// What goes from a rank in a direction of a grid.
 fn sent(rank: u32, direction: usize, count: usize) -> Vec<i64> {
     values(rank * 10 + direction as u32, count)
+}
+
+/// Elements that a datatype packs, of four bytes and of eight.
+fn packed(of: Vec<u32>, words: usize) -> Packed<Vec<u32>> {
+    let element = Datatype::contiguous(words, &Datatype::of::<u32>()).unwrap();
+    let count = of.len() / words;
+    Packed::new(of, &element, count).unwrap()
+}
+
+#[test]
+fn packed_elements_go_to_neighbours_whole_and_have_one_length() {
+    let grid = Cartesian::new(&[(3, true)]);
+    for mut cluster in clusters(3) {
+        set(&mut cluster, |_| Topology::Cartesian(grid.clone()));
+        let numbers = |rank: u32| (0..12).map(|at| rank * 100 + at).collect::<Vec<u32>>();
+        // Of three elements, two words each, to each of two neighbours.
+        let results = all(&mut cluster, |engine, rank, world| {
+            engine.ineighbor_alltoall(packed(numbers(rank), 2), packed(vec![0; 12], 2), world)
+        });
+        for (rank, (_, mut received)) in (0..).zip(results) {
+            let (before, behind) = (numbers((rank + 2) % 3), numbers((rank + 1) % 3));
+            assert_eq!(*received.unpack(), [&before[6..], &behind[..6]].concat(), "rank {rank}");
+        }
+        let engine = &mut cluster.engines[0];
+        let world = engine.comm_world();
+        let refused = engine.ineighbor_alltoall(packed(vec![0; 12], 1), packed(vec![0; 24], 2), world).unwrap_err();
+        assert!(matches!(refused.error, PostError::Elements { given: 8, needed: 4, .. }), "{}", refused.error);
+        let refused = engine.iallgather(packed(vec![0; 4], 1), packed(vec![0; 24], 2), world).unwrap_err();
+        assert!(matches!(refused.error, PostError::Elements { given: 8, needed: 4, .. }), "{}", refused.error);
+        cluster.tick_times(200);
+        cluster.assert_at_rest();
+    }
 }
 
 /// What comes from a direction is what the one there has sent in the opposite one, also where both neighbours are one rank, or
@@ -161,7 +195,12 @@ fn communicators_are_made_with_their_topologies() {
         }
         // Everybody names the edge of the one before it: a ring.
         let (from, to) = (Rank((rank + 1) % size), Rank((rank + 2) % size));
-        let ring = engine.graph_create(world, &[(from, to)]).unwrap();
+        // What the application promises of its own receives is none of the engine's.
+        let plain = engine.comm_dup(world).unwrap();
+        engine.comm_set_no_wildcard(plain, true).unwrap();
+        let ring = engine.graph_create(plain, &[(from, to)]).unwrap();
+        let any = engine.irecv(vec![0u8; 1], Source::Any, Tag(1), ring).unwrap_err();
+        assert!(matches!(any.error, PostError::Wildcard(_)), "the promise is handed on: {}", any.error);
         let mut before = [0];
         engine.neighbor_alltoall(&[rank], &mut before, ring).unwrap();
         assert_eq!(before, [(rank + size - 1) % size]);

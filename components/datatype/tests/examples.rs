@@ -251,3 +251,13 @@ fn the_form_does_not_grow_with_counts() {
         Datatype::contiguous(8, &Datatype::vector(4, 1, 2, &double()).unwrap().resized(0, 64).unwrap()).unwrap();
     assert!(matches!(merged.0.node.shape, node::Shape::Strided { count: 32, block: 8, stride: 16 }));
 }
+
+/// Of one entry, however many elements there are.
+#[test]
+fn an_array_of_any_length_has_a_datatype() {
+    const LENGTH: usize = 1 << 22;
+    let layout = <[[u16; 3]; LENGTH] as Described>::layout();
+    assert_eq!((layout.size(), layout.extent(), layout.true_extent()), (6 * LENGTH, 6 * LENGTH as isize, 6 * LENGTH));
+    let none = <[u64; 0] as Described>::layout();
+    assert_eq!((none.size(), none.extent()), (0, 0));
+}

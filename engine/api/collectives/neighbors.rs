@@ -1,6 +1,6 @@
 //! Operations among neighbours of a topology.
 
-use super::{Call, Draw, Member, Places, check_count};
+use super::{Call, Draw, Member, Places, check_count, check_same};
 use std::ops::Range;
 use tickwire_components::{List, Neighbors, OneRun, Pieces, PostError, Sequence};
 use tickwire_systems::collectives::neighbors::exchange;
@@ -27,6 +27,7 @@ pub(super) fn neighbor_allgather<S: Sequence, R: Sequence<Item = S::Item>>(
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("neighbor_allgather", (send, receive), |member, (send, receive)| {
         let of = member.neighbors()?;
+        check_same(send, receive)?;
         check_count("receive buffer", receive.count(), send.count() * of.sources.len())?;
         let (all, block) = (receive.piece(0), send.total());
         member.draw(None, |draft| {
@@ -43,6 +44,7 @@ pub(super) fn neighbor_allgatherv<S: Sequence, R: Sequence<Item = S::Item>>(
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("neighbor_allgatherv", (send, receive), move |member, (send, receive)| {
         let of = member.neighbors()?;
+        check_same(send, receive)?;
         let to = Places::of("receive buffer", places, receive, of.sources.len(), true)?;
         check_own(member, &of, |_| send.total(), |place| to.of_rank(place as u32).1)?;
         let all = receive.piece(0);
@@ -58,11 +60,12 @@ pub(super) fn neighbor_alltoall<S: Sequence, R: Sequence<Item = S::Item>>(
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("neighbor_alltoall", (send, receive), |member, (send, receive)| {
         let of = member.neighbors()?;
+        check_same(send, receive)?;
         let (to, from) = (of.destinations.len(), of.sources.len());
         let block = send.count().checked_div(to).or(receive.count().checked_div(from)).unwrap_or(0);
         check_count("send buffer", send.count(), block * to)?;
         check_count("receive buffer", receive.count(), block * from)?;
-        let (sent, all, block) = (send.piece(0), receive.piece(0), block * size_of::<S::Item>());
+        let (sent, all, block) = (send.piece(0), receive.piece(0), block * send.element());
         member.draw(None, |draft| {
             exchange(draft, &of, |place| sent.part(place * block, block), |place| all.part(place * block, block));
         })
@@ -78,6 +81,7 @@ pub(super) fn neighbor_alltoallv<S: Sequence, R: Sequence<Item = S::Item>>(
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("neighbor_alltoallv", (send, receive), move |member, (send, receive)| {
         let of = member.neighbors()?;
+        check_same(send, receive)?;
         let sent = Places::of("send buffer", from, send, of.destinations.len(), false)?;
         let received = Places::of("receive buffer", to, receive, of.sources.len(), true)?;
         check_own(member, &of, |place| from[place].len(), |place| to[place].len())?;

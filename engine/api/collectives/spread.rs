@@ -1,6 +1,6 @@
 //! Barrier, broadcast, scatter and gather.
 
-use super::{COPIED, Call, Draw, Places, check_count, check_in_place, check_root};
+use super::{COPIED, Call, Draw, Places, check_count, check_in_place, check_root, check_same};
 use std::ops::Range;
 use tickwire_components::{Collective, CollectiveKind, NoBytes, Rank, Sequence, Span};
 use tickwire_systems::collectives::spread;
@@ -41,6 +41,7 @@ pub(super) fn gather<S: Sequence, R: Sequence<Item = S::Item>>(
             check_count("receive buffer", receive.count(), receive.count() / ranks * ranks)?;
             (own, block) = (None, receive.total() / ranks);
         } else if member.rank == root {
+            check_same(send, receive)?;
             check_count("receive buffer", receive.count(), send.count() * ranks)?;
         }
         let output = if member.rank == root { receive.piece(0) } else { Span::EMPTY };
@@ -69,6 +70,7 @@ pub(super) fn gatherv<S: Sequence, R: Sequence<Item = S::Item>>(
         }
         let to = Places::of("receive buffer", places, receive, member.size as usize, true)?;
         if own.is_some() {
+            check_same(send, receive)?;
             check_count("send buffer", send.count(), places[root as usize].len())?;
         }
         let all = receive.piece(0);
@@ -92,6 +94,7 @@ pub(super) fn scatter<S: Sequence, R: Sequence<Item = S::Item>>(
             check_count("send buffer", send.count(), send.count() / ranks * ranks)?;
             (own, block) = (None, send.total() / ranks);
         } else if member.rank == root {
+            check_same(send, receive)?;
             check_count("send buffer", send.count(), receive.count() * ranks)?;
         }
         let input = if member.rank == root { send.piece(0) } else { Span::EMPTY };
@@ -120,6 +123,7 @@ pub(super) fn scatterv<S: Sequence, R: Sequence<Item = S::Item>>(
         }
         let from = Places::of("send buffer", places, send, member.size as usize, false)?;
         if own.is_some() {
+            check_same(send, receive)?;
             check_count("receive buffer", receive.count(), places[root as usize].len())?;
         }
         let all = send.piece(0);

@@ -28,7 +28,7 @@
 //! members have died since.
 
 use super::edges::{accuse, children, expect, hear, tell};
-use super::message::Message;
+use super::message::{Entry, Message};
 use super::operation::Operation;
 use super::state::{Edge, Key, Negotiation, Phase};
 use crate::run::engine::Engine;
@@ -124,7 +124,7 @@ impl Negotiation {
             Phase::Gather => self.gather(engine),
             Phase::AwaitProposal => match self.heard_from_parent(engine)? {
                 None => Ok(false),
-                Some(Message::Propose { id, entries }) if entries.len() == self.asked() => {
+                Some(Message::Propose { id, entries }) if entries.len() == self.asked() && self.is_own(&entries) => {
                     self.propose(engine, id, entries).map(|()| true)
                 }
                 Some(Message::Decide { commit: false, incarnation }) => {
@@ -155,6 +155,14 @@ impl Negotiation {
             expect(engine, edge)?;
         }
         Ok(())
+    }
+
+    /// Whether the entries of a split say of this proc what it has said.
+    fn is_own(&self, entries: &[Entry]) -> bool {
+        match self.operation {
+            Operation::Split { color, key } => entries.get(self.rank as usize) == Some(&(color, key)),
+            _ => true,
+        }
     }
 
     /// Entries that a proposal must have: one for each member if this is a split, else none.

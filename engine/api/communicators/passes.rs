@@ -92,8 +92,10 @@ impl Negotiation {
         }
         for index in 0..self.down.len() {
             let proc = self.down[index].proc;
+            // Nobody votes for an id that has no incarnation left.
+            let most = engine.tags.incarnations.max(2) - 2;
             match self.down[index].message.take() {
-                Some(Message::Vote { yes, incarnation }) => {
+                Some(Message::Vote { yes, incarnation }) if !yes || incarnation <= most => {
                     vote = vote.filter(|_| yes).map(|known| known.max(incarnation));
                 }
                 Some(Message::Failed(error)) => return Err(error),
@@ -138,7 +140,8 @@ impl Negotiation {
     pub(super) fn decide(&mut self, engine: &mut Engine, commit: bool, incarnation: u32) -> Result<(), CommError> {
         self.tell_children(engine, &Message::Decide { commit, incarnation });
         // The first incarnation of an id is 1, which is valid under any limit.
-        if commit && self.reserved && incarnation >= engine.tags.incarnations.max(2) {
+        let was_used = self.vote.flatten().is_some_and(|known| incarnation <= known);
+        if commit && self.reserved && (was_used || incarnation >= engine.tags.incarnations.max(2)) {
             return Err(accuse(engine, self.up.as_ref().map_or(NIL, |edge| edge.proc)));
         }
         if !commit {

@@ -2,7 +2,7 @@
 
 use crate::api::error::Error;
 use crate::run::engine::Engine;
-use tickwire_components::{Cartesian, Comm, CommError, Rank, Source, Tag, Topology, TopologyError, op};
+use tickwire_components::{Cartesian, Comm, CommError, NIL, Rank, Source, Tag, Topology, TopologyError, op};
 use tickwire_systems::protocols::graph::kept::forget;
 
 /// Tag of what members of a new communicator tell each other about its edges.
@@ -85,6 +85,9 @@ impl Engine {
             return Err(self.raise_comm(comm, "graph_create", TopologyError::Rank { rank, last }.into()).into());
         }
         let made = self.comm_dup(comm)?;
+        // The notices below come from any rank, whatever the application has promised of its own receives.
+        let promised = self.communicator(made, "graph_create")?.no_wildcard;
+        self.comm_set_no_wildcard(made, false)?;
         // Both ends of an edge are told; how many notices come, the sum over all says.
         let mut notices = vec![0u32; ranks as usize];
         edges.iter().flat_map(|(from, to)| [from, to]).for_each(|rank| notices[rank.0 as usize] += 1);
@@ -111,6 +114,7 @@ impl Engine {
         }
         sources.sort_unstable_by_key(|rank| rank.0);
         destinations.sort_unstable_by_key(|rank| rank.0);
+        self.comm_set_no_wildcard(made, promised)?;
         self.comm_set_topology(made, Topology::Graph { sources, destinations })?;
         Ok(made)
     }
@@ -134,9 +138,16 @@ impl Engine {
         found.map(|(_, topology)| topology)
     }
 
-    /// Before a topology goes, what was drawn by it goes.
+    /// Before a topology goes, what was drawn by it goes: at once, or as soon as it has ended.
     pub(super) fn forget_topology(&mut self, comm: Comm) {
-        self.store.with(|rows, _| forget(rows, |graph| graph.comm == comm));
+        self.store.with(|rows, _| {
+            for graph in rows.progress.graphs.list.iter_mut().flatten().filter(|graph| graph.comm == comm) {
+                if graph.request != NIL {
+                    graph.key = None;
+                }
+            }
+            forget(rows, |graph| graph.comm == comm);
+        });
         self.comms.topologies.retain(|(of, _)| *of != comm);
     }
 }
