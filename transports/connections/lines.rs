@@ -19,9 +19,10 @@ pub(super) fn open<M: Medium>(medium: &mut M, link: u32, line: Line<M>, event: L
     connections.calls.retain(|&other| other != link);
     connections.procs.insert(connections.table[link as usize].proc, link);
     connections.put(link, Stage::Open(line));
-    match watched {
-        Ok(()) => events.push(event),
-        Err(error) => closing::fail_telling(medium, link, words::unwatched(error), events),
+    // The engine has to know the link to hear of its end.
+    events.push(event);
+    if let Err(error) = watched {
+        closing::fail_telling(medium, link, words::unwatched(error), events);
     }
 }
 

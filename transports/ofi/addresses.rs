@@ -59,7 +59,9 @@ impl AddressVector {
         let invalid = || domain.error("fi_av_insert", -i64::from(sys::FI_EINVAL));
         // A provider reads as many bytes as its format has.
         let due = domain.info().raw().src_addrlen;
-        if address.is_empty() || due != 0 && address.len() < due {
+        // Of one that is a name it reads up to the end of that.
+        let is_name = domain.info().raw().addr_format == sys::FI_ADDR_STR;
+        if address.is_empty() || due != 0 && address.len() < due || is_name && !address.contains(&0) {
             return Err(invalid());
         }
         // SAFETY: an address of the length that the provider's own have.

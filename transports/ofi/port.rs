@@ -1,10 +1,11 @@
 //! The fabric's side of an endpoint: frames out of pinned slots, frames into buffers that are posted ahead.
 //!
-//! - **Sending.** A send copies its frame into a slot of its own, with a context of its own, and is done with the caller's bytes. A
-//!   short frame is injected. No free slot or no room at the provider is [`Sent::Blocked`](crate::Sent::Blocked): the frame stays in its
-//!   row. Many short frames in a row go together ([`packing`]).
-//! - **Receiving.** Receives are posted from the start, for any sender: large buffers for many frames each where the provider can do
-//!   that, else one buffer for each frame. A buffer goes back to the provider once all frames in it have been used.
+//! - **Sending.** A send copies its frame into a slot, which has an operation context of its own. After that the caller's bytes are no
+//!   longer needed. A short frame is injected. If no slot is free, or the provider has no room, the send returns
+//!   [`Sent::Blocked`](crate::Sent::Blocked) and the frame stays in its row. Many short frames in succession are packed into one send
+//!   ([`packing`]).
+//! - **Receiving.** Receives are posted from the start, for any sender. Where the provider supports `FI_MULTI_RECV`, they are large buffers
+//!   for many frames each; otherwise there is one buffer for each frame. A buffer is posted again once all frames in it have been used.
 
 mod arriving;
 mod delivering;
@@ -27,6 +28,7 @@ pub(in crate::ofi) use self::remote::RmaState;
 use super::frame::LINKS_MAX;
 use super::matching::Matching;
 use super::registry::Registry;
+use super::ring::RingMemory;
 use super::rma::Rma;
 use super::slab::{Contexts, Slab};
 use super::{AddressVector, Completion, CompletionQueue, Endpoint, MemoryRegion, OfiError};
@@ -35,20 +37,23 @@ use libfabric_sys as sys;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ops::Range;
-use tickwire_components::{Row, Span};
+use tickwire_components::{NIL, Row, Span};
+
+/// Stands for the link of a slot whose link has ended. No link has this number.
+const ENDED: u32 = NIL - 1;
 
 /// The fabric's side of an endpoint. See the module.
 pub(super) struct Port {
-    // Dropped in this order: what the provider may touch comes after what it is closed by.
+    // Fields are dropped in this order: an object is closed before the memory that the provider may touch through it is freed.
     endpoint: Endpoint,
     addresses: AddressVector,
     queue: CompletionQueue,
     regions: Vec<MemoryRegion>,
     sending: Slab,
-    /// The place behind all slots, where frames to inject are put together.
+    /// The place behind all slots of `sending`, where a frame is assembled before it is injected.
     desk: Span,
     receiving: Slab,
-    /// Where frames go that are taken out of rings.
+    /// Frames taken out of rings are copied here.
     copies: Slab,
     contexts: Contexts,
     /// In tagged mode.
@@ -56,68 +61,72 @@ pub(super) struct Port {
     /// The endpoints for one-sided operations, once somebody has asked for them.
     rma: Option<Box<Rma>>,
     rma_state: RmaState,
-    /// Memory that is registered for these, and for long messages.
+    /// Rings of links that have ended, if the provider does not check withdrawn keys: the peer can still write to them. They are kept until
+    /// the endpoints are closed.
+    old_rings: Vec<RingMemory>,
+    /// Caches the memory regions that one-sided operations and long messages use.
     pub(in crate::ofi) registry: Registry,
-    /// In tagged mode, the peers that have a number. Each address is one peer.
+    /// In tagged mode, the address vector's entries: fabric address and number. Each address is one peer.
     peers: Vec<(Vec<u8>, sys::fi_addr_t)>,
-    /// VCs by peer's number.
+    /// The VC of each peer, by the peer's number in the address vector.
     vcs: Vec<Row>,
     sources: Box<[sys::fi_addr_t]>,
     descriptors: Descriptors,
     free: Vec<u32>,
     /// The link of each slot that is in use.
     links: Vec<u32>,
-    /// Those of `receiving`, and then those of `copies`.
+    /// The buffers of `receiving`, followed by those of `copies`.
     buffers: Vec<Buffer>,
-    /// How many the former are.
+    /// How many of `buffers` belong to `receiving`.
     posted: usize,
     free_copies: Vec<u32>,
-    /// Links with a ring; those that may get one; rings at most.
+    /// `ringing` are the links that have a ring. `unrung` are the links that may still get one. `rings_max` bounds the number of rings.
     ringing: Vec<u32>,
     unrung: Vec<u32>,
     rings_max: usize,
-    /// Buffers to be posted.
+    /// Buffers that are to be posted again.
     idle: Vec<u32>,
-    /// Buffers of frames that were drained.
+    /// Buffers of frames that were drained and are not released yet.
     lent: Vec<u32>,
     frames: VecDeque<Ready>,
     early: Vec<Early>,
     lanes: Vec<Lane>,
     completions: Box<[Completion]>,
-    /// Those of them that a look has left to [`Port::deliver`] and [`Port::drain`]. All are of receives, later than all of `frames`.
+    /// The completions that the last poll has left to [`Port::deliver`] and [`Port::drain`]. All are of receives, and all are later than
+    /// those in `frames`.
     unread: Range<usize>,
     inject_max: usize,
-    /// Bytes that go together at most.
+    /// The most bytes of frames that are packed into one send.
     pack_bytes: usize,
-    /// Links with frames that wait to go together.
+    /// Links with packed frames that are not sent yet.
     packs: Vec<u32>,
-    /// Links whose first frame has not left.
+    /// Links whose first frame the provider has not sent yet.
     beginning: Vec<u32>,
-    /// Number of the last look.
+    /// Number of the last poll of the completion queue.
     look: u32,
-    /// Number of the last look that has found a message.
+    /// Number of the last poll that has found a message.
     last_found: u32,
-    /// Links with long messages under way, straight between the memory of both ends.
+    /// Links with long messages in flight that go directly between the memory of both processes.
     moving: Vec<u32>,
-    /// Links and rows of such messages that are done.
+    /// Links and rows of such messages that are complete.
     done: Vec<(u32, Row)>,
     /// `FI_MULTI_RECV` if a buffer takes many frames, or 0.
     receive_flags: u64,
-    /// The last send was refused, and none has completed since.
+    /// The provider has refused the last send, and no send has completed since.
     blocked: bool,
     /// Links that have failed, and why.
     faults: Vec<(u32, String)>,
-    /// Why the whole endpoint is of no use any more.
+    /// Why the whole endpoint is unusable.
     broken: Option<String>,
     failures: u32,
-    /// A link has failed, or a peer has gone without a word.
+    /// A link has failed, or a peer has disappeared without closing its connection.
     disturbed: bool,
-    /// Frames that belonged to no link, and receives that failed.
+    /// Frames that belonged to no link, plus receives that failed.
     strays: u64,
     moved: (u64, u64),
 }
 
-/// What operations are given with their memory. Null where memory is not registered.
+/// Descriptors of registered memory, as operations take them. Null where memory is not registered.
 struct Descriptors {
     /// By slot.
     slots: Box<[*mut c_void]>,
@@ -134,12 +143,12 @@ impl Port {
         self.endpoint.domain().info().provider()
     }
 
-    /// Whether operations take their memory only where it is registered.
+    /// Whether the provider requires local memory to be registered (`FI_MR_LOCAL`).
     pub(super) fn registers(&self) -> bool {
         self.endpoint.domain().info().is_told_of_local_memory()
     }
 
-    /// Whether its buffers take many frames.
+    /// Whether a receive buffer takes many frames (`FI_MULTI_RECV`).
     pub(super) fn is_multi(&self) -> bool {
         self.receive_flags != 0
     }
@@ -154,7 +163,7 @@ impl Port {
         &self.queue
     }
 
-    /// Makes a place for a link, whose frames will show `mine`.
+    /// Makes a lane for a link. Frames from the peer will carry the token `mine`.
     pub(super) fn reserve(&mut self, link: u32, mine: u64) {
         let lane = Lane::new(mine);
         self.rma().into_iter().for_each(|rma| rma.begin_link(link));
@@ -165,12 +174,13 @@ impl Port {
         debug_assert!((link as usize) < self.lanes.len(), "numbers are given out in order");
     }
 
-    /// The token that was given out for a link.
+    /// The token that this process has given out for a link.
     pub(super) fn token(&self, link: u32) -> u64 {
         self.lanes.get(link as usize).map_or(0, |lane| lane.mine)
     }
 
-    /// Opens a link to a peer: its number for it, the token that it wants to see, its fabric address.
+    /// Opens a link to a peer. `slot` is the peer's number for the link, `theirs` the token that the peer expects, and `address` its fabric
+    /// address.
     pub(super) fn open_lane(&mut self, link: u32, slot: u32, theirs: u64, address: &[u8]) -> Result<(), String> {
         if slot as usize >= LINKS_MAX {
             return Err(format!("the peer numbers this connection {slot}, and there are {LINKS_MAX} at most"));
@@ -186,12 +196,12 @@ impl Port {
         Ok(())
     }
 
-    /// Links that frames may come over.
+    /// How many links are open.
     pub(super) fn open_count(&self) -> u32 {
         self.lanes.iter().filter(|lane| lane.open).count() as u32
     }
 
-    /// Ends a link: what comes for it later is a stray.
+    /// Ends a link. Frames that arrive for it later count as strays.
     pub(super) fn close_lane(&mut self, link: u32) {
         self.go_through();
         let Some(lane) = self.lanes.get_mut(link as usize) else { return };
@@ -199,6 +209,8 @@ impl Port {
         self.beginning.retain(|other| *other != link);
         self.end_direct(link);
         self.rma().into_iter().for_each(|rma| rma.end_link(link));
+        // The number may belong to another link by the time the sends in flight complete.
+        self.links.iter_mut().filter(|of| **of == link).for_each(|of| *of = ENDED);
         self.drop_pack(link);
         self.drop_ring(link);
         let mut given_back = Vec::new();
@@ -249,7 +261,7 @@ impl Port {
         lane.sent = lane.sent.wrapping_add(1);
     }
 
-    /// Whether a frame of a link waits for one that was sent before it.
+    /// Whether a frame of a link has arrived and an earlier frame of the link has not.
     pub(super) fn has_gap(&self, link: u32) -> bool {
         self.early.iter().any(|early| early.frame.link == link)
     }
@@ -267,7 +279,7 @@ impl Port {
         self.faults.pop()
     }
 
-    /// A peer is gone without a word.
+    /// A peer has disappeared without closing its connection.
     pub(super) fn disturb(&mut self) {
         self.disturbed = true;
         self.rma().into_iter().for_each(Rma::disturb);
@@ -277,24 +289,24 @@ impl Port {
         !self.faults.is_empty() || self.broken.is_some()
     }
 
-    /// Why nothing goes any more.
+    /// Why the endpoint is unusable, if it is.
     pub(super) fn broken(&self) -> Option<&str> {
         self.broken.as_deref()
     }
 
-    /// Whether something has come that nobody has taken: frames, completions that may be of frames, or messages that are done.
+    /// Whether something has arrived that was not taken yet: frames, completions that may be of frames, or long messages that are complete.
     #[inline]
     pub(super) fn has_frames(&self) -> bool {
         !self.unread.is_empty() || !self.frames.is_empty() || !self.done.is_empty()
     }
 
-    /// As [`Port::has_frames`], with messages that the provider has matched.
+    /// As [`Port::has_frames`], and also true for messages that the provider has matched.
     #[inline]
     pub(super) fn has_arrivals(&self) -> bool {
         self.has_frames() || self.matching.as_ref().is_some_and(|matching| matching.has_done())
     }
 
-    /// Whether sends are under way, or were refused.
+    /// Whether sends are in flight, or the provider has refused one.
     #[inline]
     pub(super) fn is_sending(&self) -> bool {
         self.blocked
@@ -306,8 +318,8 @@ impl Port {
 }
 
 impl Drop for Port {
-    /// Leaves the endpoint open, with the memory that it may still touch, after a peer or a network was gone: closing it then crashes
-    /// `tcp;ofi_rxm` of libfabric 1.17 now and then. It is left open too while sends are under way.
+    /// Leaves the endpoint open, with the memory that the provider may still touch, if a peer or the network has failed: closing the
+    /// endpoint then sometimes crashes `tcp;ofi_rxm` of libfabric 1.17. It is left open too while sends are in flight.
     fn drop(&mut self) {
         if !self.disturbed && self.free.len() == self.links.len() {
             return;

@@ -50,6 +50,12 @@ use std::time::{Duration, Instant};
 const LENT: [&str; 3] = ["ofi_rxm", "net", "sockets"];
 /// Layers that do not look whether a key is still known: what was withdrawn can be written (libfabric 1.17).
 const UNCHECKED: [&str; 2] = ["shm", "ofi_rxd"];
+
+/// Whether a provider refuses keys that were withdrawn.
+pub(super) fn checks_keys(provider: &str) -> bool {
+    !UNCHECKED.iter().any(|layer| is_named(provider, layer))
+}
+
 /// The layer whose endpoints are left open after a peer has gone: closing one then crashes now and then (libfabric 1.17). Nothing
 /// touches memory that was lent to it, since nobody progresses it.
 const LEFT_OPEN: &str = "ofi_rxm";

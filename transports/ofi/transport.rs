@@ -340,8 +340,9 @@ unsafe impl Transport for Ofi {
     }
 
     fn must_poll(&self) -> bool {
-        // What comes straight into the application's memory rings no descriptor.
-        self.rings || self.port.borrow().is_moving()
+        // What comes straight into the application's memory, or into a ring, is told by no descriptor.
+        let port = self.port.borrow();
+        self.rings || port.is_moving() || port.has_rings()
     }
 
     fn disarm(&mut self) {

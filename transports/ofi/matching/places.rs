@@ -9,6 +9,8 @@ use std::ops::{Index, IndexMut};
 use std::ptr::null_mut;
 use tickwire_components::{NIL, Row, Span};
 
+/// The first of the keys that places are registered under: behind those of the port's own regions, one for each slot at most.
+const PLACE_KEYS: u64 = 1 << 12;
 /// Places that memory is taken for at once.
 const CHUNK: usize = 64;
 
@@ -128,8 +130,7 @@ impl Places {
         let (places, contexts) = (Slab::new(CHUNK, self.bytes), Contexts::new(CHUNK));
         let mut region = None;
         if domain.info().domain_attr().mr_mode as u64 & sys::FI_MR_LOCAL != 0 {
-            // Keys of the port's own regions are 0 and 1.
-            let key = 2 + self.chunks.len() as u64;
+            let key = PLACE_KEYS + self.chunks.len() as u64;
             // SAFETY: the slab is freed after the region is closed, and both after the endpoint.
             #[expect(unsafe_code, reason = "FFI")]
             let registered =

@@ -1,4 +1,4 @@
-//! Frames that have come: each is checked, and kept until its turn.
+//! Frames that have arrived. Each is checked, and kept until all earlier frames of its link have arrived.
 
 use super::Port;
 use super::lane::{Early, Ready};
@@ -7,12 +7,12 @@ use crate::ofi::frame::{self, Lead, Preface};
 use tickwire_components::Span;
 use tickwire_components::wire::Kind;
 
-/// How far the number of a frame may be ahead of the one that is due. Short frames, which carry fewer bits of their number, may be a
-/// quarter of that ahead; credit keeps them below.
+/// How far a frame's number may be ahead of the next expected number. A short frame carries only 15 bits of its number, so it may be a
+/// quarter of that ahead. Credit keeps frames below both bounds.
 const AHEAD_MAX: u32 = 1 << 16;
 
 impl Port {
-    /// Bytes have come: one short frame, or one or several long ones.
+    /// Handles bytes that have arrived: one short frame, or one or several long frames.
     #[inline(always)]
     pub(super) fn arrived(&mut self, buffer: u32, bytes: Span, take: &mut impl Take) {
         match frame::short_lead(bytes) {
@@ -21,7 +21,7 @@ impl Port {
         }
     }
 
-    /// As [`Port::arrived`], of frames that are not short: they stand one behind the other.
+    /// As [`Port::arrived`], for frames that are not short. They lie one behind the other.
     #[inline(never)]
     fn arrived_long(&mut self, buffer: u32, mut bytes: Span, take: &mut impl Take) {
         loop {
@@ -38,7 +38,7 @@ impl Port {
         }
     }
 
-    /// One frame has come. It is taken at once if it can be, or kept.
+    /// Handles one frame that has arrived. `take` gets it at once if possible; otherwise it is kept.
     #[inline(always)]
     fn arrived_one(&mut self, lead: Lead, payload: Span, buffer: u32, take: &mut impl Take) {
         let Preface { link, token, .. } = lead.preface;
@@ -52,7 +52,7 @@ impl Port {
         let bytes = lead.length(payload);
         lane.receive(bytes);
         self.moved.1 += bytes;
-        // Only a whole message without flags, and only if no other frame waits.
+        // `take` gets only a whole message without flags, and only if no other frame waits.
         let plain = lead.header.lead == Kind::Eager as u64 && lead.header.length == payload.len() as u64;
         // SAFETY: the buffer is given back after this.
         #[expect(unsafe_code, reason = "a payload that is there until it is given back")]
@@ -65,7 +65,7 @@ impl Port {
         }
     }
 
-    /// A frame has come before an earlier one, or does not belong here.
+    /// Handles a frame that arrived before an earlier one, or whose number is wrong. The first is kept; the second is a fault of the link.
     #[cold]
     fn out_of_turn(&mut self, lead: Lead, payload: Span, buffer: u32) {
         let link = lead.preface.link;
@@ -79,7 +79,7 @@ impl Port {
         self.faults.push((link, format!("frame {number} again, {due} is due")));
     }
 
-    /// Keeps a frame whose turn it is until it is drained. Its buffer is held for it.
+    /// Keeps a frame, whose predecessors have all arrived, until it is drained. Its buffer is held for it.
     #[inline]
     fn keep(&mut self, frame: Ready) {
         if frame.header == frame::FIRST {
@@ -94,7 +94,7 @@ impl Port {
         }
     }
 
-    /// Keeps those early frames of a link whose turn has come.
+    /// Moves the early frames of a link to `frames` once their predecessors have arrived.
     #[cold]
     pub(super) fn keep_due(&mut self, link: u32) {
         loop {

@@ -1,4 +1,4 @@
-//! How frames that have come reach the engine, and are done with.
+//! Hands frames that have arrived to the engine, and returns their buffers afterwards.
 
 use super::Port;
 use super::lane::Ready;
@@ -9,10 +9,11 @@ use tickwire_components::wire::Kind;
 use tickwire_components::{Arrival, ArrivalState, NIL};
 
 impl Port {
-    /// Hands out frames that have come, as arrivals: of all links, or of one. Their payloads stay until [`Port::release`].
+    /// Hands out frames that have arrived, as arrivals: those of all links, or of one link. Their payloads stay valid until
+    /// [`Port::release`].
     pub(in crate::ofi) fn drain(&mut self, arrivals: &mut [Arrival], only: Option<u32>) -> usize {
         self.go_through();
-        // Messages that are done come first: a goodbye may be among the frames.
+        // Completed long messages come first, since the goodbye of their link may be among the frames.
         let mut count = self.drain_done(arrivals, only);
         let mut at = 0;
         while count < arrivals.len()
@@ -35,8 +36,8 @@ impl Port {
         count
     }
 
-    /// Hands plain whole messages to `take`, one after another, until one is not taken or there have been `most`. Returns how many were
-    /// taken, and whether there is something that only a drain reads.
+    /// Hands whole messages without flags to `take`, in order, until `take` refuses one or `most` were taken. Returns how many were taken,
+    /// and whether anything is left that only [`Port::drain`] can hand out.
     #[inline]
     pub(in crate::ofi) fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         let mut count = 0;
@@ -72,7 +73,7 @@ impl Port {
         (count, self.has_frames() || self.has_news())
     }
 
-    /// Nobody uses the payloads that were handed out any more.
+    /// The engine no longer uses the payloads that [`Port::drain`] has handed out: their buffers are free.
     #[inline]
     pub(in crate::ofi) fn release(&mut self) {
         if let Some(matching) = &mut self.matching {
@@ -87,7 +88,7 @@ impl Port {
         self.post_when_few();
     }
 
-    /// Drops all frames that have come: all links are being closed.
+    /// Drops all frames that have arrived, because all links are being closed.
     pub(in crate::ofi) fn forget_frames(&mut self) {
         self.release();
         self.go_through();

@@ -1,9 +1,9 @@
-//! The first frame of a link: an empty one.
+//! The first frame of a link, which is empty.
 //!
-//! A provider connects to a peer when something is first sent to it, takes what is sent until then, and goes on only while
-//! somebody reads its completion queue. A blocking send of the application is done once its bytes are copied: the application
-//! would compute, and its first message would stay with the provider. So nothing else is sent on a link until the provider
-//! says that the first frame has left.
+//! A provider connects to a peer when something is first sent to it. It accepts sends before it is connected, but connects only while this
+//! process reads the completion queue. A blocking send of the application returns once its bytes are copied. If the application then
+//! computes without polling, its first message would stay in the provider. So nothing else is sent on a link until the provider reports
+//! that the first frame has left.
 
 use super::Port;
 use super::lane::First;
@@ -13,13 +13,13 @@ use crate::ofi::frame;
 use tickwire_components::NoBytes;
 
 impl Port {
-    /// Begins to send on a link that has just been opened.
+    /// Sends the first frame on a link that has just been opened.
     pub(super) fn begin(&mut self, link: u32) {
         self.beginning.push(link);
         self.send_first(link);
     }
 
-    /// Gives the provider first frames that it has not taken.
+    /// Offers the provider again the first frames that it has not accepted yet.
     #[cold]
     pub(super) fn send_firsts(&mut self) {
         for at in (0..self.beginning.len()).rev() {
@@ -34,7 +34,7 @@ impl Port {
         }
         let Some(&slot) = self.free.last() else { return };
         let outcome = self.send_slot(link, &frame::FIRST, &NoBytes);
-        // Whoever is refused is tried again with the next look; a failure is told by `control`.
+        // A refused frame is offered again with the next poll. `control` reports a failure.
         let again = outcome == Err(Refused::Again);
         if !again && self.note_taken(link, outcome) == Sent::Done {
             let lane = &mut self.lanes[link as usize];
@@ -45,13 +45,13 @@ impl Port {
         }
     }
 
-    /// Whether what is sent on a link leaves.
+    /// Whether the first frame of a link has left, so that others may follow.
     #[cfg(test)]
     pub(in crate::ofi) fn is_ready(&self, link: u32) -> bool {
         self.lanes.get(link as usize).is_some_and(|lane| lane.ready)
     }
 
-    /// A frame of a link has left: the link is ready if it was the first one.
+    /// A frame of a link has left. If it was the first one, the link is ready.
     #[cold]
     pub(super) fn first_has_left(&mut self, link: u32, slot: u32) {
         let Some(lane) = self.lanes.get_mut(link as usize) else { return };

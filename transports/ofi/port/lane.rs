@@ -1,4 +1,4 @@
-//! One link as the fabric sees it, and frames that have come.
+//! One link as the fabric sees it, and frames that have arrived.
 
 use super::ring::Ring;
 use crate::Traffic;
@@ -11,40 +11,40 @@ use tickwire_components::{NIL, Row, Span};
 
 /// One link, as the fabric sees it.
 pub(super) struct Lane {
-    /// Frames may come over it.
+    /// The link is open: frames from the peer are accepted.
     pub(super) open: bool,
-    /// Frames may be sent: the link is open, its first frame has left, and none was refused.
+    /// Frames may be sent: the link is open, its first frame has left, and the provider has failed no send on it.
     pub(super) ready: bool,
     pub(super) first: First,
-    /// The token that frames from the peer show.
+    /// The token that frames from the peer must carry.
     pub(super) mine: u64,
-    /// The token that frames to the peer show, and the peer's number for the link.
+    /// The token that frames to the peer carry, and the peer's number for the link.
     pub(super) theirs: u64,
     pub(super) slot: u32,
     /// The peer's fabric address.
     pub(super) to: sys::fi_addr_t,
     pub(super) vc: Row,
-    /// Numbers of the next frame in each direction.
+    /// Number of the next frame in each direction.
     pub(super) sent: u32,
     pub(super) received: u32,
     pub(super) traffic: Traffic,
-    /// A frame was refused by the provider.
+    /// The provider has failed a send on this link.
     pub(super) failed: bool,
     pub(super) pack: Pack,
-    /// The endpoint for long messages, if there is one.
+    /// The endpoint for long messages, once it is open.
     pub(super) direct: Option<Box<Direct>>,
-    /// Whether the peer was asked for one.
+    /// Whether opening that endpoint has been tried.
     pub(super) asked: bool,
-    /// The rings with the peer, if it may have one.
+    /// The rings shared with the peer, if the link has rings.
     pub(super) ring: Option<Box<Ring>>,
-    /// The peer's, of which it has told before there was one here.
+    /// The peer's ring, as soon as the peer has announced it. This may be before `ring` exists.
     pub(super) their_ring: Option<RemoteKey>,
 }
 
-/// What has become of the first frame of a link.
+/// State of the first frame of a link.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum First {
-    /// The provider has not taken it.
+    /// The provider has not accepted it.
     Due,
     /// The provider sends it from this slot.
     Sending(u32),
@@ -52,13 +52,13 @@ pub(super) enum First {
     Sent,
 }
 
-/// Frames for a peer since the last look. See [`super::packing`].
+/// Frames sent to a peer since the last poll. See [`super::packing`].
 #[derive(Clone, Copy)]
 pub(super) struct Pack {
-    /// Number of that look, and frames since then.
+    /// Number of that poll, and how many frames were sent since.
     pub(super) look: u32,
     pub(super) frames: u32,
-    /// The slot in which frames wait, [`NIL`] if none do, and their bytes.
+    /// The slot with packed frames, [`NIL`] if none wait, and how many bytes they have.
     pub(super) slot: u32,
     pub(super) bytes: u32,
 }
@@ -69,7 +69,7 @@ impl Pack {
 }
 
 impl Lane {
-    /// A place for a link that is not open yet, whose frames will show `mine`.
+    /// A lane for a link that is not open yet. Frames from the peer will carry the token `mine`.
     pub(super) fn new(mine: u64) -> Self {
         Lane {
             open: false,
@@ -92,7 +92,7 @@ impl Lane {
         }
     }
 
-    /// What the next frame to the peer shows.
+    /// The preface of the next frame to the peer.
     #[inline]
     pub(super) fn preface(&self) -> Preface {
         Preface { link: self.slot, number: self.sent, token: self.theirs }
@@ -116,23 +116,23 @@ impl Lane {
 /// A buffer for receives.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Buffer {
-    /// Frames in it that are in use.
+    /// How many frames in it are in use.
     pub(super) held: u32,
-    /// The provider has finished with it.
+    /// The provider does not use it any more.
     pub(super) done: bool,
 }
 
-/// A frame that has come.
+/// A frame that has arrived.
 pub(super) struct Ready {
     pub(super) header: Header,
     pub(super) payload: Span,
     pub(super) link: u32,
     pub(super) buffer: u32,
-    /// Its length with all that stood before the payload.
+    /// Length of the frame in bytes, including what precedes the payload.
     pub(super) bytes: u64,
 }
 
-/// A frame whose turn has not come: an earlier one has not come yet, or its link is not open yet.
+/// A frame that arrived too early: an earlier frame of its link is missing, or the link is not open yet.
 pub(super) struct Early {
     pub(super) frame: Ready,
     pub(super) number: u32,

@@ -1,4 +1,4 @@
-//! Looks at the queue: how often completions are read, and who goes through them.
+//! Polling the completion queue: how often completions are read, and where they are handled.
 
 use super::Port;
 use super::taking::Bounded;
@@ -7,15 +7,16 @@ use crate::ofi::ReadError;
 use crate::take::Nobody;
 use libfabric_sys as sys;
 
-/// How long the read in [`Port::hush`] waits, ms: the least there is.
+/// How long the read in [`Port::hush`] waits, in ms. This is the shortest time possible.
 const HUSH_MS: i32 = 1;
 
-/// Looks without a message, about 200 us of them, after which only every so many looks read the queue of messages while memory is exposed.
+/// Polls without a message, about 200 us of them, after which only every `QUIET_INTERVAL`th poll reads the message queue while memory is
+/// exposed.
 const QUIET_LOOKS: u32 = 256;
 const QUIET_INTERVAL: u32 = 4;
 
 impl Port {
-    /// As [`Port::poll`]. But if one read finds all completions, and all are of frames, it leaves them to [`Port::deliver`] or
+    /// As [`Port::poll`]. But if only receives are in flight and one read finds all completions, it leaves them to [`Port::deliver`] or
     /// [`Port::drain`].
     #[inline(always)]
     pub(in crate::ofi) fn look(&mut self, most: usize) -> usize {
@@ -24,17 +25,17 @@ impl Port {
             Some(0) => 0,
             Some(count) => {
                 self.unread = 0..count;
-                // There may be more.
+                // The read was full, so there may be more completions.
                 if count == self.completions.len() { self.poll(most) } else { count }
             }
         }
     }
 
-    /// Reads completions, at most `looks` times, until there is one. Only where nothing but receives is under way; `None` where
-    /// something else is.
+    /// Reads completions, at most `looks` times, until there is one. Does so only while nothing but receives is in flight; otherwise
+    /// returns `None`.
     #[inline(always)]
     pub(in crate::ofi) fn look_plainly(&mut self, looks: u32) -> Option<usize> {
-        // A send that has left frees a slot, which somebody may wait for.
+        // The completion of a send frees a slot, for which a frame may wait.
         let sends = self.free.len() < self.links.len();
         let others = self.matching.is_some() || self.is_moving() || !self.ringing.is_empty();
         if sends || others || self.broken.is_some() || self.has_frames() {
@@ -63,15 +64,15 @@ impl Port {
         Some(0)
     }
 
-    /// Whether this look leaves the queue of messages alone, which takes as long to read as the one of one-sided operations. Peers that
-    /// use exposed memory wait for both, so it is read more rarely when no message has come for long.
+    /// Whether this poll skips the message queue, which takes as long to read as the queue of one-sided operations. Peers that use exposed
+    /// memory wait for both reads. So the message queue is read more rarely when no message has arrived for long.
     fn leaves_messages(&self) -> bool {
         let quiet = self.look.wrapping_sub(self.last_found);
         quiet > QUIET_LOOKS && !quiet.is_multiple_of(QUIET_INTERVAL) && self.is_exposing()
     }
 
-    /// Goes through what [`Port::look_plainly`] has read, and delivers messages. Returns how many, and whether there may be more
-    /// completions, since the read was full.
+    /// Handles the completions that [`Port::look_plainly`] has read, and delivers messages. Returns how many were delivered, and whether
+    /// there may be more completions because the read was full.
     #[inline(always)]
     pub(in crate::ofi) fn take_read(&mut self, count: usize, most: u32, take: &mut impl Take) -> (u32, bool) {
         let mut take = Bounded { take, left: most };
@@ -83,7 +84,7 @@ impl Port {
         (most - left, count == self.completions.len())
     }
 
-    /// Reads completions until there is none or `most` have been read, and goes through them. Returns how many there were.
+    /// Reads and handles completions until there are none or `most` have been read. Returns how many there were.
     pub(in crate::ofi) fn poll(&mut self, most: usize) -> usize {
         self.begin_look();
         if let Some(matching) = self.matching.as_mut().filter(|matching| matching.may_check()) {
@@ -133,7 +134,7 @@ impl Port {
         found
     }
 
-    /// Sends what was held back until this look.
+    /// Begins a poll: sends the packed frames and the first frames that wait.
     #[inline]
     fn begin_look(&mut self) {
         self.flush();
@@ -143,7 +144,7 @@ impl Port {
         self.look = self.look.wrapping_add(1);
     }
 
-    /// A read has failed: one operation, or the whole queue. Returns how many completions that are.
+    /// Handles a failed read: one operation has failed, or the whole queue. Returns how many completions were consumed.
     #[cold]
     fn unreadable(&mut self, error: ReadError) -> usize {
         match error {
@@ -158,7 +159,7 @@ impl Port {
         }
     }
 
-    /// Goes through the completions that a look has left, so that all frames are known.
+    /// Handles the completions that the last poll has left, so that all their frames are in `frames`.
     #[inline]
     pub(in crate::ofi) fn go_through(&mut self) {
         while let Some(index) = self.unread.next() {
@@ -166,11 +167,11 @@ impl Port {
         }
     }
 
-    /// Silences the queue's descriptor, which rings although there is nothing. `false` if that does not help, or if there was
-    /// something.
+    /// Silences the queue's file descriptor, which is readable although the queue is empty. `false` if that does not help, or if there was
+    /// a completion.
     ///
-    /// With `net` of libfabric 1.17 the descriptor rings from the first completion on. `fi_trywait` does not change that; only a
-    /// read that waits does.
+    /// With `net` of libfabric 1.17 the descriptor stays readable from the first completion on. `fi_trywait` does not change that; only a
+    /// blocking read does.
     #[cold]
     pub(in crate::ofi) fn hush(&mut self) -> bool {
         if self.matching.is_some() {

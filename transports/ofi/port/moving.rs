@@ -1,15 +1,15 @@
-//! Messages that go straight between the memory of both ends: the endpoints of [`crate::ofi::direct`], by link.
+//! Long messages that go directly between the memory of both processes, through the endpoints of [`crate::ofi::direct`], by link.
 
 use super::Port;
 use crate::ofi::direct::{self, Direct, Done};
 use tickwire_components::{Arrival, ArrivalState, Destination, Row, Span};
 
-/// Connections that have such an endpoint at most: each takes three or four descriptors.
+/// The most connections with such an endpoint. Each endpoint takes three or four file descriptors.
 const DIRECTS_MAX: usize = 16;
 
 impl Port {
-    /// Opens an endpoint for the long messages of a link, where the provider may be given memory of the application; its
-    /// address, if it is new.
+    /// Opens an endpoint for the long messages of a link, if the provider may be lent memory of the application. Returns its address if it
+    /// was opened now.
     pub(in crate::ofi) fn open_direct(&mut self, link: u32) -> Option<Vec<u8>> {
         let open = self.lanes.iter().filter(|lane| lane.direct.is_some()).count();
         let info = self.endpoint.domain().info();
@@ -18,14 +18,14 @@ impl Port {
         if open >= DIRECTS_MAX || !direct::is_safe(info.provider()) {
             return None;
         }
-        // Without one, messages go in pieces.
+        // If it cannot be opened, long messages go in pieces as frames.
         let direct = Direct::open(info, lane.mine, lane.theirs, &self.registry).ok()?;
         let name = direct.name().ok()?;
         lane.direct = Some(Box::new(direct));
         Some(name)
     }
 
-    /// The peer has said where its endpoint for long messages is; the own one's address, if it is new.
+    /// The peer has announced its endpoint for long messages. Returns the address of this process's endpoint if it was opened now.
     pub(in crate::ofi) fn meet_direct(&mut self, link: u32, address: &[u8]) -> Result<Option<Vec<u8>>, String> {
         let own = self.open_direct(link);
         match self.lanes.get_mut(link as usize).and_then(|lane| lane.direct.as_mut()) {
@@ -53,7 +53,7 @@ impl Port {
         self.moves(link, sent).is_some()
     }
 
-    /// Notes that messages of a link are under way; `None` if the link has failed.
+    /// Notes that long messages of a link are in flight. `None` if the link has failed.
     fn moves<T>(&mut self, link: u32, taken: Result<T, String>) -> Option<T> {
         if !self.moving.contains(&link) {
             self.moving.push(link);
@@ -64,7 +64,7 @@ impl Port {
     fn direct_failed(&mut self, link: u32, words: &str) {
         let reason = format!("provider {}: {words}", self.provider());
         let lane = &mut self.lanes[link as usize];
-        // What it was lent it has no more.
+        // Dropping the endpoint takes back the memory that was lent to the provider.
         lane.direct = None;
         lane.ready = false;
         if !std::mem::replace(&mut lane.failed, true) {
@@ -72,7 +72,7 @@ impl Port {
         }
     }
 
-    /// Goes on with all messages that are under way; returns how many pieces were done.
+    /// Progresses all long messages in flight. Returns how many pieces have completed.
     #[cold]
     pub(super) fn poll_moving(&mut self) -> usize {
         let mut found = 0;
@@ -100,30 +100,30 @@ impl Port {
         found
     }
 
-    /// Where a peer's long messages are awaited.
+    /// The address at which this process receives a peer's long messages.
     #[cfg(test)]
     pub(in crate::ofi) fn direct_name(&self, link: u32) -> Option<Vec<u8>> {
         self.lanes[link as usize].direct.as_ref()?.name().ok()
     }
 
-    /// Whether messages are under way, in either direction.
+    /// Whether long messages are in flight, in either direction.
     #[inline]
     pub(in crate::ofi) fn is_moving(&self) -> bool {
         !self.moving.is_empty()
     }
 
-    /// Whether messages of the application's memory are being sent.
+    /// Whether long messages are being sent out of the application's memory.
     pub(super) fn is_sending_direct(&self) -> bool {
         let direct = |link: &u32| self.lanes[*link as usize].direct.as_ref();
         self.moving.iter().filter_map(direct).any(|direct| direct.is_sending())
     }
 
-    /// Whether a message of a link is under way to here.
+    /// Whether a long message of a link is being received.
     pub(in crate::ofi) fn is_receiving_direct(&self, link: u32) -> bool {
         self.lanes.get(link as usize).and_then(|lane| lane.direct.as_ref()).is_some_and(|direct| direct.is_receiving())
     }
 
-    /// Messages that are done, as arrivals.
+    /// Hands out long messages that are complete, as arrivals.
     pub(super) fn drain_done(&mut self, arrivals: &mut [Arrival], only: Option<u32>) -> usize {
         let mut count = 0;
         while count < arrivals.len()
@@ -138,7 +138,7 @@ impl Port {
         count
     }
 
-    /// Ends what is under way on a link: from here on the provider touches none of its memory.
+    /// Ends all long messages of a link. Afterwards the provider touches none of their memory.
     pub(in crate::ofi) fn end_direct(&mut self, link: u32) {
         if let Some(lane) = self.lanes.get_mut(link as usize) {
             lane.direct = None;

@@ -1,4 +1,4 @@
-//! Opening: the objects of libfabric, the memory that they are given, and the tables on top.
+//! Opening a port: the libfabric objects, the memory that is lent to them, and the tables of the port.
 
 use super::lane::Buffer;
 use super::{Descriptors, Port, RmaState};
@@ -20,35 +20,36 @@ use tickwire_components::{NIL, Span};
 
 const _: () = assert!(crate::ofi::ring::FRAME_MAX <= RING_PLACE);
 
-/// Sends that may be under way: of the longest frames, 16 MiB, which are no memory until they are used.
+/// The most sends in flight. With the longest frames, their slots are 16 MiB of address space, which use no memory until they are written.
 const SENDS: usize = 64;
-/// Buffers that are posted, for one frame each: as much again. Half as many would be a tenth more bandwidth with `ofi_rxm`, as
-/// all of it goes round and through the caches, but a peer's sends should find a receive each: what waits in a provider for one
-/// makes posting it fail when the peer has died.
+/// Receive buffers that are posted, for one frame each: another 16 MiB. Half as many would give a tenth more bandwidth with `ofi_rxm`,
+/// because the buffers stay in the caches. But a peer's sends should find enough receives: if a peer has died while its message waits in
+/// the provider, posting the receive for that message fails.
 const RECEIVES: usize = 64;
-/// The same over `shm`, where what waits for one costs nothing: fewer, so that long messages stay nearer in the caches.
+/// As [`RECEIVES`], over `shm`, where an unexpected message costs nothing. There are fewer buffers, so that long messages stay in the
+/// caches.
 const NEAR_RECEIVES: usize = 16;
-/// Frames out of rings that may be in use, and bytes of the place of one.
+/// The most frames taken out of rings that may be in use at once, and the bytes of room for each.
 const RING_COPIES: usize = 64;
 const RING_PLACE: usize = 256;
-/// Receives of tagged mode that the queue of completions has room for.
+/// The receives of tagged mode that the completion queue has room for.
 const MATCHED_RECEIVES: usize = 1024;
-/// Buffers where a provider puts one frame behind the other ([`crate::ofi::multi`]): fewer and larger ones, 2 MiB in all.
+/// Receive buffers where the provider places many frames in one buffer ([`crate::ofi::multi`]). They are fewer and larger, 2 MiB in all.
 const MULTI_RECEIVES: usize = 4;
-/// Longest frames that such a buffer has room for.
+/// How many frames of the greatest length fit into such a buffer.
 const MULTI_FRAMES: usize = 2;
-/// A provider whose receivers read a long message out of the sender's memory: over a provider without virtual addresses (`tcp`) from the
-/// start of the region that the message is in, wherever it begins there. So each slot is a region.
+/// With this provider, the receiver reads a long message out of the sender's memory. Over a core provider without virtual addresses (`tcp`)
+/// it reads from the start of the memory region, wherever in the region the message begins. So each slot gets a region of its own.
 const READ_FROM_START: &str = "ofi_rxm";
 
-/// An endpoint, and the places of frames that it is given.
+/// An open endpoint, and the memory for its frames.
 struct Opened {
     endpoint: Endpoint,
     addresses: AddressVector,
     queue: CompletionQueue,
     sending: Slab,
     receiving: Slab,
-    /// Slots, and buffers.
+    /// How many send slots and receive buffers there are.
     sends: usize,
     receives: usize,
     inject_max: usize,
@@ -82,12 +83,12 @@ fn open(info: Info, config: &OfiConfig, matches: bool, place_bytes: usize) -> Re
     if multi {
         endpoint.set_least_room(place_bytes)?;
     }
-    // One place more than slots: what is injected is put together there.
+    // The last place is no slot: frames to be injected are assembled there.
     let (sending, receiving) = (Slab::new(sends + 1, place_bytes), Slab::new(receives, buffer_bytes));
     Ok(Opened { endpoint, addresses, queue, sending, receiving, sends, receives, inject_max, multi })
 }
 
-/// Registers the places with a provider that wants to know them.
+/// Registers the slots and buffers, if the provider requires it.
 fn register(opened: &Opened) -> Result<(Vec<MemoryRegion>, Descriptors), OfiError> {
     let Opened { endpoint, sending, receiving, sends, .. } = opened;
     let info = endpoint.domain().info();
@@ -119,7 +120,7 @@ fn register(opened: &Opened) -> Result<(Vec<MemoryRegion>, Descriptors), OfiErro
 impl Port {
     /// Opens a candidate for frames of up to the configured length.
     ///
-    /// With tags, in tagged mode for messages of up to so many bytes.
+    /// With `tags`, opens the port in tagged mode; `tags` also gives the most bytes of a message that the provider matches.
     pub(in crate::ofi) fn open(info: Info, config: &OfiConfig, tags: Option<(Tags, usize)>) -> Result<Self, OfiError> {
         let OfiConfig { lengths, progress_event_count: events, .. } = *config;
         let directed = info.raw().caps & sys::FI_DIRECTED_RECV != 0;
@@ -173,6 +174,7 @@ impl Port {
             done: Vec::new(),
             receive_flags: if multi { sys::FI_MULTI_RECV } else { 0 },
             blocked: false,
+            old_rings: Vec::new(),
             faults: Vec::new(),
             broken: None,
             failures: 0,

@@ -1,8 +1,8 @@
-//! Short frames that go together.
+//! Packing: several short frames in one send.
 //!
-//! A frame costs a provider system calls or locks, however short it is. The first few for a peer between two looks go at once,
-//! each by itself; those behind them are written one behind the other into a slot, which goes when the next one does not fit
-//! any more, and at the latest with the next look.
+//! Each send costs the provider system calls or locks, however short the frame is. The first few frames to a peer between two polls are
+//! sent at once, each by itself. Later ones are written one behind the other into a slot. The slot is sent when the next frame does not
+//! fit, and at the latest with the next poll.
 
 use super::Port;
 use super::lane::Lane;
@@ -12,11 +12,11 @@ use crate::ofi::frame::{self, FRAME_ALIGN, LEAD_BYTES};
 use tickwire_components::wire::Header;
 use tickwire_components::{NIL, Pieces};
 
-/// Frames for a peer between two looks that go at once: whoever sends it a few messages and then computes loses no time.
+/// Frames to a peer between two polls that are sent at once. So an application that sends a few messages and then computes loses no time.
 const AT_ONCE: u32 = 4;
 
 impl Lane {
-    /// Counts a frame that is to go. `true` if it goes with others, by [`Port::pack`].
+    /// Counts a frame that is to be sent. `true` if [`Port::pack`] is to send it together with others.
     #[inline]
     pub(super) fn packs(&mut self, look: u32) -> bool {
         let pack = &mut self.pack;
@@ -29,7 +29,7 @@ impl Lane {
 }
 
 impl Port {
-    /// Puts a frame behind others that wait, or makes it the first. `None` if it is to go by itself.
+    /// Appends a frame to those that wait, or starts a new pack with it. `None` if the frame is to be sent by itself.
     #[inline(never)]
     pub(super) fn pack<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Option<Sent> {
         let length = LEAD_BYTES + header.payload() as usize;
@@ -37,15 +37,17 @@ impl Port {
         if pack.slot != NIL && pack.bytes as usize + length > self.pack_bytes && !self.send_pack(link) {
             return Some(Sent::Blocked);
         }
-        let lane = &mut self.lanes[link as usize];
-        if lane.pack.slot == NIL {
+        if self.lanes[link as usize].pack.slot == NIL {
             if length > self.pack_bytes / 2 {
                 return None;
             }
-            let Some(slot) = self.free.pop() else { return Some(self.note_taken(link, Err(Refused::Again))) };
+            let Some(slot) = self.slot_for(link) else { return Some(self.note_taken(link, Err(Refused::Again))) };
+            self.free.pop();
+            let lane = &mut self.lanes[link as usize];
             (lane.pack.slot, lane.pack.bytes) = (slot, 0);
             self.packs.push(link);
         }
+        let lane = &mut self.lanes[link as usize];
         let at = lane.pack.bytes as usize;
         let place = self.sending.place(lane.pack.slot as usize).part(at, usize::MAX);
         frame::write(place, lane.preface(), header, pieces);
@@ -55,7 +57,7 @@ impl Port {
         Some(Sent::Done)
     }
 
-    /// Gives the frames that wait for a peer to the provider. `true` if it has taken them.
+    /// Sends the packed frames for a peer. `true` if the provider has accepted them.
     fn send_pack(&mut self, link: u32) -> bool {
         let lane = &self.lanes[link as usize];
         let (slot, length) = (lane.pack.slot as usize, lane.pack.bytes as usize);
@@ -87,7 +89,7 @@ impl Port {
         false
     }
 
-    /// Gives all frames that wait to the provider, as far as it takes them.
+    /// Sends all packed frames, as far as the provider accepts them.
     #[inline]
     pub(in crate::ofi) fn flush(&mut self) {
         if !self.packs.is_empty() {
@@ -102,13 +104,13 @@ impl Port {
         }
     }
 
-    /// Whether frames wait.
+    /// Whether packed frames wait to be sent.
     #[inline]
     pub(in crate::ofi) fn has_packs(&self) -> bool {
         !self.packs.is_empty()
     }
 
-    /// Forgets frames for a peer that is gone.
+    /// Discards the packed frames for a peer that has gone.
     pub(super) fn drop_pack(&mut self, link: u32) {
         let pack = &mut self.lanes[link as usize].pack;
         if pack.slot != NIL {

@@ -1,5 +1,4 @@
-//! Completions and what they are of: sends that have left, buffers with frames, and receives that the provider matches. Buffers go back
-//! to the provider here.
+//! Handling of completions: sends that have left, buffers with frames, and receives that the provider matches. Also posts buffers again.
 
 use super::Port;
 use super::lane::Buffer;
@@ -9,11 +8,12 @@ use libfabric_sys as sys;
 use std::fmt::Display;
 use tickwire_components::NIL;
 
-/// Failed receives in a row after which the endpoint is given up.
+/// Failed receives in succession after which the endpoint is given up.
 const FAILURES_MAX: u32 = 256;
 
 impl Port {
-    /// Handles a completion. Its context tells what it is of. A frame whose turn it is goes to `take`, unless others wait.
+    /// Handles a completion, whose context tells which operation it belongs to. A frame whose predecessors have all arrived goes to `take`,
+    /// unless other frames wait.
     // Field by field: the provider has just written the completion in single words. A copy in wider words would wait until those
     // have left the store buffer, behind all that the provider has written to the peer.
     #[inline(always)]
@@ -34,9 +34,9 @@ impl Port {
         }
         self.failures = 0;
         let buffer = index - slots;
-        // Hold the buffer meanwhile, so that it is given back once.
+        // Hold the buffer during the call, so that it is given back only once.
         let bytes = if self.receive_flags != 0 {
-            // A frame in a buffer for many, or the news that the buffer is full, or both.
+            // The completion reports a frame in a buffer for many, or that the buffer is full, or both.
             let state = &mut self.buffers[buffer];
             state.held += 1;
             state.done |= flags & sys::FI_MULTI_RECV != 0;
@@ -52,7 +52,7 @@ impl Port {
         self.give_back(buffer as u32);
     }
 
-    /// A completion of an operation that the provider matches.
+    /// Handles a completion of an operation of tagged mode.
     #[inline]
     fn matched(&mut self, index: usize, source: sys::fi_addr_t) {
         if let Some(matching) = &mut self.matching {
@@ -60,7 +60,7 @@ impl Port {
         }
     }
 
-    /// A send or a receive has failed.
+    /// Handles the failure of a send or a receive.
     #[cold]
     pub(super) fn operation_failed(&mut self, failure: &Failure) {
         let Some(index) = self.contexts.index(failure.context) else {
@@ -84,7 +84,7 @@ impl Port {
             return;
         }
         let buffer = &mut self.buffers[index - slots];
-        // A buffer for many frames may take others after one that failed.
+        // A buffer for many frames may receive further ones after a failed one.
         let over = self.receive_flags == 0 || failure.flags & sys::FI_MULTI_RECV != 0;
         if over && !std::mem::replace(&mut buffer.done, true) && buffer.held == 0 {
             self.idle.push((index - slots) as u32);
@@ -102,7 +102,7 @@ impl Port {
         }
     }
 
-    /// A frame of a buffer is not used any more.
+    /// A frame of a buffer is no longer used. After the last one, the buffer is free.
     #[inline]
     pub(super) fn give_back(&mut self, index: u32) {
         let buffer = &mut self.buffers[index as usize];
@@ -115,14 +115,15 @@ impl Port {
         }
     }
 
-    /// Whether all buffers are in use, so that nothing more can come. The answer is no for a link that is to blame for that itself:
-    /// its frames hold the buffers and wait for an earlier one.
+    /// Whether all buffers are in use, so that nothing can be received. `false` for a link that causes this itself: its frames hold the
+    /// buffers while they wait for an earlier frame.
     pub(in crate::ofi) fn is_starved(&self, link: u32) -> bool {
         let blamed = self.frames.is_empty() && self.has_gap(link);
         !blamed && self.buffers[..self.posted].iter().all(|buffer| buffer.held > 0)
     }
 
-    /// Gives buffers to the provider if many are due. If few are, a look that finds nothing does it, so that no answer waits for it.
+    /// Posts the idle buffers if at least half of all are idle. If fewer are, a poll that finds nothing posts them, so that posting delays
+    /// no answer.
     #[inline]
     pub(super) fn post_when_few(&mut self) {
         if 2 * self.idle.len() >= self.posted {
@@ -130,7 +131,7 @@ impl Port {
         }
     }
 
-    /// Gives all idle buffers to the provider.
+    /// Posts all idle buffers.
     #[inline]
     pub(in crate::ofi) fn post(&mut self) {
         while let Some(&index) = self.idle.last() {
@@ -146,7 +147,7 @@ impl Port {
                     self.buffers[index as usize] = Buffer::default();
                 }
                 Err(Refused::Again) => return,
-                // A receive that meets a message of a peer that has died fails with `ofi_rxm`. The next one may not.
+                // With `ofi_rxm`, posting a receive fails if it matches a message of a peer that has died. The next one may succeed.
                 Err(Refused::Failed(error)) => return self.receive_failed(&error),
             }
         }

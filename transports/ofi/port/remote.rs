@@ -7,7 +7,7 @@ use crate::remote::Channel;
 /// What an endpoint keeps for one-sided operations.
 pub(in crate::ofi) struct RmaState {
     pub(in crate::ofi) config: RmaConfig,
-    /// Whether the provider offers what is needed, once it has been asked.
+    /// Whether the provider offers one-sided operations. `None` until that was first checked.
     offered: Option<bool>,
 }
 
@@ -18,13 +18,13 @@ impl RmaState {
 }
 
 impl Port {
-    /// Whether the provider has one-sided operations, and they are wanted.
+    /// Whether the provider has one-sided operations and the configuration asks for them.
     pub(in crate::ofi) fn has_rma(&mut self) -> bool {
         let (info, state) = (self.endpoint.domain().info(), &mut self.rma_state);
         *state.offered.get_or_insert_with(|| Rma::offered(info, &state.config).is_ok())
     }
 
-    /// The endpoints, which are opened when they are asked for first.
+    /// The endpoints for one-sided operations, which are opened with the first call.
     ///
     /// # Errors
     /// Why there are none, in words.
@@ -36,7 +36,7 @@ impl Port {
         Ok(self.rma.insert(rma))
     }
 
-    /// The same, if they are open.
+    /// The endpoints for one-sided operations, if they are open.
     pub(in crate::ofi) fn rma(&mut self) -> Option<&mut Rma> {
         self.rma.as_deref_mut()
     }
@@ -47,41 +47,41 @@ impl Port {
         self.rma.as_mut().map_or(0, |rma| rma.poll())
     }
 
-    /// Operations that a channel has taken, and that are complete.
+    /// How many operations a channel has accepted, and how many of them are complete.
     pub(in crate::ofi) fn rma_counts(&self, channel: Channel) -> (u64, u64) {
         self.rma.as_ref().map_or((0, 0), |rma| rma.counts_of(channel))
     }
 
-    /// Whether operations of this side are under way.
+    /// Whether one-sided operations of this process are in flight.
     pub(in crate::ofi) fn is_operating(&self) -> bool {
         self.rma.as_ref().is_some_and(|rma| rma.is_busy())
     }
 
-    /// Whether peers may be using memory of this process, which goes on only while somebody asks.
+    /// Whether peers may be using memory of this process, in a way that progresses only while this process polls.
     pub(in crate::ofi) fn is_exposing(&self) -> bool {
         !self.ringing.is_empty() || self.rma.as_ref().is_some_and(|rma| rma.is_exposing())
     }
 
-    /// The peer of a link has introduced itself for one-sided operations; what it is to be told in return.
+    /// The peer of a link has introduced itself for one-sided operations. Returns what to tell the peer in return.
     ///
     /// # Errors
     /// What is wrong with it, in words.
     pub(in crate::ofi) fn meet_rma(&mut self, link: u32, theirs: Introduction) -> Result<Option<Introduction>, String> {
         match self.open_rma() {
             Ok(rma) => rma.meet(link, theirs).map(|()| rma.introduce(link)),
-            // Who has none itself asks for nothing.
+            // A peer without such endpoints expects no answer.
             Err(_) if matches!(theirs, Introduction::Nowhere(_)) => Ok(None),
             Err(why) => Ok(Some(Introduction::Nowhere(why))),
         }
     }
 
-    /// The endpoints, which are open.
+    /// The endpoints for one-sided operations, which are opened if need be.
     #[cfg(test)]
     pub(in crate::ofi) fn rma_for_test(&mut self) -> &mut Rma {
         self.open_rma().expect("one-sided operations")
     }
 
-    /// How many contexts are opened.
+    /// Sets how many contexts are opened.
     #[cfg(test)]
     pub(in crate::ofi) fn set_contexts(&mut self, contexts: usize) {
         self.rma_state.config.contexts = contexts;

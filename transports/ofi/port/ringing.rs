@@ -10,27 +10,27 @@ use crate::ofi::frame;
 use crate::ofi::ring::{
     FRAME_MAX, HEAD_BYTES, RING_BYTES, RingMemory, SLOTS, WINDOW_BYTES, enclose, slot_at, write_window,
 };
-use crate::ofi::rma::Introduction;
+use crate::ofi::rma::{Introduction, checks_keys};
 use crate::remote::{RemoteAccess, RemoteKey, RemoteRun};
 use crate::take::Nobody;
 use tickwire_components::Pieces;
 use tickwire_components::wire::Header;
 
-/// Frames that are taken out before the peer is told so.
+/// The peer is told how many frames were taken out after each such number of them.
 const TELL: u64 = SLOTS / 4;
 
 impl Port {
-    /// Links that may get a ring, if there are some.
+    /// Takes the links that may still get a ring.
     pub(in crate::ofi) fn take_unrung(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.unrung)
     }
 
-    /// A link that cannot be told of a ring yet.
+    /// Puts a link back whose peer cannot be told of a ring yet.
     pub(in crate::ofi) fn put_off_ring(&mut self, link: u32) {
         self.unrung.push(link);
     }
 
-    /// Makes a ring for the peer of a link, if there are not too many; what it is to be told.
+    /// Makes a ring for the peer of a link, unless there are too many. Returns what to tell the peer.
     pub(in crate::ofi) fn open_ring(&mut self, link: u32) -> Option<Vec<Introduction>> {
         let lane = self.lanes.get(link as usize).filter(|lane| lane.open && lane.ring.is_none())?;
         let theirs = lane.their_ring;
@@ -49,7 +49,7 @@ impl Port {
         Some(told.into_iter().flatten().collect())
     }
 
-    /// The peer of a link has told of its ring.
+    /// The peer of a link has announced its ring.
     ///
     /// # Errors
     /// What is wrong with that, in words.
@@ -71,26 +71,35 @@ impl Port {
         !self.ringing.is_empty()
     }
 
-    /// Frames that went into the ring of a link's peer, and that came out of the own one.
+    /// Frames written to the ring of the link's peer, and frames taken out of this process's ring.
     #[cfg(test)]
     pub(in crate::ofi) fn rung(&self, link: u32) -> (u64, u64) {
         self.lanes[link as usize].ring.as_ref().map_or((0, 0), |ring| (ring.written, ring.taken))
     }
 
-    /// What the peer of a link may write.
+    /// The memory that the peer of a link may write.
     #[cfg(test)]
     pub(in crate::ofi) fn own_ring(&self, link: u32) -> Option<tickwire_components::Span> {
         self.lanes[link as usize].ring.as_ref().map(|ring| ring.memory.whole())
     }
 
     pub(super) fn drop_ring(&mut self, link: u32) {
+        let is_checked = checks_keys(self.provider());
         let lane = &mut self.lanes[link as usize];
-        (lane.ring, lane.their_ring) = (None, None);
+        lane.their_ring = None;
+        if let Some(ring) = lane.ring.take() {
+            let Ring { _region, memory, .. } = *ring;
+            drop(_region);
+            // The peer may not know yet that the link has ended, and the provider does not check withdrawn keys.
+            if !is_checked {
+                self.old_rings.push(memory);
+            }
+        }
         self.ringing.retain(|other| *other != link);
         self.unrung.retain(|other| *other != link);
     }
 
-    /// Writes a frame into the peer's ring; `false` if it is to go in another way.
+    /// Writes a frame into the peer's ring. `false` if the frame must be sent without the ring.
     #[inline(never)]
     pub(super) fn send_into_ring<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> bool {
         let length = frame::length(header);
@@ -120,7 +129,7 @@ impl Port {
         true
     }
 
-    /// Takes frames out of all rings, and tells peers so. Returns how many.
+    /// Takes frames out of all rings, and tells the peers how many. Returns how many there were.
     #[cold]
     pub(super) fn poll_rings(&mut self) -> usize {
         let failed = self.rma.as_mut().map(|rma| std::mem::take(&mut rma.rings_failed));
@@ -141,7 +150,7 @@ impl Port {
                 ring.taken += 1;
                 self.free_copies.pop();
                 let index = self.posted + copy as usize;
-                // Held meanwhile, so that it is given back once.
+                // Hold the buffer during the call, so that it is given back only once.
                 self.buffers[index] = Buffer { held: 1, done: true };
                 self.arrived(index as u32, place.part(0, length), &mut Nobody);
                 self.give_back(index as u32);
@@ -152,14 +161,14 @@ impl Port {
         found
     }
 
-    /// Tells the peer of a link how many frames were taken out, if that is due.
+    /// Tells the peer of a link how many frames were taken out, if an update is due.
     fn tell_window(&mut self, link: u32) {
         let Some(Ring { theirs: Some(theirs), taken, told, counter, .. }) =
             self.lanes[link as usize].ring.as_deref_mut()
         else {
             return;
         };
-        // The first one says that the peer may begin.
+        // The first update tells the peer that it may begin to write.
         let due = *counter == 0 || *taken - *told >= TELL;
         if let Some(rma) = self.rma.as_deref_mut().filter(|_| due) {
             let bytes = write_window(self.desk.part(0, WINDOW_BYTES), *counter + 1, *taken);

@@ -1,4 +1,4 @@
-//! How frames go: by themselves, together, or as messages that the peer's provider matches.
+//! Sending frames: each by itself, packed with others, through a ring, or as tagged messages that the peer's provider matches.
 
 use super::Port;
 use crate::Sent;
@@ -14,7 +14,7 @@ impl Port {
     pub(in crate::ofi) fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Sent {
         let lane = match self.lanes.get_mut(link as usize) {
             Some(lane) if lane.ready => lane,
-            // Its first frame has not left yet, or one was refused: then `control` tells why.
+            // The first frame has not left yet, or a send has failed, which `control` reports.
             Some(lane) if lane.open => return Sent::Blocked,
             _ => return Sent::Failed,
         };
@@ -27,7 +27,7 @@ impl Port {
         self.send_alone(link, header, pieces)
     }
 
-    /// Sends a frame that the peer's provider may match, or that may go with others.
+    /// Sends a frame as a tagged message if the peer's provider is to match it, or packed with others.
     #[inline(never)]
     fn send_otherwise<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P) -> Sent {
         if let Some(matching) = &self.matching {
@@ -74,7 +74,14 @@ impl Port {
         }
     }
 
-    /// Sends a frame out of a slot, which the provider reads until it is sent.
+    /// The slot for the next frame of a link. The last quarter of the slots is for links that use none. Otherwise a peer that receives
+    /// nothing would block the frames to all other peers.
+    pub(super) fn slot_for(&self, link: u32) -> Option<u32> {
+        let &slot = self.free.last()?;
+        (self.free.len() > self.links.len() / 4 || !self.links.contains(&link)).then_some(slot)
+    }
+
+    /// Sends a frame from a slot. The provider reads the slot until the send completes.
     #[inline(never)]
     pub(super) fn send_slot<P: Pieces + ?Sized>(
         &mut self,
@@ -83,7 +90,7 @@ impl Port {
         pieces: &P,
     ) -> Result<(), Refused> {
         let lane = &self.lanes[link as usize];
-        let &slot = self.free.last().ok_or(Refused::Again)?;
+        let slot = self.slot_for(link).ok_or(Refused::Again)?;
         let frame = frame::write_alone(self.sending.place(slot as usize), lane.preface(), header, pieces);
         let (descriptor, context) = (self.descriptors.slots[slot as usize], self.contexts.of(slot as usize));
         // SAFETY: place and context belong to the slot, which is free again only after the completion; the
@@ -97,7 +104,7 @@ impl Port {
         Ok(())
     }
 
-    /// Notes whether the provider has taken something for a link.
+    /// Notes whether the provider has accepted an operation on a link.
     #[inline]
     pub(super) fn note_taken(&mut self, link: u32, outcome: Result<(), Refused>) -> Sent {
         match outcome {
@@ -109,13 +116,13 @@ impl Port {
         }
     }
 
-    /// The provider has not taken something for a link.
+    /// The provider has refused an operation on a link.
     #[cold]
     pub(super) fn refused(&mut self, link: u32, refused: Refused) -> Sent {
         let lane = &mut self.lanes[link as usize];
         let again = refused == Refused::Again;
         (lane.traffic.full, self.blocked) = (again, again);
-        // `control` tells why, in the provider's words.
+        // `control` reports the reason, in the provider's words.
         if let Refused::Failed(error) = refused {
             (lane.failed, lane.ready) = (true, false);
             self.faults.push((link, error.to_string()));

@@ -1,4 +1,4 @@
-//! What an endpoint does beside in tagged mode: peers by their numbers, receives and looks, messages that are matched.
+//! Additions of tagged mode: peers by number, receives, probes, and messages that the provider matches.
 
 use super::Port;
 use crate::ofi::frame;
@@ -12,7 +12,7 @@ use tickwire_components::{NIL, Pieces, Row};
 const PEERS_MAX: usize = 1 << 24;
 
 impl Port {
-    /// The number of a peer with this fabric address.
+    /// The number in the address vector of the peer with this fabric address.
     pub(super) fn number_of(&mut self, address: &[u8]) -> Result<sys::fi_addr_t, String> {
         if let Some((_, number)) = self.peers.iter().find(|(known, _)| known == address) {
             return Ok(*number);
@@ -24,7 +24,7 @@ impl Port {
         Ok(number)
     }
 
-    /// Notes who is at the other end of a link that is not open yet, where messages may come before it is.
+    /// In tagged mode, notes the peer of a link that is not open yet, since its messages may arrive before the link is open.
     pub(in crate::ofi) fn expect_peer(&mut self, link: u32, address: &[u8]) -> Result<(), String> {
         if self.matching.is_some() {
             let number = self.number_of(address)?;
@@ -33,7 +33,7 @@ impl Port {
         Ok(())
     }
 
-    /// Whether receives from one peer are possible.
+    /// Whether the provider can restrict a receive to one sender (`FI_DIRECTED_RECV`).
     pub(in crate::ofi) fn is_directed(&self) -> bool {
         self.matching.as_ref().is_some_and(|matching| matching.directed)
     }
@@ -43,12 +43,12 @@ impl Port {
         self.matching = None;
     }
 
-    /// Whether numbers of links may be used again: receives at the provider name a peer by them.
+    /// Whether link numbers may be reused. In tagged mode they may not: receives at the provider name a peer by its link number.
     pub(in crate::ofi) fn reuses_links(&self) -> bool {
         self.matching.is_none() && self.rma.as_ref().is_none_or(|rma| rma.may_reuse_links())
     }
 
-    /// The peer of a link, or any.
+    /// The peer of a link; any peer for [`NIL`]. `None` if the peer is not known yet.
     fn peer(&self, link: u32) -> Option<sys::fi_addr_t> {
         if link == NIL {
             return Some(sys::FI_ADDR_UNSPEC);
@@ -83,7 +83,7 @@ impl Port {
         self.matching.as_mut().map_or(Peeked::Pending, |matching| matching.peeked())
     }
 
-    /// Whether there is something to tell of receives, or to find out.
+    /// Whether receives of tagged mode are over, or the provider still owes an answer.
     #[inline]
     pub(in crate::ofi) fn has_news(&self) -> bool {
         self.matching.as_ref().is_some_and(|matching| matching.has_news())
@@ -114,7 +114,7 @@ impl Port {
                     None => sys::ops::fi_tinject(endpoint, start, length, to, bits),
                 }
             }
-        } else if let Some(&slot) = self.free.last() {
+        } else if let Some(slot) = self.slot_for(link) {
             let message = frame::write_matched(self.sending.place(slot as usize), header, with_header, pieces);
             let (descriptor, context) = (self.descriptors.slots[slot as usize], self.contexts.of(slot as usize));
             let (start, length) = (message.start().cast(), message.len());
@@ -142,7 +142,7 @@ impl Port {
         sent
     }
 
-    /// Notes the VC of a peer, by which its messages are known.
+    /// Notes the VC of a peer, which its messages are delivered with.
     pub(super) fn know_peer(&mut self, number: sys::fi_addr_t, vc: Row) {
         let number = number as usize;
         if self.matching.is_none() || number >= PEERS_MAX {

@@ -1,10 +1,10 @@
-//! Who takes messages in a look at the queue: so many at most.
+//! A wrapper around [`Take`] that bounds how many messages one poll delivers.
 
 use crate::{Other, Take};
 use tickwire_components::wire::Header;
 use tickwire_components::{Row, Span};
 
-/// Hands so many more messages on.
+/// Passes at most `left` more messages on to `take`.
 pub(super) struct Bounded<'a, T> {
     pub(super) take: &'a mut T,
     pub(super) left: u32,

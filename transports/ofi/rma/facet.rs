@@ -1,10 +1,9 @@
 //! The facet, as an endpoint over libfabric has it.
 
 use super::operation::What;
-use super::{Rma, RmaConfig, UNCHECKED};
+use super::{Rma, RmaConfig, checks_keys};
 use crate::facets::OneSided;
 use crate::ofi::Ofi;
-use crate::ofi::choice::is_named;
 use crate::ofi::control::Message;
 use crate::remote::{
     AtomicOperation, AtomicWidths, AtomicWord, Channel, FailedOperation, Issued, RemoteAccess, RemoteKey, RemoteRun,
@@ -63,7 +62,7 @@ unsafe impl OneSided for Ofi {
     }
 
     fn refuses_stale_keys(&self) -> bool {
-        !UNCHECKED.iter().any(|layer| is_named(self.provider(), layer))
+        checks_keys(self.provider())
     }
 
     fn atomics(&mut self) -> AtomicWidths {

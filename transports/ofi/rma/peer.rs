@@ -72,6 +72,9 @@ pub(super) enum Standing {
     Gone(String),
 }
 
+/// Words that a peer gets at most until one of the operations on it is complete.
+const TELLS_MAX: u32 = 64;
+
 /// The other end of a link.
 #[derive(Default)]
 pub(super) struct Peer {
@@ -85,9 +88,22 @@ pub(super) struct Peer {
     /// The provider had no room for the last operation on it, and it has not been told since. A provider that connects with the first
     /// operation takes it only once the peer has looked.
     pub(super) refused: bool,
+    /// How often it was told that this side waits since operations on it were complete last, and how many were complete then.
+    pub(super) tells: u32,
+    pub(super) done: u64,
 }
 
 impl Peer {
+    /// Whether it is to be told that this side waits. One that computes reads nothing: more words would only fill its socket.
+    pub(super) fn is_to_be_told(&mut self) -> bool {
+        let done = self.counts.iter().map(Counts::completed).sum();
+        if self.done != done {
+            (self.done, self.tells) = (done, 0);
+        }
+        self.tells += u32::from(self.tells <= TELLS_MAX);
+        self.tells <= TELLS_MAX
+    }
+
     /// Whether it is there, and operations on it are not complete, or one was refused.
     pub(super) fn is_waited_for(&self) -> bool {
         let is_open = |counts: &Counts| counts.completed() < counts.issued();
@@ -98,6 +114,16 @@ impl Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_peer_that_completes_nothing_is_told_a_bounded_number_of_times() {
+        let mut peer = Peer { counts: vec![Counts::default()], ..Peer::default() };
+        let told = (0..1000).filter(|_| peer.is_to_be_told()).count();
+        assert_eq!(told, TELLS_MAX as usize);
+        peer.counts[0].issue();
+        peer.counts[0].complete(1);
+        assert!(peer.is_to_be_told(), "it serves operations again");
+    }
 
     #[test]
     fn introductions_come_back_as_they_were_and_what_is_none_is_refused() {

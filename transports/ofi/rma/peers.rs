@@ -134,6 +134,8 @@ impl Rma {
 
     /// The number of a link stands for a new one.
     pub(in crate::ofi) fn begin_link(&mut self, link: u32) {
+        // What has become of the ring of an earlier one is none of its.
+        self.rings_failed.retain(|(other, _)| *other != link);
         if let Some(peer) = self.peers.get_mut(index_of(link)) {
             *peer = Peer { epoch: peer.epoch.wrapping_add(1), ..Peer::default() };
         }

@@ -41,6 +41,9 @@ impl Ofi {
                 continue;
             }
             peer.refused = false;
+            if !peer.is_to_be_told() {
+                continue;
+            }
             if let Some(line) = self.connections.line_mut(link_of(index)) {
                 line.tell(&Message::OneSided(Introduction::Waiting));
             }
