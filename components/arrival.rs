@@ -1,4 +1,4 @@
-//! What a transport has brought and nobody has handled yet.
+//! Frames and completions that a transport has delivered and that the engine has not handled yet.
 
 use crate::wire::Header;
 use crate::{NIL, Row, Span};
@@ -8,54 +8,55 @@ use bevy_ecs::component::Component;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 #[repr(u8)]
 pub enum ArrivalState {
-    /// Nothing to do for it (any more).
+    /// Nothing is left to do for this arrival.
     #[default]
     Handled,
-    /// Read by DrainCq; Match decides.
+    /// DrainCq has read the arrival. Match has yet to decide what happens to it.
     New,
-    /// Belongs to no posted receive: SupplyBuffers finds it a temporary.
+    /// No posted receive matches the message. SupplyBuffers finds a temporary buffer for its payload.
     Unexpected,
-    /// It is known where its bytes go: Transfer moves them.
+    /// The destination is decided. Transfer moves the payload there.
     Placed,
-    /// The transport has moved all of the message of the CAR in `to` ([`CarState::Direct`](crate::CarState::Direct)).
+    /// The transport has moved the whole message of the CAR in `to` ([`CarState::Direct`](crate::CarState::Direct)).
     Moved,
-    /// A message that its transport has paired with the receive in `to`: Match looks whether that may be.
+    /// The transport has matched a message to the receive in `to`. Match checks whether this match is valid.
     Matched,
-    /// The receive in `to` comes back from its transport, unpaired.
+    /// The transport gives back the receive in `to`. It has matched no message to it.
     Recalled,
-    /// A message that a probe has taken out of its transport.
+    /// A message that a matched probe has taken out of its transport.
     Claimed,
 }
 
-/// Where the bytes of an arrival go, or of a message that arrives in parts.
+/// Where the bytes of an arrival go, or those of a message that arrives in several pieces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Destination {
-    /// Nowhere: it is not decided, or nobody receives them.
+    /// Nowhere: the destination is not decided yet, or no receive takes the bytes.
     #[default]
     Nobody,
-    /// Into the segments of a receive: its CAR.
+    /// Into the buffer of a receive. Holds the row of its CAR.
     Receive(Row),
-    /// Into the temporary that an entry among the unexpected has or gets, until a receive takes the message over.
+    /// Into the temporary buffer of an unexpected message, until a receive takes the message over. Holds the row of the unexpected
+    /// entry.
     Unexpected(Row),
-    /// Into a temporary: its row.
+    /// Into a temporary buffer. Holds its row.
     Temporary(Row),
 }
 
-/// A row for a frame or completion, valid within one pass; one cache line.
+/// A row for a frame or a completion. It is valid within one pass and takes one cache line.
 ///
-/// Written by DrainCq (header, payload, vc; `to` of what a transport has paired), Match and SupplyBuffers (to, state), Transfer
-/// (state).
+/// Written by DrainCq (`header`, `payload`, `vc`, and `to` if the transport has matched the message), by Match and SupplyBuffers (`to`,
+/// `state`), and by Transfer (`state`).
 #[derive(Component, Clone, Copy, Debug)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
 #[repr(C, align(64))]
 pub struct Arrival {
-    /// The frame's header, copied once; Match checks it ([`Header::check`]) before anything is done with it.
+    /// The frame's header, copied once. Match checks it ([`Header::check`]) before the engine uses it.
     pub header: Header,
-    /// Its payload, where the transport has it until it is told to release.
+    /// The payload, in the transport's memory. It is valid until the engine tells the transport to release it.
     pub payload: Span,
-    /// The VC it came on: row of the proc.
+    /// The VC that the frame came over: the row of the proc.
     pub vc: Row,
-    /// See [`Destination`].
+    /// Where the bytes go. See [`Destination`].
     pub to: Destination,
     /// See [`ArrivalState`].
     pub state: ArrivalState,
@@ -76,7 +77,7 @@ impl Default for Arrival {
 }
 
 impl Arrival {
-    /// The CAR that its bytes go to; [`NIL`] if they go elsewhere.
+    /// The row of the receive's CAR that the bytes go to; [`NIL`] if they go elsewhere.
     #[inline(always)]
     pub const fn receive(&self) -> Row {
         match self.to {

@@ -1,18 +1,19 @@
-//! Messages of graphs that are in parts, some of which are passed on as they come. See `systems/protocols/graph/blocks.rs`.
+//! Messages of a graph that consist of several parts. Some parts are forwarded to other ranks while they arrive. See
+//! `systems/protocols/graph/blocks.rs`.
 
 use crate::Reduction;
 use crate::graph::Side;
 use crate::{Combine, NIL, Row, Span, Supplier};
 use std::fmt;
 
-/// The messages in parts of one graph.
+/// The messages of one graph that consist of parts.
 #[derive(Default)]
 pub struct Blocks {
-    /// Messages: [`Node::computation`](crate::Node::computation) of their CARs is the index.
+    /// The messages. Their index is [`Node::computation`](crate::Node::computation) of their CARs.
     pub passages: Box<[Passage]>,
     /// Parts of incoming messages.
     pub inlets: Box<[Inlet]>,
-    /// How [`Computation::Apply`](crate::Computation::Apply) reduces, by its number.
+    /// The reductions of [`Computation::Apply`](crate::Computation::Apply), indexed by its number.
     pub operations: Box<[Reduction]>,
 }
 
@@ -23,104 +24,109 @@ impl fmt::Debug for Blocks {
     }
 }
 
-/// A message that is the concatenation of its parts.
+/// A message that consists of parts, one after another.
 ///
-/// Written when the graph is built; the fields from `at` on when it starts, by Match and by Transfer.
+/// The fields before `at` are written when the graph is built. The fields from `at` on are reset when the graph starts, and then
+/// written by Match and Transfer.
 #[derive(Debug)]
 pub struct Passage {
-    /// Its CAR.
+    /// The row of the message's CAR.
     pub row: Row,
     /// Bytes of all parts.
     pub bytes: u64,
-    /// Its parts, in order.
+    /// The parts, in order.
     pub parts: Box<[Part]>,
-    /// Of an outgoing message that leaves as a whole: where its bytes are put together. [`Span::EMPTY`] of one that leaves as it
-    /// comes.
+    /// Of an outgoing message that leaves as a whole: the memory where its parts are put together. [`Span::EMPTY`] if the message
+    /// leaves while its parts arrive.
     pub staging: Span,
     /// Of an outgoing message: whether it leaves as a whole.
     pub is_whole: bool,
-    /// Of an outgoing message: bytes that come from parts of others.
+    /// Of an outgoing message: how many of its bytes are forwarded from incoming messages.
     pub passed: u64,
-    /// Of an incoming message with operations: room for a few elements.
+    /// Of an incoming message whose parts are reduced: room for a few elements.
     pub scratch: Span,
-    /// The part that its next byte is in.
+    /// Index of the part that contains the next byte.
     pub at: u32,
-    /// Of an outgoing message: bytes that are still to come from others.
+    /// Of an outgoing message: how many bytes to be forwarded have not arrived yet.
     pub missing: u64,
-    /// Of an incoming message: how far its sender might go before the answer that is in the queue.
+    /// Of an incoming message: how many bytes the sender was allowed to send before the answer (CTS) that is still in the send queue.
+    /// Bytes from the start of the message.
     pub told: u64,
-    /// Whether its envelope has come, or of an outgoing message that of one which it passes on.
+    /// Of an outgoing message: whether its wait for incoming messages is over. It is over when the first envelope that it forwards has
+    /// come; for a message that leaves as a whole, when all bytes have come.
     pub opened: bool,
-    /// Of an outgoing message: bytes of the piece that its transport may have taken in part; 0 if there is none.
+    /// Of an outgoing message: length of the piece that the transport may have taken only in part, bytes; 0 if there is no such piece.
     pub begun: u64,
-    /// Of an incoming message: bytes in `scratch` of an element that has not come as a whole.
+    /// Of an incoming message: bytes in `scratch` of an element that has arrived only in part.
     pub carried: u32,
 }
 
 /// A part of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// Its first byte in the message.
+    /// Offset of its first byte in the message.
     pub start: u64,
-    /// Its bytes.
+    /// Its length, bytes.
     pub bytes: u64,
-    /// What it is.
+    /// What kind of part it is.
     pub what: PartKind,
 }
 
-/// What a part of a message is.
+/// The kind of a part.
 #[derive(Clone, Copy, Debug)]
 pub enum PartKind {
-    /// Of an incoming message: see [`Inlet`], by index.
+    /// Part of an incoming message: the index of its [`Inlet`].
     Inlet(u32),
-    /// Of an outgoing message: bytes of the application.
+    /// Part of an outgoing message: bytes of the application.
     Given(Span),
-    /// Of an outgoing message: what comes by an inlet.
+    /// Part of an outgoing message: bytes that are forwarded from the inlet of this index.
     Passed(u32),
 }
 
 /// Where the bytes of an incoming part go.
 #[derive(Debug)]
 pub struct Inlet {
-    /// The CAR of its message.
+    /// The row of the CAR of the incoming message.
     pub from: Row,
-    /// Fewest bytes of space that both methods make progress with.
+    /// The smallest space with which both connections, the incoming and the outgoing one, make progress. Bytes.
     pub minimum: u32,
-    /// The application's elements: where the bytes go, or the other operand. [`Span::EMPTY`] if there are none.
+    /// The application's elements. Without an operation the bytes go there; with an operation they are its other operand.
+    /// [`Span::EMPTY`] if there are none.
     pub segment: Span,
-    /// On which side they are combined with what comes.
+    /// On which side the application's elements stand when they are combined with the incoming ones.
     pub combine: Combine,
-    /// How.
+    /// The operation that combines them; `None` if the bytes are only copied.
     pub operation: Option<Operand>,
-    /// What the outgoing message takes them from.
+    /// The memory from which outgoing messages take the bytes.
     pub memory: InletMemory,
-    /// Who supplies that.
+    /// Which transport supplies that memory.
     pub supplier: Supplier,
-    /// The outgoing messages that pass them on, by index. Through a window only one does.
+    /// Indices of the outgoing messages that forward the bytes. With a window there is only one.
     pub outgoing: Box<[u32]>,
-    /// Bytes that have come so far, combined if they are to be. Written by Transfer.
+    /// Bytes that have arrived so far. If there is an operation, only bytes that are already combined count. Written by Transfer.
     pub come: u64,
 }
 
-/// What an outgoing message takes the bytes of a part from.
+/// The memory from which an outgoing message takes the bytes of a forwarded part.
 #[derive(Clone, Copy, Debug)]
 pub enum InletMemory {
-    /// Nothing: they are not passed on.
+    /// None: the bytes are not forwarded.
     None,
-    /// All of them have a place.
+    /// Memory for all bytes of the part.
     Place(Span),
-    /// A window of them has: the row of the [`Supply`](crate::Supply), or [`NIL`] while the graph is not active.
+    /// Memory for a window of the bytes, used again and again. Holds the row of the [`Supply`](crate::Supply), or [`NIL`] while the
+    /// graph is not active.
     Window(Row),
 }
 
-/// How the elements of a part are combined with the application's.
+/// How incoming elements of a part are combined with the application's elements.
 #[derive(Clone)]
 pub struct Operand {
     /// The operation.
     pub reduce: Reduction,
     /// Bytes of an element; more than 0.
     pub size: u32,
-    /// The side of what comes.
+    /// On which side the incoming elements stand.
     pub side: Side,
 }
 
@@ -131,7 +137,7 @@ impl fmt::Debug for Operand {
 }
 
 impl Passage {
-    /// A message of these parts that has not started.
+    /// A message that consists of these parts. It has not started.
     pub fn new(row: Row, parts: Box<[Part]>) -> Self {
         Passage {
             row,
@@ -150,13 +156,14 @@ impl Passage {
         }
     }
 
-    /// Makes it what it is before its first byte.
+    /// Resets the message to its state before the first byte.
     pub fn reset(&mut self) {
         (self.at, self.told, self.begun, self.carried) = (0, 0, 0, 0);
         (self.opened, self.missing) = (false, self.passed);
     }
 
-    /// The part that a byte is in; that of the byte before or a later one is where it was looked for last.
+    /// The part that contains a byte; `None` past the end. Successive calls must ask for ascending bytes, since the search starts at
+    /// the part that the last call found.
     #[inline]
     pub fn part_at(&mut self, byte: u64) -> Option<Part> {
         while let Some(part) = self.parts.get(self.at as usize) {
@@ -170,7 +177,7 @@ impl Passage {
 }
 
 impl Inlet {
-    /// Whether its bytes go through a window.
+    /// Whether the bytes are forwarded through a window.
     pub fn is_window(&self) -> bool {
         matches!(self.memory, InletMemory::Window(_))
     }

@@ -4,17 +4,18 @@ use crate::{Exclusive, NIL, Row};
 use bevy_ecs::component::Component;
 use std::mem::ManuallyDrop;
 
-/// A row of the buffer pool. The bytes are on the heap, so they stay where they are when the table grows. A row that is
-/// dropped leaves them to whoever has their address, as [`crate::Held`] does.
+/// A row of the buffer pool. The bytes are on the heap, so they do not move when the table grows. Dropping a row does not free its
+/// bytes, since a transport may still have their address; [`crate::Held`] does the same.
 ///
-/// Written by SupplyBuffers (taken, allocated where the pool has none of the size), Transfer (filled, emptied, given back).
+/// Written by SupplyBuffers (takes a buffer from the pool, or allocates one if the pool has none of that size) and by Transfer (fills
+/// it, empties it, gives it back).
 #[derive(Component)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Buffer {
-    /// The storage; empty in a row that has none yet. Its size is one of [`Buffer::CLASS_BYTES`], or above them. A transport
-    /// may be writing it, so that a shared row gives no bytes.
+    /// The storage; empty in a row that has none yet. Its size is one of [`Buffer::CLASS_BYTES`], or larger than all of them. A
+    /// transport may be writing into it, so a shared reference to a row gives no access to the bytes.
     bytes: Exclusive<Box<[u8]>>,
-    /// Next row of the free list it is in.
+    /// The next row in the same free list.
     pub next: Row,
     /// Bytes of payload in it.
     pub length: u32,
@@ -33,7 +34,7 @@ impl Drop for Buffer {
 }
 
 impl Buffer {
-    /// Gives it other storage.
+    /// Replaces the storage.
     pub fn store(&mut self, bytes: Box<[u8]>) {
         *self.bytes.get() = bytes;
     }
@@ -50,14 +51,14 @@ impl Buffer {
         self.bytes.get()
     }
 
-    /// Sizes that are kept apart in the pool, bytes. The first means: no storage; the last, which is no buffer's, any size
-    /// above the others.
+    /// Size classes of the pool, bytes. Class 0 holds rows without storage. The last class holds all buffers that are larger than the
+    /// other classes; its entry is not the size of any buffer.
     pub const CLASS_BYTES: [usize; 10] =
         [0, 256, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, usize::MAX];
     /// How many classes there are.
     pub const CLASSES: usize = Self::CLASS_BYTES.len();
 
-    /// The class whose buffers take `bytes`.
+    /// The smallest class whose buffers can hold `bytes`.
     #[inline]
     pub fn class_for(bytes: usize) -> usize {
         Self::CLASS_BYTES.iter().position(|&c| bytes <= c).unwrap_or(Self::CLASSES - 1).max(1)

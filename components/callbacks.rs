@@ -1,4 +1,4 @@
-//! Whom to tell when a request is done.
+//! Callbacks, and other threads, that are notified when a request is done.
 
 use crate::{Exclusive, NIL, RequestError, Row, Status};
 use bevy_ecs::component::Component;
@@ -12,29 +12,29 @@ pub type Outcome = Result<Status, RequestError>;
 /// A function that is called once, with how its request ended.
 pub type Notice = Box<dyn FnOnce(Outcome) + Send>;
 
-/// What somebody who was told has panicked with.
+/// The payload of a callback's panic.
 pub type Panic = Box<dyn Any + Send>;
 
-/// The callbacks of requests, and the other threads that await some. On the engine's one row; written by the application's
-/// calls and by Post, emptied by Complete.
+/// The callbacks of requests, and the slots of other threads that await requests. On the engine's one row. Written by the application's
+/// calls and by Post; emptied by Complete.
 #[derive(Component, Default)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Callbacks(Exclusive<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    /// By row of the request, those that are not done.
+    /// Callbacks of requests that are not done, indexed by the row of the request.
     rows: Vec<Vec<Notice>>,
-    /// Of requests that were done before.
+    /// Callbacks that were added after their request was done, and the outcome. Complete calls them.
     late: Vec<(Notice, Outcome)>,
-    /// By row of the request, the slot of another thread that awaits it, or [`NIL`].
+    /// The slot of the thread that awaits a request, indexed by the row of the request; [`NIL`] if no other thread awaits it.
     slots: Vec<u32>,
-    /// The first panic of those who were told, until Complete passes it on.
+    /// The first panic of a callback, until Complete propagates it.
     panicked: Option<Panic>,
 }
 
 impl Callbacks {
-    /// Calls when the request in a row is done.
+    /// Adds a callback to the request in a row. It is called when the request is done.
     pub fn add(&mut self, row: Row, notice: Notice) {
         let rows = &mut self.0.get().rows;
         if rows.len() <= row as usize {
@@ -43,12 +43,12 @@ impl Callbacks {
         rows[row as usize].push(notice);
     }
 
-    /// Calls with the next run of Complete.
+    /// Adds a callback whose request is already done. The next run of Complete calls it.
     pub fn add_late(&mut self, notice: Notice, outcome: Outcome) {
         self.0.get().late.push((notice, outcome));
     }
 
-    /// Another thread awaits the request in a row, in this slot.
+    /// Notes that another thread awaits the request in this row, and the thread's slot.
     pub fn await_in(&mut self, row: Row, slot: u32) {
         let slots = &mut self.0.get().slots;
         if slots.len() <= row as usize {
@@ -62,33 +62,34 @@ impl Callbacks {
         self.0.get().slots.get(row as usize).copied().filter(|&slot| slot != NIL)
     }
 
-    /// As [`Callbacks::slot`]; nobody awaits it any more.
+    /// As [`Callbacks::slot`], and forgets the slot: no thread awaits the request any more.
     pub fn take_slot(&mut self, row: Row) -> Option<u32> {
         let slot = self.0.get().slots.get_mut(row as usize)?;
         Some(std::mem::replace(slot, NIL)).filter(|&slot| slot != NIL)
     }
 
-    /// Calls all of a row, in the order in which they were added. A panic of one keeps no other from being called.
+    /// Calls all callbacks of a row, in the order in which they were added. If one panics, the others are still called.
     pub fn tell(&mut self, row: Row, outcome: &Outcome) {
         let callbacks = self.0.get().rows.get_mut(row as usize).map(std::mem::take).unwrap_or_default();
         callbacks.into_iter().for_each(|notice| self.call(notice, outcome.clone()));
     }
 
-    /// Calls all of a row with the next run of Complete.
+    /// Leaves all callbacks of a row to the next run of Complete.
     pub fn tell_later(&mut self, row: Row, outcome: &Outcome) {
         let inner = self.0.get();
         let callbacks = inner.rows.get_mut(row as usize).map(std::mem::take).unwrap_or_default();
         inner.late.extend(callbacks.into_iter().map(|notice| (notice, outcome.clone())));
     }
 
-    /// Calls those of requests that were done before.
+    /// Calls the callbacks that were left to this run of Complete.
     pub fn tell_late(&mut self) {
-        // What one of them adds is for the next run.
+        // A callback that is added by one of these callbacks is called in the next run.
         let late = std::mem::take(&mut self.0.get().late);
         late.into_iter().for_each(|(notice, outcome)| self.call(notice, outcome));
     }
 
-    /// Calls all that are left, and forgets who awaits what: no request is completed any more.
+    /// Calls all callbacks that are left, and forgets which threads await which requests. For the end of the engine, after which no
+    /// request completes.
     pub fn tell_all(&mut self, outcome: &Outcome) {
         self.tell_late();
         self.0.get().slots.clear();
@@ -103,17 +104,17 @@ impl Callbacks {
         }
     }
 
-    /// Keeps the first panic of those who were told.
+    /// Keeps a callback's panic, unless an earlier one is kept.
     pub fn note_panic(&mut self, panic: Panic) {
         self.0.get().panicked.get_or_insert(panic);
     }
 
-    /// The panic that was kept.
+    /// Takes out the panic that was kept.
     pub fn take_panic(&mut self) -> Option<Panic> {
         self.0.get().panicked.take()
     }
 
-    /// Whether one is kept.
+    /// Whether a panic is kept.
     pub fn has_panic(&mut self) -> bool {
         self.0.get().panicked.is_some()
     }

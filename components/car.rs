@@ -10,16 +10,16 @@ pub enum CarKind {
     /// Nothing: the row is free.
     #[default]
     None,
-    /// An envelope to send. Its data is its own span, or the data CARs chained under it.
+    /// An envelope to send. Its bytes are in its own span, or in the data CARs chained under it.
     Send,
-    /// An envelope to receive, likewise.
+    /// An envelope to receive. Its buffer is its own span, or the data CARs chained under it.
     Receive,
-    /// One run of bytes under an envelope.
+    /// A data CAR under an envelope: one contiguous run of bytes.
     Data,
-    /// All bytes under an envelope, in the places that a datatype says. See [`Car::stretch`].
+    /// A data CAR under an envelope: all bytes of the message, at the places that a datatype describes. See [`Car::stretch`].
     Layout,
-    /// Under the envelope of a message of a graph that is passed on as it comes: its bytes are where
-    /// [`Blocks`](crate::Blocks) say.
+    /// A data CAR under an envelope of a graph whose message is forwarded while it arrives. [`Blocks`](crate::Blocks) say where its
+    /// bytes are.
     Passage,
     /// A computation in a graph. See [`crate::Node::computation`].
     Computation,
@@ -34,43 +34,46 @@ pub enum CarState {
     /// In the free list.
     #[default]
     Free,
-    /// In its VC's send queue.
+    /// In the send queue of its VC.
     Queued,
-    /// Its RTS has left; the CTS is awaited.
+    /// The RTS has left. The sender waits for the CTS.
     Offered,
-    /// In its VC's data queue: pieces are leaving.
+    /// In the data queue of its VC: pieces of the message are leaving.
     Sending,
-    /// A new receive that has yet to look at the unexpected messages.
+    /// A new receive. Match has yet to look for it among the unexpected messages.
     New,
     /// In a posted queue.
     Posted,
-    /// A receive that is to be given to a transport that matches by itself; one from any source is [`CarState::Posted`].
+    /// A receive that Match gives to a transport with its own matching. A receive from any source is [`CarState::Posted`] instead.
     ToProvider,
-    /// A receive at such a transport; one from any source is [`CarState::Posted`] and has [`car_flags::AT_PROVIDER`].
+    /// A receive that such a transport has. A receive from any source is [`CarState::Posted`] instead and has
+    /// [`car_flags::AT_PROVIDER`].
     AtProvider,
-    /// A receive that was asked back from it: in no queue, and not back yet.
+    /// A receive that the engine has asked such a transport to give back. It is in no queue until it comes back.
     Recalled,
-    /// Paired with a message whose bytes have arrived.
+    /// A receive that is matched with a message whose bytes have all arrived.
     Matched,
-    /// Paired; pieces are arriving.
+    /// A matched receive: pieces of the message are arriving.
     Receiving,
-    /// Paired; the message is being read out of the sender's memory.
+    /// A matched receive: this side is reading the message out of the sender's memory.
     Reading,
-    /// The transport moves the message between the memory of sender and receiver, on either side, and says when it is done.
+    /// A send or a receive whose message the transport moves straight between the memory of the sender and that of the receiver. The
+    /// transport reports when it is done.
     Direct,
-    /// Of a receive in a graph: pieces are arriving, as far as its sender was told to go.
+    /// A receive in a graph whose message is forwarded while it arrives: pieces are arriving, up to the byte that the sender was
+    /// allowed.
     Passing,
-    /// Of a send in a graph: all has left that has come and was asked for.
+    /// A send in a graph. It has sent all bytes that were both available and asked for, and waits for more.
     Parked,
-    /// In a graph: it has not started, or is done.
+    /// A node of a graph that has not started, or is done.
     Waiting,
     /// In the list of nodes of graphs that Post starts.
     Staged,
-    /// In the list that Complete empties.
+    /// In the list of finished operations that Complete empties.
     Finished,
-    /// A data CAR under an envelope, which holds the state of both.
+    /// A data CAR under an envelope. The envelope holds the state of both.
     Chained,
-    /// An envelope whose request is done and has not been taken: `source`, `tag` and `done` are its status.
+    /// An envelope whose request is done and has not been taken yet. `source`, `tag` and `done` are its status.
     Done,
 }
 
@@ -82,79 +85,82 @@ pub mod car_flags {
     pub const CANCELLED: u16 = 1 << 1;
     /// The peer failed before the operation was done.
     pub const PEER_FAILED: u16 = 1 << 2;
-    /// The engine was finalized first.
+    /// The engine was finalized before the operation was done.
     pub const FINALIZED: u16 = 1 << 3;
     /// A send in ready mode met no posted receive.
     pub const NOT_READY: u16 = 1 << 4;
     /// Of a receive: it takes any source, so it waits in the wildcard queue.
     pub const ANY_SOURCE: u16 = 1 << 5;
-    /// Of a receive from any source: it is at a transport that matches by itself, too.
+    /// Of a receive from any source: a transport with its own matching has it too.
     pub const AT_PROVIDER: u16 = 1 << 6;
-    /// Of a send: its sender says that the receive is posted.
+    /// Of a send: it is in ready mode (`MPI_Rsend`), so the receive must be posted.
     pub const READY: u16 = 1 << 7;
-    /// Of a send: it is done only when a receive has been paired with it.
+    /// Of a send: it is in synchronous mode (`MPI_Ssend`), so it is done only when a receive has matched it.
     pub const SYNCHRONOUS: u16 = 1 << 8;
     /// A transport has been given its first frame, so its row state is its own and not that of a CAR before it.
     pub const STARTED: u16 = 1 << 9;
-    /// Of a row in a data queue: a transport has refused a frame of it that it may have taken in part.
+    /// Of a row in a data queue: the transport has refused one of its frames, and may have taken a part of that frame.
     pub const REFUSED: u16 = 1 << 10;
-    /// The message is of another type than the receive.
+    /// The message has another type than the receive.
     pub const OTHER_TYPE: u16 = 1 << 11;
     /// Of a receive in a graph: the message is shorter than all members must send.
     pub const SHORT: u16 = 1 << 12;
-    /// Of an operation in a graph: a member cannot go on with it.
+    /// Of an operation in a graph: a member of the communicator cannot go on with it.
     pub const ABANDONED: u16 = 1 << 13;
-    /// Of a receive that goes on as it comes: it has asked for a part of its message.
+    /// Of a receive whose message is forwarded while it arrives: it has asked the sender for a part of the message.
     pub const ASKED: u16 = 1 << 14;
-    /// Of an operation on a window: it is not within the target's part.
+    /// Of an operation on a window: its bytes are not within the target's part.
     pub const OUT_OF_BOUNDS: u16 = 1 << 15;
-    /// Those that say how an operation failed.
+    /// The flags that say how an operation failed.
     pub const ERRORS: u16 =
         TRUNCATED | CANCELLED | PEER_FAILED | FINALIZED | NOT_READY | OTHER_TYPE | SHORT | ABANDONED | OUT_OF_BOUNDS;
-    /// Those that make an envelope ask before its data is sent, however short it is.
+    /// The flags with which the sender sends an RTS before the data, however short the message is.
     pub const ASKING: u16 = READY | SYNCHRONOUS;
 }
 
 /// A row of CAR work; one cache line.
 ///
-/// Written by posting (all fields), by Match (`source`, `tag`, `done`, `state`), by Transfer (`done`,
-/// `state`) and by Complete (freed).
+/// Written by posting (all fields), Match (`source`, `tag`, `done`, `state`), Transfer (`done`, `state`) and Complete (frees the row).
 #[derive(Component, Clone, Copy, Debug)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
 #[repr(C, align(64))]
 pub struct Car {
     /// Context word of the communicator.
     pub context: u32,
-    /// Receive: the rank it takes from or [`crate::limits::ANY`], after the match the sender. Send: own rank.
+    /// Of a receive: the source rank or [`crate::limits::ANY`]; after the match, the rank of the sender. Of a send: the own rank.
     pub source: u32,
-    /// The tag, or [`crate::limits::ANY`] until the match.
+    /// The tag. Of a receive of any tag: [`crate::limits::ANY`] until the match.
     pub tag: u32,
-    /// Next row of the list it is in.
+    /// The next row of the list that this row is in.
     pub next: Row,
-    /// First data CAR under this envelope, next one under a data CAR.
+    /// Of an envelope: its first data CAR. Of a data CAR: the next one of the same envelope.
     pub chain: Row,
-    /// Value of the wildcard counter when a receive was posted: the order between a VC's queue and the wildcard queue.
+    /// Of a receive: the value of the wildcard counter when it was posted. It orders receives of a VC's queue against receives of the
+    /// wildcard queue.
     pub counter: u32,
-    /// The bytes to send or to fill; unused where data CARs are chained.
+    /// The bytes to send or to receive into. Unused if data CARs are chained.
     pub span: Span,
-    /// Bytes moved. Once complete, the length of the message.
+    /// Bytes moved so far. When the operation is complete: the length of the message.
     pub done: u64,
-    /// The row of the request whose counter it decrements: an envelope's own, unless it is part of a larger graph.
+    /// The row of the request whose counter this CAR decrements when it is done. It is the envelope's own row, unless the envelope is
+    /// part of a larger graph.
     pub request: Row,
-    /// The VC: row of the proc; [`NIL`] for a receive from any source until the match.
+    /// The VC: the row of the proc. [`NIL`] for a receive from any source until the match.
     pub vc: Row,
-    // In this order the fields from here on are written by two stores where a receive is posted.
+    // With the fields from here on in this order, posting a receive writes them by two stores.
     /// See [`car_flags`].
     pub flags: u16,
     /// See [`CarState`].
     pub state: CarState,
     /// See [`CarKind`].
     pub kind: CarKind,
-    /// Of a row in a send queue: the priority that it leaves with, which is its own or that of a later one of its context.
+    /// Of a row in a send queue: the priority with which it leaves. This is the highest of its own priority and those of later rows
+    /// with the same context, which must not overtake it.
     pub leaves_with: u16,
-    /// Priority of the message: of a send as it was posted, of a receive as the offer says that it was paired with.
+    /// Priority of the message. Of a send: as it was posted. Of a receive: as the matched offer (RTS) says.
     pub priority: u8,
-    /// Of a send: its graph has failed and has left it. Once its receiver asks for it, it tells that no more will come.
+    /// Of a send: its graph has failed and has abandoned it. When the receiver asks for the message, this side answers that no more
+    /// bytes come.
     pub is_left: bool,
 }
 
@@ -184,8 +190,8 @@ impl Default for Car {
 }
 
 impl Car {
-    /// The bytes of a data CAR of kind [`CarKind::Layout`], whose span is the address of their segment; `None` for any
-    /// other, and if they were taken away.
+    /// The bytes of a data CAR of kind [`CarKind::Layout`], whose span holds the address of their segment. `None` for any other kind,
+    /// and if the bytes were taken away.
     #[expect(unsafe_code, reason = "an address in a column")]
     #[inline]
     pub fn stretch(&self) -> Option<Stretch> {
@@ -194,17 +200,19 @@ impl Car {
     }
 }
 
-/// The cold column of a CAR row: what only large messages and errors need.
+/// The cold column of a CAR row: what only large messages and errors need. Written by Match and Transfer, unless a field says
+/// otherwise.
 #[derive(Component, Clone, Copy, Debug)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Large {
     /// Bytes of the message.
     pub length: u64,
-    /// Bytes of it that the receiver takes. Written when the RTS is matched, and at the sender when the CTS arrives.
+    /// Bytes of the message that the receiver takes. Written at the receiver when the RTS is matched, and at the sender when the CTS
+    /// arrives.
     pub wanted: u64,
-    /// Of a receive that has failed because of its message's length: bytes that it has room for. Written when it ends.
+    /// Of a receive that has failed because of its message's length: the size of its buffer, bytes. Written when the receive ends.
     pub room: u64,
-    /// The peer's CAR row: of the sender in a matched receive, of the receiver in a send after its CTS.
+    /// The CAR row on the peer's side. In a matched receive: the sender's. In a send after its CTS: the receiver's.
     pub peer: Row,
     /// See [`Body`].
     pub body: Body,
@@ -212,27 +220,27 @@ pub struct Large {
     pub way: Way,
 }
 
-/// How the envelope of a send leaves. Written once, when it is decided and paid for.
+/// How the envelope of a send leaves. Written once, when the engine has decided and has spent the credit for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum Way {
-    /// It is not decided.
+    /// Not decided yet.
     #[default]
     Undecided,
     /// The message leaves with its envelope.
     Eager,
-    /// The envelope asks first.
+    /// The envelope leaves first, as an RTS; the data follows when it is asked for.
     Offered,
-    /// The message leaves in parts, the first of them with its envelope.
+    /// The message leaves in pieces, the first of them with the envelope.
     Parts,
-    /// The message leaves with its envelope, and its acknowledgement is awaited.
+    /// The message leaves with its envelope. The sender then waits for the acknowledgement.
     Synchronous,
 }
 
-/// Where the bytes of a message are that does not go straight to its receive, and how they get there.
+/// Where the bytes of a message are, and how they reach their receive, if they do not arrive with the envelope.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Body {
-    /// Their sender has them, and is asked for them.
+    /// The sender has them, and sends them when it is asked.
     #[default]
     AtSender,
     /// The receiver reads them out of the sender's memory.
@@ -240,7 +248,7 @@ pub enum Body {
         /// Where they are in the sender's process.
         address: u64,
     },
-    /// They are in a temporary of this side; [`NIL`] if there are none.
+    /// They are in a temporary buffer of this side; [`NIL`] if there are no bytes.
     Kept {
         /// The buffer row.
         buffer: Row,
@@ -249,10 +257,10 @@ pub enum Body {
     Movable,
     /// The transport moves them. See [`CarState::Direct`].
     Moving {
-        /// Its turn among the messages of the connection that are moved so.
+        /// Its number in the order of the messages that the transport moves over this connection.
         turn: u32,
     },
-    /// The message is of a graph, and goes on as it comes: its receiver says several times how far its sender may go.
+    /// The message belongs to a graph and is forwarded while it arrives. Its receiver tells the sender several times how far it may go.
     Passing,
 }
 
@@ -263,36 +271,36 @@ impl Default for Large {
 }
 
 impl Large {
-    /// Whether a transport has the place of a CAR in this state: that of a receive from before its answer leaves.
+    /// Whether a transport may use the memory of a CAR in this state. For a receive, this begins before its answer leaves.
     #[inline]
     pub const fn is_lent(&self, state: CarState) -> bool {
         matches!(state, CarState::Direct) || matches!(state, CarState::Queued) && self.is_moving()
     }
 
-    /// Whether its transport moves the message.
+    /// Whether the transport moves the message ([`Body::Moving`]).
     #[inline]
     pub const fn is_moving(&self) -> bool {
         matches!(self.body, Body::Moving { .. })
     }
 
-    /// Whether its bytes leave otherwise than in pieces out of its buffer.
+    /// Whether the bytes move in another way than in pieces out of the sender's buffer.
     #[inline]
     pub const fn is_apart(&self) -> bool {
         !matches!(self.body, Body::AtSender)
     }
 
-    /// Of a message of so many bytes, which is wanted as a whole.
+    /// For a message of `length` bytes that the receiver wants as a whole.
     #[inline]
     pub const fn of(length: u64) -> Self {
         Large { length, wanted: length, room: 0, peer: NIL, body: Body::AtSender, way: Way::Undecided }
     }
 }
 
-/// Rows are recycled, never removed: removing one would renumber another. And nobody but the engine writes them, since they
-/// have addresses of memory in use.
+/// The hook that refuses to remove or replace components of the engine's rows. Rows are recycled, never removed: removing one would
+/// renumber another. Only the engine writes them, since they hold addresses of memory in use.
 ///
-/// It runs before anything is done, also where a component is replaced or lent to be modified. Components of rows are
-/// immutable to bevy, so there is no other way to one for writing.
+/// bevy runs the hook before it changes anything, also when a component is replaced or borrowed mutably. Components of rows are
+/// immutable to bevy, so no other way to write them exists.
 ///
 /// # Panics
 /// Always.

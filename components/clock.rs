@@ -1,37 +1,37 @@
-//! A clock that is cheap to read: CLOCK_MONOTONIC, continued by the processor's counter of ticks.
+//! A clock that is cheap to read: CLOCK_MONOTONIC, interpolated by the processor's cycle counter (TSC).
 //!
-//! Reading CLOCK_MONOTONIC takes as long as delivering a short message, and about twice as long as reading the counter. Where
-//! the kernel itself makes its time of the counter, so does this, for a millisecond at a time: then it asks the kernel again,
-//! and learns from the difference how long a tick is. So the clocks of all processes of a host agree to some ten ns.
+//! Reading CLOCK_MONOTONIC takes as long as delivering a short message, and about twice as long as reading the counter. If the kernel
+//! itself derives its time from the counter, this clock does the same, for a millisecond at a time. Then it asks the kernel again, and
+//! corrects its length of a tick by the difference. So the clocks of all processes of a host agree within some ten ns.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::LazyLock;
 
 /// How long the counter is trusted before the kernel is asked again, ns.
 const TRUSTED_NS: u64 = 1_000_000;
-/// A length of a tick is known when the counter and the kernel's clock have been compared for so long, ns.
+/// The counter and the kernel's clock are compared over at least this time before the length of a tick counts as known, ns.
 const COMPARED_NS: u64 = 1_000_000;
-/// Fewer ticks a ns than that no processor counts, nor more than their inverse: 1/16 ns to 16 ns a tick.
+/// Plausible lengths of a tick, ns. No processor's counter is slower or faster.
 const NS_A_TICK: std::ops::Range<f64> = 0.0625..16.0;
-/// Bits behind the point in the length of a tick.
+/// Fraction bits of the fixed-point length of a tick.
 const FRACTION: u32 = 24;
-/// How often the kernel is asked at a time.
+/// How many times one comparison asks the kernel. It keeps the best answer.
 const ASKED: usize = 3;
 
-/// The clock of what an engine tells: its events, and the stages of receipts.
+/// The clock by which an engine stamps its events and the stages of receipts.
 #[derive(Clone, Debug)]
 pub struct Clock {
     /// Whether the processor's counter is used.
     counts: bool,
-    /// A comparison of both clocks: ticks and ns.
+    /// The first comparison of both clocks: ticks, and ns.
     start: (u64, u64),
-    /// The last comparison.
+    /// The last comparison: ticks, and ns.
     last: (u64, u64),
-    /// The length of a tick, ns, with [`FRACTION`]; 0 if it is not known yet.
+    /// The length of a tick, ns, as a fixed-point number with [`FRACTION`] fraction bits; 0 if it is not known yet.
     ns_a_tick: u64,
     /// Ticks after the last comparison until the next one.
     trusted: u64,
-    /// What was answered last: time does not go backwards.
+    /// The last time that was returned, ns. No later call returns less.
     answered_ns: u64,
 }
 
@@ -42,7 +42,8 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// A clock that reads the processor's counter between two comparisons with the kernel's clock, or the latter each time.
+    /// With `counts`, a clock that reads the processor's counter between comparisons with the kernel's clock. Otherwise it reads the
+    /// kernel's clock each time.
     pub fn new(counts: bool) -> Self {
         Clock { counts, start: (0, 0), last: (0, 0), ns_a_tick: 0, trusted: 0, answered_ns: 0 }
     }
@@ -54,7 +55,7 @@ impl Clock {
         self.ns_of(stamp)
     }
 
-    /// What is read of the clock: cheaper than its time, which [`Clock::ns_of`] makes of it.
+    /// A raw reading of the clock. It is cheaper than the time; [`Clock::ns_of`] converts it.
     #[inline]
     pub fn stamp(&self) -> u64 {
         if self.counts { ticks() } else { now_ns() }
@@ -66,7 +67,7 @@ impl Clock {
         if self.counts { self.at(stamp, ask) } else { stamp }
     }
 
-    /// The time at a tick; `ask` asks the kernel, and says at which tick it has answered.
+    /// The time at a tick, ns. `ask` asks the kernel, and returns the tick and the time of its answer.
     #[inline(always)]
     fn at(&mut self, tick: u64, ask: impl FnOnce() -> (u64, u64)) -> u64 {
         let since = tick.wrapping_sub(self.last.0);
@@ -78,12 +79,12 @@ impl Clock {
         self.answered_ns
     }
 
-    /// Compares both clocks.
+    /// Updates the comparison of both clocks with an answer of the kernel. Returns the time, ns.
     #[cold]
     fn compare(&mut self, (tick, at_ns): (u64, u64)) -> u64 {
         let compared_ns = at_ns.wrapping_sub(self.start.1);
         let ns_a_tick = compared_ns as f64 / tick.wrapping_sub(self.start.0) as f64;
-        // A counter that has jumped, as that of a virtual machine which was moved, is compared anew.
+        // If the counter has jumped, as when a virtual machine was moved, the comparison starts anew.
         let known = match self.ns_a_tick {
             0 => NS_A_TICK.contains(&ns_a_tick),
             before => (ns_a_tick * f64::from(1 << FRACTION) / before as f64 - 1.0).abs() < 1e-3,
@@ -99,13 +100,14 @@ impl Clock {
     }
 }
 
-/// The time of events, ns: CLOCK_MONOTONIC, which all processes of a host share.
+/// CLOCK_MONOTONIC, ns. All processes of a host share it.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Asks the kernel; whoever is interrupted meanwhile asks again.
+/// Asks the kernel several times, and returns the tick and the time of the answer that took least, so that an interrupted one does not
+/// count.
 #[cold]
 fn ask() -> (u64, u64) {
     let answer = || {
@@ -116,13 +118,14 @@ fn ask() -> (u64, u64) {
     (tick, at_ns)
 }
 
-/// Whether the kernel has found that the processor's counter counts evenly, never stops, and is the same on all processors.
+/// Whether the kernel uses the processor's counter as its clock source. Then the counter runs evenly, never stops, and is the same on
+/// all processors.
 static COUNTS: LazyLock<bool> = LazyLock::new(|| {
     let source = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
     cfg!(all(target_arch = "x86_64", not(miri))) && source.is_ok_and(|source| source.trim() == "tsc")
 });
 
-/// What the processor's counter says.
+/// The processor's counter.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[inline(always)]
 fn ticks() -> u64 {
@@ -133,7 +136,7 @@ fn ticks() -> u64 {
     }
 }
 
-/// There is none that is known.
+/// No counter is known on this architecture.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 fn ticks() -> u64 {
     0

@@ -1,4 +1,4 @@
-//! A collective operation as it was called, apart from how it runs.
+//! A call of a collective operation. How the operation runs is described elsewhere.
 
 use crate::Span;
 
@@ -49,20 +49,21 @@ impl CollectiveKind {
     }
 }
 
-/// A call of a collective operation by one member: what, and where its bytes are.
+/// A call of a collective operation by one member: the operation, and the addresses of its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Collective {
     /// Which operation.
     pub kind: CollectiveKind,
     /// Its root; 0 if it has none.
     pub root: u32,
-    /// What this member gives: its part, or a part for each member in the order of ranks. Empty if it gives nothing.
+    /// This member's send buffer: its part, or one part for each member in rank order. Empty if the member sends nothing.
     pub input: Span,
-    /// Where the result goes; empty if this member gets none. It is `input`, has it as a part, or does not overlap with it.
+    /// This member's receive buffer; empty if it gets no result. It is the same as `input`, contains `input`, or does not overlap it.
     pub output: Span,
-    /// Bytes of a part: of one that is given to a member, or of all that there is if members have no parts of their own.
+    /// Length of a part, bytes. If members have parts of their own: of the part for one member. Otherwise: of the whole buffer.
     pub part: usize,
-    /// Bytes of an element that is reduced: they stay together. 1 of what is only copied, which may have other elements on each member.
+    /// Bytes of an element that is reduced; an element is never split. 1 for bytes that are only copied, whose element type may differ
+    /// between members.
     pub element: usize,
 }
 
@@ -77,7 +78,7 @@ impl Collective {
         element: 1,
     };
 
-    /// The member of this rank gives bytes to others.
+    /// Whether the member `rank` sends bytes to others.
     #[inline(always)]
     pub fn gives(&self, rank: u32, size: u32) -> bool {
         match self.kind {
@@ -92,7 +93,7 @@ impl Collective {
         }
     }
 
-    /// The members that one of this rank waits for, a bit each: those whose bytes it gets, or in a barrier all.
+    /// The members that the member `rank` waits for, one bit each: those whose bytes it gets, or in a barrier all others.
     #[inline(always)]
     pub fn sources(&self, rank: u32, size: u32) -> u32 {
         let all = ((1u64 << size) - 1) as u32 & !(1 << rank);
@@ -104,7 +105,7 @@ impl Collective {
         }
     }
 
-    /// The members that wait for bytes of one of this rank, a bit each.
+    /// The members that wait for bytes of the member `rank`, one bit each.
     #[inline(always)]
     pub fn readers(&self, rank: u32, size: u32) -> u32 {
         let all = ((1u64 << size) - 1) as u32 & !(1 << rank);
@@ -116,13 +117,13 @@ impl Collective {
         }
     }
 
-    /// Whether who gives has a part for each member, and not the same for all.
+    /// Whether a sending member has a separate part for each member, rather than the same bytes for all.
     #[inline(always)]
     pub fn has_parts(&self) -> bool {
         matches!(self.kind, CollectiveKind::Scatter | CollectiveKind::Alltoall | CollectiveKind::ReduceScatter)
     }
 
-    /// What members compare: the operation, its root, and how long its elements are.
+    /// The word that members compare with each other: the operation, its root, and the length of its elements.
     #[inline(always)]
     pub fn what(&self) -> u64 {
         (self.element as u64) << 40 | u64::from(self.root) << 8 | self.kind as u64

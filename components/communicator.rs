@@ -1,15 +1,15 @@
 //! Communicators: who may talk to whom under which context.
 //!
-//! A communicator's row number is its context id: the smallest number that was free on all its members, so the tables
-//! stay short and the ids small. The table has a row for every id that this proc has had to do with; rows are
-//! recycled, one life after another, until all incarnations of the id have been used: no context word is ever used twice.
+//! A communicator's row number is its context id: the smallest number that was free on all its members, so the tables and the ids stay
+//! small. The table has a row for every id that this proc has ever used. Rows are recycled until all incarnations of the id have been
+//! used. No context word is ever used twice.
 
 use crate::limits::{CONTEXTS_MAX, TAG_MAX};
 use crate::{Group, NIL, Row};
 use bevy_ecs::component::Component;
 
-/// The word that keeps messages of one kind of traffic in one communicator apart from all others: what stands in an
-/// envelope, in a CAR and in an unexpected entry.
+/// The context word separates the messages of one kind of traffic in one communicator from all others. It stands in envelopes, in CARs
+/// and in unexpected entries.
 ///
 /// | bits | field |
 /// |---|---|
@@ -21,22 +21,22 @@ pub mod context {
     pub const ID_BITS: u32 = 20;
     /// Bits of the incarnation.
     pub const INCARNATION_BITS: u32 = 9;
-    /// Incarnations of an id, from 0 on: all but one, so that no word has all its bits set. After these the id is not used again;
-    /// with all ids that is 500 million communicators.
+    /// Number of incarnations of an id; they count from 0. One value is left out, so that no word has all its bits set. After the last
+    /// incarnation the id is not used again. All ids together allow 500 million communicators.
     pub const INCARNATIONS: u32 = (1 << INCARNATION_BITS) - 1;
     /// The application's messages.
     pub const USER: u32 = 0;
-    /// What all members of a communicator do together: the engine's own messages.
+    /// The engine's own messages for agreements of all members of a communicator.
     pub const AGREEMENT: u32 = 1 << 29;
-    /// What some of its members do together.
+    /// The engine's own messages for agreements of a group of its members.
     pub const GROUP: u32 = 2 << 29;
-    /// Collective operations: messages of graphs.
+    /// Messages of collective operations that run as graphs.
     pub const COLLECTIVE: u32 = 3 << 29;
-    /// In place of a message of a collective operation that its sender cannot go on with.
+    /// Sent in place of a message of a collective operation, when its sender cannot go on with the operation.
     pub const ABANDONED: u32 = 4 << 29;
     /// Messages of blocks and of other graphs that an application builds.
     pub const BLOCK: u32 = 5 << 29;
-    /// In place of a message of such a graph that its sender cannot go on with.
+    /// Sent in place of a message of such a graph, when its sender cannot go on with the graph.
     pub const BLOCK_ABANDONED: u32 = 6 << 29;
     /// One-sided operations on the communicator's window.
     pub const WINDOW: u32 = 7 << 29;
@@ -52,7 +52,7 @@ pub mod context {
         word & ((1 << ID_BITS) - 1)
     }
 
-    /// Whether a word is that of messages of collective operations, or of what is sent in their place.
+    /// Whether a word belongs to messages of collective operations, or to the messages sent in their place.
     pub const fn is_collective(word: u32) -> bool {
         matches!(plane(word), COLLECTIVE | ABANDONED)
     }
@@ -63,7 +63,7 @@ pub mod context {
         word & ((1 << (ID_BITS + INCARNATION_BITS)) - 1)
     }
 
-    /// The word of what is sent in place of a message of a graph, or of the message in whose place it was sent.
+    /// Converts between the word of a message of a graph and the word of the message that is sent in its place, in both directions.
     pub const fn abandoned(word: u32) -> u32 {
         let other = match plane(word) {
             COLLECTIVE => ABANDONED,
@@ -81,7 +81,7 @@ pub mod context {
 }
 
 const _: () = assert!(CONTEXTS_MAX <= 1 << context::ID_BITS);
-// A handle has the rest of 32 bits for lives, of which there are as many as incarnations at most.
+// A handle is 32 bits: the id, and in the remaining bits the number of lives. There are at most as many lives as incarnations.
 const _: () = assert!(context::INCARNATIONS < (1 << (u32::BITS - context::ID_BITS)) - 1);
 
 /// The procs of a communicator, by rank.
@@ -100,7 +100,7 @@ pub enum CommState {
     /// Its id is free.
     #[default]
     Free,
-    /// Its id has been proposed to the members of a communicator to be; nobody else may have it.
+    /// Its id has been proposed to the members of a new communicator. No other communicator may use the id.
     Reserved,
     /// In use.
     Live,
@@ -108,11 +108,11 @@ pub enum CommState {
     Closing,
 }
 
-/// What an error of an operation on a communicator does (MPI 4.1 §9.3).
+/// What happens when an operation on a communicator fails (MPI 4.1 §9.3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(u8)]
 pub enum ErrorHandler {
-    /// It is returned (`MPI_ERRORS_RETURN`).
+    /// The error is returned (`MPI_ERRORS_RETURN`).
     #[default]
     Return,
     /// One line on stderr, and the process ends with status 1, so that its launcher ends the others
@@ -122,39 +122,39 @@ pub enum ErrorHandler {
 
 /// A row of the communicator table.
 ///
-/// Written outside of systems only: when an id is reserved, a communicator made, changed or freed.
+/// Written outside of systems only: when an id is reserved, and when a communicator is made, changed or freed.
 #[derive(Component, Clone, Debug)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Communicator {
-    /// The handle that is valid: row and life. [`NIL`] while there is none. Hot.
+    /// The handle that is valid now: row and life. [`NIL`] if none is valid. Hot.
     pub handle: u32,
     /// The context word of the application's messages; [`NIL`] unless the row is live or closing. Hot.
     pub context: u32,
-    /// How many procs it has. Hot.
+    /// Number of members. Hot.
     pub size: u32,
-    /// The own rank in it. Hot.
+    /// This process's rank in the communicator. Hot.
     pub rank: u32,
-    /// The highest tag of a message: less than [`crate::limits::TAG_MAX`] where a transport matches by fewer bits. Hot.
+    /// The highest tag that a message may have. It is less than [`crate::limits::TAG_MAX`] if a transport matches by fewer bits. Hot.
     pub tag_max: u32,
-    /// Who they are. Hot.
+    /// The members. Hot.
     pub members: Members,
-    /// Communicators that this row has been: part of the handle.
+    /// How many communicators this row has held so far. It is part of the handle.
     pub lives: u32,
     /// The highest incarnation of its id that this proc knows of.
     pub incarnation: u32,
-    /// Operations of all members on it so far: what keeps their messages apart.
+    /// Agreements of all members on it so far. The count is the tag of their messages, so it keeps the messages of agreements apart.
     pub calls: u32,
     /// Collective operations on it so far.
     pub collectives: u32,
-    /// While closing: CAR rows below this one need it no more.
+    /// While the communicator is closing: CAR rows below this one no longer use it.
     pub cursor: Row,
-    /// Operations of its members that are in progress on it here.
+    /// Agreements on it that are in progress on this proc.
     pub agreements: u32,
     /// See [`CommState`].
     pub state: CommState,
     /// Whether receives from any source or of any tag are refused.
     pub no_wildcard: bool,
-    /// Priority of messages that are given none of their own.
+    /// Priority of messages that are posted without a priority.
     pub priority: u8,
     /// See [`ErrorHandler`].
     pub error_handler: ErrorHandler,
@@ -189,7 +189,7 @@ impl Communicator {
         error_handler: ErrorHandler::Return,
     };
 
-    /// The first life of a row that is there from the start.
+    /// The first life of a row for a communicator that exists from the start, such as that of the world.
     pub fn founding(id: u32, size: u32, rank: u32, members: Members) -> Self {
         let (handle, context, state) = (id, context::word(id, 0), CommState::Live);
         Communicator { handle, context, size, rank, members, lives: 1, state, ..Communicator::FREE }
@@ -206,7 +206,7 @@ impl Communicator {
         row | self.lives << context::ID_BITS
     }
 
-    /// Whether a handle was valid once: for the words of an error.
+    /// Whether a handle was valid before. Decides which error a stale handle gets.
     pub const fn was(&self, handle: u32) -> bool {
         handle >> context::ID_BITS < self.lives
     }
@@ -242,7 +242,7 @@ impl Communicator {
 }
 
 impl Members {
-    /// The members that a group stands for, in a world of so many procs.
+    /// The members of a group, in a world of `procs` procs.
     pub fn of(group: &Group, procs: u32) -> Self {
         if *group == Group::all(procs) { Members::World } else { Members::List(group.procs().collect()) }
     }

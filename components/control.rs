@@ -1,4 +1,4 @@
-//! Control frames that are owed to peers: grants of credit, and answers that belong to no operation of this side.
+//! Control frames that wait to leave: grants of credit, and answers that belong to no operation of this side.
 
 use crate::Row;
 use crate::credit::Credit;
@@ -11,52 +11,52 @@ use std::fmt;
 /// What a control frame says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Control {
-    /// So much credit is granted.
+    /// Grants this much credit.
     Credit(Credit),
-    /// So many offers were made so far, over a transport that matches by itself.
+    /// How many offers were made so far over a transport that matches messages itself.
     OfferCount(u32),
-    /// An offer in ready mode has met no posted receive.
+    /// Refuses a message: it was offered in ready mode, and no receive was posted.
     Refusal {
         /// The context word of the offer.
         context: u32,
         /// The CAR row of the offer at its sender.
         message: Row,
     },
-    /// A synchronous message that its transport has matched has met its receive.
+    /// Acknowledges a synchronous message that the transport has matched with its receive.
     Acknowledgement {
         /// The CAR row of the message at its sender.
         message: Row,
     },
-    /// Whether the link that was called over is used. The number is that of the transport.
+    /// Asks whether the peer uses the link over which this call came. Holds the number of the transport.
     Call(u32),
-    /// The link that the peer has called over is used. The number is that of the transport.
+    /// Answers a call: this side uses the link over which the peer has called. Holds the number of the transport.
     Accept(u32),
-    /// Whether a message of a collective operation will come, or be taken.
+    /// Asks whether a message of a collective operation will come, or will be taken.
     Inquiry(Inquiry),
-    /// It will not. The source is the rank of who says so.
+    /// Answers an inquiry: the message will not come, or will not be taken. `source` is the rank of the sender of this answer.
     Denial(Inquiry),
 }
 
-/// A message of a collective operation that somebody asks after.
+/// The message of a collective operation that an inquiry or a denial is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Inquiry {
     /// The context word of the message.
     pub context: u32,
-    /// Rank in it of who sends this frame.
+    /// Rank of the sender of this frame, in the communicator of `context`.
     pub source: u32,
     /// The tag of the message.
     pub tag: u32,
-    /// The CAR row of the message at its sender, who asks whether it will be taken; [`NIL`](crate::NIL) where its receiver asks whether it
-    /// will come.
+    /// The CAR row of the message at its sender, if the sender asks whether it will be taken. [`NIL`](crate::NIL) if its receiver asks
+    /// whether it will come.
     pub message: Row,
-    /// Which operation of its communicator it is of. See [`Graph::call`](crate::Graph::call).
+    /// Which operation of the communicator the message belongs to. See [`Graph::call`](crate::Graph::call).
     pub call: u32,
-    /// Which start of that it is of. See [`Graph::starts`](crate::Graph::starts).
+    /// Which start of that operation the message belongs to. See [`Graph::starts`](crate::Graph::starts).
     pub start: u32,
 }
 
 impl Inquiry {
-    /// What a frame asks or denies.
+    /// The message that a frame of kind inquiry or denial is about.
     pub const fn of(header: &Header) -> Self {
         let (context, source, tag, message) = (header.context(), header.source(), header.tag(), header.message());
         Inquiry { context, source, tag, message, call: header.length as u32, start: (header.length >> 32) as u32 }
@@ -69,7 +69,7 @@ impl Inquiry {
 }
 
 impl Control {
-    /// The frame. It has no payload.
+    /// The header of the frame. A control frame has no payload.
     pub fn header(&self) -> Header {
         match *self {
             Control::Credit(credit) => Header::new(Kind::Credit, 0, 0, 0, 0, 0).with_credit(credit).0,
@@ -83,7 +83,8 @@ impl Control {
         }
     }
 
-    /// Whether it grants credit or lets the peer grant some. Other frames wait until there is room, these must not wait for them.
+    /// Whether the frame grants credit, or allows the peer to grant some. Other frames wait until there is room. A grant must not wait
+    /// for them.
     pub const fn is_grant(&self) -> bool {
         matches!(self, Control::Credit(_) | Control::OfferCount(_))
     }
@@ -91,14 +92,14 @@ impl Control {
 
 /// A row of [`ControlFrames`].
 pub struct ControlFrame {
-    /// The VC that it goes over.
+    /// The VC that the frame goes over.
     pub vc: Row,
-    /// What it says.
+    /// What the frame says.
     pub what: Control,
-    /// Whether the transport has refused it. No piece of a message goes over the VC before it then.
+    /// Whether the transport has refused the frame. If so, no piece of a message may go over the VC before the frame.
     pub refused: bool,
-    /// The state that a transport keeps for a frame of which it has taken a part; `None` before the first try, and where
-    /// transports keep none.
+    /// The transport's state of a frame of which it has taken only a part. `None` before the first try, and if the transport keeps no
+    /// such state.
     pub state: Option<Box<dyn Any + Send + Sync>>,
 }
 
@@ -108,8 +109,8 @@ impl fmt::Debug for ControlFrame {
     }
 }
 
-/// Control frames that have yet to leave, in the order in which they came. [`CONTROL_FRAMES`] at most, of which
-/// [`CONTROL_GRANTS`] are kept for grants.
+/// Control frames that have yet to leave, oldest first. At most [`CONTROL_FRAMES`], of which [`CONTROL_GRANTS`] are reserved for
+/// grants.
 #[derive(Debug)]
 pub struct ControlFrames {
     /// The frames.
@@ -124,13 +125,13 @@ impl Default for ControlFrames {
 }
 
 impl ControlFrames {
-    /// Whether none waits.
+    /// Whether no frame waits.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// Whether there is room for a frame, a grant or another one.
+    /// Whether there is room for one more frame: for a grant if `grant`, else for another frame.
     pub fn has_room(&self, grant: bool) -> bool {
         match grant {
             true => self.grants < CONTROL_GRANTS,
@@ -155,19 +156,19 @@ impl ControlFrames {
         Some(frame)
     }
 
-    /// Puts a frame that was taken behind the others.
+    /// Puts a frame that was taken out back, behind the others.
     pub fn put_back(&mut self, frame: ControlFrame) {
         self.grants += usize::from(frame.what.is_grant());
         self.frames.push_back(frame);
     }
 
-    /// Forgets the frames to a VC.
+    /// Drops the frames to a VC.
     pub fn forget(&mut self, vc: Row) {
         self.frames.retain(|frame| frame.vc != vc);
         self.grants = self.frames.iter().filter(|frame| frame.what.is_grant()).count();
     }
 
-    /// Forgets all.
+    /// Drops all frames.
     pub fn clear(&mut self) {
         self.frames.clear();
         self.grants = 0;

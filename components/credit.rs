@@ -1,38 +1,38 @@
-//! Credit: what one side of a VC may send to the other before its receives are posted (reference: communication agent
-//! notes, "window scheme").
+//! Credit: how much one side of a VC may send before the other side has posted receives for it (reference: communication agent notes,
+//! "window scheme").
 //!
-//! A message that is sent without asking may have to be kept until its receive comes, so it costs credit in *lines* of
-//! 64 B; an offer (RTS) costs one *envelope*. What is kept no more is granted again. So what peers can make a proc keep is
-//! bounded, and nothing is ever dropped: without lines a message is offered, and its data stays with the sender; without
-//! envelopes it stays in the sender's queue.
+//! The receiver may have to keep an eager message until its receive is posted, so such a message costs credit in *lines* of 64 B. An
+//! offer (RTS) costs one *envelope*. When the receiver no longer keeps a message, it grants its credit again. So the memory that peers
+//! can make a proc use is bounded, and no message is ever dropped. Without lines, a message is offered, and its data stays with the
+//! sender. Without envelopes, it stays in the sender's queue.
 
 /// Bytes of a line.
 pub const LINE_BYTES: usize = 64;
 
-/// Bytes that keeping a message costs besides its payload: its rows, and the rest of the smallest temporary.
+/// Bytes that a kept message costs besides its payload: its rows, and the unused rest of the smallest temporary buffer.
 pub(crate) const KEPT_BYTES: u64 = 384;
 
-/// Something to send with.
+/// An amount of credit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Credit {
-    /// For messages with their payload. See [`cost`].
+    /// For messages that leave with their payload, in lines of [`LINE_BYTES`]. See [`cost`].
     pub lines: u32,
-    /// For offers.
+    /// For offers (RTS), one each.
     pub envelopes: u32,
 }
 
 impl Credit {
-    /// None.
+    /// No credit.
     pub const NONE: Credit = Credit { lines: 0, envelopes: 0 };
 
-    /// Whether it is none.
+    /// Whether both amounts are 0.
     #[inline]
     pub const fn is_none(&self) -> bool {
         self.lines == 0 && self.envelopes == 0
     }
 }
 
-/// Lines that a message of so many bytes costs when it is sent without asking.
+/// How many lines a message of `length` bytes costs if it is sent eagerly.
 #[inline(always)]
 #[expect(clippy::manual_div_ceil, reason = "lengths are bounded, so the sum cannot overflow: three instructions less")]
 pub const fn cost(length: u64) -> u32 {

@@ -6,13 +6,13 @@
 //!
 //! | part | bytes | what |
 //! |---|---|---|
-//! | head | 128 | how many operations its owner has finished |
+//! | head | 128 | how many operations its owner has finished, and whether it takes part in no more |
 //! | 8 slots | 2048 each | one for each operation in progress: number modulo 8 |
 //! | cells | 64 KiB, or 2 MiB of a *wide* board | long operands, a chunk at a time |
 //!
-//! A slot begins with the line that its owner writes last: the operation's number, the length and kind that it was called with, and
-//! the operand, if that has at most 32 bytes. So a short operand reaches a reader with one cache line. Behind it stand three counts of
-//! chunks, and an operand of up to [`SHORT_MAX`] bytes.
+//! A slot begins with the cache line that its owner writes last: the operation's number, the length and kind of the call, and the
+//! operand, if that has at most 32 bytes. So such an operand reaches a reader with one cache line. Behind that line stand three counts of
+//! chunks, and room for an operand of up to [`SHORT_MAX`] bytes.
 //!
 //! *Reuse.* A member begins operation n once all others have finished operation n − 8, which had the same slot. It writes a cell once
 //! its readers have consumed what was there before. So a reader always finds what belongs to its own operation, or an older number.
@@ -153,7 +153,7 @@ impl View {
         }
     }
 
-    /// The cells, as far as they hold so many bytes from a place on.
+    /// The cells from byte `first` on, at most `bytes` of them.
     #[inline(always)]
     fn cells(&self, first: usize, bytes: usize) -> Span {
         // SAFETY: the cells stand behind the layout in the memory that is kept; only their address is taken.
@@ -179,7 +179,7 @@ impl OwnBoard {
         self.view.cell_bytes == BOARD_CELL_BYTES_WIDE
     }
 
-    /// Says what an operation was called with, and that it has begun: an operand that stands in the slot is there.
+    /// Shows that an operation has begun, and what it was called with. A short operand must be in the slot before.
     #[inline(always)]
     pub fn begin(&self, operation: u64, called: Called) {
         self.view.words(operation).begin(operation, called);
@@ -191,20 +191,21 @@ impl OwnBoard {
         self.view.words(operation).set(operation, count, chunks);
     }
 
-    /// Says that an operation is given up: whoever waits for anything of it waits no longer.
+    /// Shows that this member gives an operation up: whoever waits for any part of it stops waiting.
     #[cold]
     pub fn abandon(&self, operation: u64) {
         self.view.words(operation).abandon(operation);
     }
 
-    /// Says how many operations this member has finished, and asks for the line that the next one begins with: its readers have had it.
+    /// Shows how many operations this member has finished. Prefetches the first line of the next slot for writing, since the members that
+    /// read the slot's last operation are likely done with it.
     #[inline(always)]
     pub fn finish(&self, operations: u64) {
         words::say(self.view.finished(), operations);
         prefetch(self.view.slot(operations + 1).cast_const().cast(), For::Write);
     }
 
-    /// Says that this member takes part in no operation on the board any more: that which it has begun is given up.
+    /// Shows that this member takes part in no further operation on the board. If it has begun one, that one is given up.
     pub fn close(&self) {
         let next = words::read(self.view.finished()) + 1;
         if let Stage::At(_) = self.view.words(next).begun(next) {
@@ -250,7 +251,7 @@ impl PeerBoard {
         self.view.words(operation).begun(operation)
     }
 
-    /// What it was called with. To be asked once it has begun.
+    /// What the member called an operation with. Valid once [`PeerBoard::begun`] says that it has begun.
     #[inline(always)]
     pub fn called(&self, operation: u64) -> Called {
         self.view.words(operation).called()
@@ -290,7 +291,7 @@ impl PeerBoard {
         self.heap.is_some()
     }
 
-    /// Where bytes of its shared heap are in this process, by the peer's own word of their address. For reading.
+    /// Where bytes of its shared heap are in this process. `address` is their address in the peer's process. For reading.
     pub fn find(&self, address: u64, bytes: usize) -> Option<Span> {
         self.heap.as_ref()?.find(address, bytes as u64)
     }

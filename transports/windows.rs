@@ -14,8 +14,8 @@
 //!
 //! How the locks work, and why an update of one element needs none of them: `lock.rs`.
 //!
-//! *Atomicity.* Each element of an update is updated as a whole, whoever updates it, its owner included. Puts and gets of one aligned word of 4
-//! or 8 bytes are whole, too. Longer ones are not, and a program keeps them apart by epochs.
+//! *Atomicity.* Each element of an update is updated as a whole, whoever updates it, its owner included. Puts and gets of one aligned
+//! word of 4 or 8 bytes are whole, too. Longer ones are not, and a program keeps them apart by epochs.
 //!
 //! *Trust.* Every member can write all of a part, so nothing that is read here is used as an index or a length. Displacements are checked
 //! against the length that the part was made with.
@@ -167,8 +167,8 @@ impl Part {
         Part::new(run.clone(), Memory::Own(memory), *members, *me, *one_sided)
     }
 
-    /// From the start on, updates take the lock. For the owner, before anybody else has the part: where the processor cannot update the
-    /// memory for all, or not all have one-sided fences.
+    /// Makes all updates of the part take the lock. The owner calls it before anybody else has the part, if the processor cannot update
+    /// its memory for all members.
     pub fn lock_all_updates(&self) {
         self.control.head().mode.0.store(lock::ALL_LOCKED, Ordering::Release);
     }

@@ -1,11 +1,11 @@
 //! Windows (MPI 4.1 chapter 12): memory of all members of a communicator, which each of them reads, writes and updates by itself.
 //!
-//! A window is made by all members together ([`Engine::win_allocate`], [`Engine::win_create`]). An operation on a rank's part of it needs
-//! an epoch towards that rank: [`Engine::win_lock`], [`Engine::win_lock_all`], [`Engine::win_fence`], or [`Engine::win_start`]. On one
-//! host nobody waits for a target that computes: operations are loads, stores and atomic operations on memory that the members share, and
-//! between engines of one process on all memory; or calls of the kernel where the memory is a buffer of another process. A short put into
-//! such a buffer is left for the target's engine first, which is faster, and taken back from one that does not tick. Elsewhere a fabric
-//! puts and gets, where it can, and any tick of the target's engine does all else.
+//! All members make a window together ([`Engine::win_allocate`], [`Engine::win_create`]). An operation on a rank's part needs an epoch
+//! towards that rank: [`Engine::win_lock`], [`Engine::win_lock_all`], [`Engine::win_fence`], or [`Engine::win_start`]. On one host no
+//! operation waits for a target that computes. On memory that members share, and on all memory of engines of one process, operations are
+//! loads, stores and atomic operations. A buffer of another process is reached by calls of the kernel. A short put into such a buffer is
+//! first left for the target's engine, which is faster; if that engine does not tick, the origin takes the put back and has the kernel
+//! write it. On other hosts a fabric puts and gets, where it can, and any tick of the target's engine does all else.
 
 mod attaching;
 mod epochs;
@@ -120,7 +120,8 @@ impl Engine {
         Ok(WindowReach::of(&self.target(rank, window.handle)?.reach))
     }
 
-    /// How many elements a rank's part of a window has. Of a window that memory is attached to there are as many as displacements.
+    /// How many elements a rank's part of a window has. For a window of [`Engine::win_create_dynamic`], as many as there are
+    /// displacements.
     ///
     /// # Errors
     /// There is no such window, or no such rank.
@@ -167,7 +168,7 @@ impl Engine {
         Some((target, displacement.checked_mul(size_of::<T>())?))
     }
 
-    /// As [`Engine::near`], for so many bytes, with words. The place in the part.
+    /// Checks an operation on `bytes` bytes of a rank's part, and says what is wrong. Returns the place in the part, in bytes.
     ///
     /// # Errors
     /// No such window or rank, no epoch, not within the part, or a member that has failed.
@@ -227,7 +228,8 @@ impl From<OperationError> for WindowError {
         match error {
             OperationError::Post(error) => WindowError::Post(error),
             OperationError::Request(error) => WindowError::Request(error),
-            // Neither counts nor memory for a message: windows' own messages have no elements.
+            // The other errors are about counts, or memory for a message. The windows' own messages have no elements, so they do not
+            // occur.
             other => WindowError::Request(RequestError::System(other.to_string())),
         }
     }

@@ -11,7 +11,7 @@ use tickwire_components::{Collective, Reduction, Row};
 #[derive(Component, Default)]
 #[component(immutable, on_discard = tickwire_components::refuse_removal)]
 pub struct Boards {
-    /// By the row of the communicator. Rows that are not there have never been asked for.
+    /// By the row of the communicator. For rows beyond the end, nobody has tried to open boards.
     pub comms: Vec<CommBoards>,
     /// Rows of communicators with operations in progress.
     pub busy: Vec<Row>,
@@ -19,8 +19,8 @@ pub struct Boards {
     pub persistent: Vec<Option<PersistentCall>>,
     /// Room for values that are reduced on the way.
     pub scratch: Box<[u128]>,
-    /// Looks that a long operation makes for others' next chunk once it has moved one: [`BOARD_LOOKS`] where members have a processor each,
-    /// else none. Written when boards are opened.
+    /// How often a long operation that has moved a chunk looks for the next chunk of the others before it returns: [`BOARD_LOOKS`] where
+    /// each member has its own processor, else 0. Written when boards are opened.
     ///
     /// [`BOARD_LOOKS`]: tickwire_components::limits::BOARD_LOOKS
     pub patience: u32,
@@ -30,7 +30,7 @@ pub struct Boards {
 pub struct PersistentCall {
     /// The row of its request.
     pub request: Row,
-    /// Its graph: it runs by messages as long as nobody has opened boards. `NIL` on boards.
+    /// The graph by which it runs over messages until somebody opens boards. `NIL` once it runs on boards.
     pub graph: u32,
     /// What it starts.
     pub call: Collective,
@@ -43,9 +43,9 @@ pub struct PersistentCall {
 /// Whether a communicator has boards.
 #[derive(Default)]
 pub struct CommBoards {
-    /// The context word of the communicator that this is said of.
+    /// The context word of the communicator. It tells whether the row has gone to another communicator since.
     pub context: u32,
-    /// What is said.
+    /// Whether that communicator has boards.
     pub standing: Standing,
 }
 
@@ -69,7 +69,7 @@ pub struct Members {
     pub seats: Seats,
     /// Operations in progress, in the order of their numbers. The first one runs.
     pub queue: VecDeque<Operation>,
-    /// Operations without a request that have ended, by number, until they are asked for.
+    /// How operations without a request have ended, by number. The caller that waits for one takes its entry out.
     pub ended: Vec<(u64, Result<(), Failure>)>,
 }
 
@@ -89,7 +89,7 @@ impl Boards {
         known.is_none_or(|known| matches!(known.standing, Standing::Untried))
     }
 
-    /// Whether they could not be opened since a member has failed.
+    /// Whether the boards of a communicator could not be opened because a member has failed.
     pub fn is_broken(&self, row: usize, context: u32) -> bool {
         let known = self.comms.get(row).filter(|known| known.context == context);
         known.is_some_and(|known| matches!(known.standing, Standing::Broken))
@@ -103,7 +103,7 @@ impl Boards {
         self.comms[row] = CommBoards { context, standing };
     }
 
-    /// Forgets the persistent operation of a request, if it is one; the number of its graph, `NIL` without one.
+    /// Removes the persistent operation of a request, if there is one. Returns the number of its graph, or `NIL` if it runs on boards.
     pub fn forget_persistent(&mut self, request: Row) -> Option<u32> {
         let is_its = |kept: &&mut Option<PersistentCall>| kept.as_ref().is_some_and(|kept| kept.request == request);
         self.persistent.iter_mut().find(is_its)?.take().map(|kept| kept.graph)

@@ -16,9 +16,9 @@ pub struct Seats {
     pub peers: Box<[Option<Seat>]>,
     /// The number of the next operation. The first one is 1.
     pub next: u64,
-    /// All others have finished the operations up to this one, as far as is known.
+    /// The number of the last operation that all others are known to have finished.
     pub finished: u64,
-    /// Where in the own cells the last operations have stood, by number modulo the slots.
+    /// Where in the own cells each of the last operations stands. The index is its number modulo [`BOARD_SLOTS`].
     pub used: [CellsUsed; BOARD_SLOTS],
     /// What all members have agreed on.
     pub terms: Terms,

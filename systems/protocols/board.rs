@@ -1,19 +1,20 @@
 //! Collective operations among members on one host, over their boards ([`tickwire_transports::boards`]).
 //!
-//! Each member shows its operand on its own board, and takes what it needs from those of the others. Operations of a communicator run
-//! one after another, in the order of their calls, which all members share.
+//! Each member puts its operand on its own board, and reads the operands of the others from theirs. Operations of a communicator run one
+//! after another, in the order of their calls, which is the same on all members.
 //!
-//! - *Short* operands stand in the slot of the operation. A member is done when it has read those of its sources
+//! - *Short* operands stand in the slot of the operation. A member is done when it has read the operands of its sources
 //!   ([`Collective::sources`]).
-//! - *Long* ones pass in chunks through the cells of their owner. A reader says how many chunks it has consumed; the owner writes a
-//!   cell again when its last reader has. Operations take places in the cells by their numbers, one behind the other. Long operands in a
-//!   shared heap that all members map are read there.
-//! - Where boards are narrow, *very long* ones are read straight out of the memory of their owner, if the kernel lets all members do so.
-//! - An *allreduce* of more than 32 KiB, and of long operands among three members and more, has two rounds for each chunk: every member
-//!   reduces its slice of the chunk from the operands of all, and then all collect the slices.
+//! - *Long* operands pass in chunks through the cells of their owner's board. A reader says how many chunks it has consumed; the owner
+//!   reuses a cell once its last reader has consumed it. Successive operations use successive places in the cells, chosen by their
+//!   numbers. A long operand in a shared heap that all members map may be read there instead (`Shape::reads_heap`).
+//! - On narrow boards, *very long* operands are read straight out of their owner's memory, if the kernel lets all members do so.
+//! - An *allreduce* of long operands may have two rounds for each chunk: every member reduces its slice of the chunk from the operands of
+//!   all, and then all collect the slices. It has two rounds among three or more members, where operands are read straight out of memory,
+//!   and on wide boards for more than 32 KiB.
 //!
-//! Operands are combined in the order of all reductions (`systems/collectives`), by `combine`. A member that cannot go on says so on
-//! its board, and whoever waits for it fails too. Every call of [`advance`] does a bounded part and never waits.
+//! `combine` combines operands in the same order as all other reductions (`systems/collectives`). A member that cannot go on says so on
+//! its board; then every member that waits for it fails too. Each call of [`advance`] does a bounded part of the work and never waits.
 
 mod combine;
 mod ending;
@@ -38,8 +39,8 @@ use tickwire_transports::boards::Called;
 /// Bytes of room for operands and for values on the way of a reduction: see `combine`.
 pub const SCRATCH_BYTES: usize = combine::SCRATCH_BYTES + combine::OPERANDS_BYTES;
 
-/// An operation ends before its time: its buffers are used no more. Its number is taken all the same, so it stays in its queue until
-/// the others can be told ([`Operation::is_cancelled`]); nobody waits for it then.
+/// Cancels an operation before its end. Its buffers are not used any more. Its number stays taken, so the operation stays in its queue
+/// until the other members can be told ([`Operation::is_cancelled`]). Nobody waits for it any more.
 pub fn cancel(operation: &mut Operation) {
     operation.cancelled = true;
     let call = &mut operation.numbered.call;
@@ -93,7 +94,7 @@ pub fn take_short(
     moving::finish_short(numbered, reduction, seats, around)
 }
 
-/// Gives an operation up whose turn has come.
+/// Gives up a cancelled operation once its slot is free, and tells the other members.
 #[cold]
 fn end_cancelled(operation: &Operation, seats: &mut Seats, around: &mut Around<'_>) -> Step {
     if !operation.has_begun() && !is_free(operation.numbered.number, seats, around.vcs) {
@@ -118,7 +119,7 @@ fn begin_long(operation: &mut Operation, seats: &mut Seats, around: &mut Around<
     true
 }
 
-/// Says where others find the operand and the result, if they read them out of the own memory.
+/// Decides whether the others read the operand and the result out of this member's memory. If so, puts their addresses into `called`.
 fn show(operation: &mut Operation, seats: &Seats, endpoints: &[Endpoint], called: &mut Called) {
     let (call, is_direct) = (&operation.numbered.call, operation.numbered.shape.is_direct());
     let mut input = call.input;
@@ -146,7 +147,8 @@ fn show(operation: &mut Operation, seats: &Seats, endpoints: &[Endpoint], called
     called.result = address(call.output, operation.shown[1]);
 }
 
-/// Whether the result may take the place of what others are still to read of the operand. In two rounds it takes it once they have.
+/// Whether the result would overwrite bytes of the operand that other members still have to read. In two rounds, a slice of the operand
+/// is overwritten only after the member that reduces that slice has read it.
 fn overwrites(call: &Collective, two_rounds: bool) -> bool {
     let Collective { kind, input, output, .. } = call;
     let (input, output) = (input.start().addr()..input.start().addr() + input.len(), output.start().addr());

@@ -1,9 +1,9 @@
 //! Graphs of CARs (reference: communication agent notes, "collective case"): messages and computations that depend on each other.
 //!
-//! An edge leads from a node to one that starts when the first is done. A node whose last edge is met is staged; Post starts it:
-//! a message is sent or its receive posted, a computation is done at once. Complete counts a node that is done for the graph's
-//! request, and for its successors. What can be done at once is: a short message leaves, and a computation is done, where its node
-//! is staged. What is left over goes through Post as every other message does.
+//! An edge leads from a node to one that waits for it. When all nodes that it waits for are done, a node is staged, and Post starts it:
+//! it sends its message, posts its receive, or computes at once. Complete counts a node that is done, for the graph's request and for its
+//! successors. A short message leaves where its node is staged, and a computation is done there. What cannot leave at once goes through
+//! Post as every other message does.
 //!
 //! Messages in parts, which go on as they come, have progress edges besides: see `graph/blocks.rs`.
 
@@ -30,8 +30,8 @@ use tickwire_components::{
     Car, CarKind, CarState, Computation, Large, NIL, Node, Pending, Pieces, RequestState, Row, Span, VcState, car_flags,
 };
 
-/// Starts a graph: its request is active, and nodes that need no other one begin. Of what an earlier start has left only counts
-/// are written.
+/// Starts a graph: activates its request, and stages the nodes that wait for no other. A graph that was started before needs only its
+/// counts written.
 pub fn start(rows: &mut Rows<'_>, wire: &mut Wire<'_>, number: u32) {
     let Rows { progress, cars, nodes, requests, .. } = rows;
     let progress = &mut **progress;
@@ -123,7 +123,7 @@ unsafe impl Pieces for Sent {
     }
 }
 
-/// A node ends as it starts. The last one of a graph is left to Complete, which ends the request.
+/// Ends a node that is done as soon as it has started. The last node of a graph is left to Complete, which ends the request.
 fn end_now(rows: &mut Rows<'_>, row: Row) {
     let car = &rows.cars[row as usize];
     if rows.requests[car.request as usize].counter > 1 {
@@ -176,7 +176,7 @@ fn compute(rows: &mut Rows<'_>, row: Row) {
     end_now(rows, row);
 }
 
-/// A node is done. Returns the graph's request if it was the last one. Others may be staged then.
+/// Counts a node that is done. Stages the nodes that waited only for this one. Returns the graph's request if this was its last node.
 pub(crate) fn ended(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
     let Rows { progress, cars, nodes, requests, .. } = rows;
     let mut expected = cars[row as usize].span.len() as u64;
@@ -196,7 +196,7 @@ pub(crate) fn ended(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
     let graphs = &mut *progress.graphs;
     let graph = graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut)?;
     if failed.flags & car_flags::ERRORS == 0 {
-        // Those that wait for it. Whoever calls starts them.
+        // The nodes that wait for this one. The caller starts those that are staged.
         let waiting = if graph.failed { &[] } else { &graph.successors[first as usize..(first + successors) as usize] };
         for &next in waiting {
             let node = &mut nodes[next as usize];
@@ -221,7 +221,7 @@ pub(crate) fn ended(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
     Some(owner)
 }
 
-/// The request of a graph ends as the first node that has failed.
+/// Copies how the first failed node of a graph has ended to the graph's request.
 fn note_failure(rows: &mut Rows<'_>, owner: Row, failed: &Car, expected: u64) {
     let Car { flags, source, tag, vc, done, .. } = *failed;
     let car = &mut rows.cars[owner as usize];

@@ -1,16 +1,16 @@
-//! The rows of an operation: taken out of the free list when it is posted.
+//! Takes the rows of an operation out of the free list when the operation is posted.
 
 use std::sync::Arc;
 use tickwire_components::limits::RUN_ROWS_MAX;
 use tickwire_components::{Car, CarKind, CarState, NIL, Pieces, Progress, Request, RequestState, Row, Segment, Span};
 
-/// Takes the row of an operation, for its request and its envelope CAR, and one data CAR a piece where there are several, or one
-/// in all for a layout and for more than [`RUN_ROWS_MAX`] pieces.
+/// Takes the rows of an operation. Its first row holds both its request and its envelope CAR. An operation with several pieces takes one
+/// more row for each piece, as a data CAR. A datatype's layout, or more than [`RUN_ROWS_MAX`] pieces, takes just one more row.
 ///
-/// `car` is what the envelope CAR becomes, but for its span and links. `None` if rows are short; nothing is taken then.
+/// `car` is the new content of the envelope CAR, without its span and its links. `None` if there are not enough free rows; nothing is taken
+/// then.
 ///
-/// # Safety
-/// The bytes outlive the operation: until its request is done, or its CARs have them no more.
+/// The bytes outlive the operation: they stay valid until its request is done, or until its CARs no longer refer to them.
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 #[inline(always)]
 pub unsafe fn take_rows<P: Pieces + ?Sized>(
@@ -67,11 +67,10 @@ pub(crate) unsafe fn take_many_rows<P: Pieces + ?Sized>(
     unsafe { activate(progress, cars, requests, pieces, car, row) }.then_some(row)
 }
 
-/// Makes the row of a request that is not active an operation, as [`take_rows`] does with a free one. `false` if rows for
-/// its data CARs are short.
+/// Starts an operation in the row of an inactive request, as [`take_rows`] does in a free row. `false` if there are not enough free rows
+/// for its data CARs.
 ///
-/// # Safety
-/// The bytes outlive the operation: until its request is done, or its CARs have them no more.
+/// The bytes outlive the operation: they stay valid until its request is done, or until its CARs no longer refer to them.
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 pub unsafe fn activate<P: Pieces + ?Sized>(
     progress: &mut Progress,

@@ -1,10 +1,10 @@
-//! The answer to an offer.
+//! The receiver's answer to an offer (RTS).
 
 use crate::procs::priorities::{insert, list_sender};
 use crate::rows::Rows;
 use tickwire_components::{CarState, Row};
 
-/// Puts a receive's answer to its sender into the queue of replies. The frame is made of the tables' contents when it leaves.
+/// Queues a receive's answer to its sender. The frame itself is made when it leaves, from what the tables contain then.
 pub(crate) fn answer(rows: &mut Rows<'_>, row: Row) {
     let car = &mut rows.cars[row as usize];
     car.state = CarState::Queued;

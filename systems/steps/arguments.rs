@@ -1,4 +1,4 @@
-//! Checks the arguments of an operation and makes its envelope of them.
+//! Checks the arguments of an operation and makes its envelope from them.
 
 use crate::procs::communicators::{alive, live};
 use tickwire_components::limits::{ANY, MESSAGE_MAX, TAG_MAX};
@@ -6,8 +6,8 @@ use tickwire_components::submission::Operation;
 use tickwire_components::{Communicator, NIL, PostError, Rank, Source, Tag, TagFilter};
 
 /// The checked envelope of an operation.
-// In this order: context and source, which make one word of a header, would as neighbours be read as one just after they
-// were written as two, and that waits until both have left the store buffer.
+// Context and source must not be neighbours. The compiler would then write them as two words and soon after read them as one, as in a
+// header, and such a load waits until both stores have left the store buffer.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Envelope {
@@ -15,7 +15,7 @@ pub struct Envelope {
     pub context: u32,
     /// Tag or [`ANY`].
     pub tag: u32,
-    /// Send: own rank. Receive: rank of the source or [`ANY`].
+    /// Send: this process's rank. Receive: rank of the source or [`ANY`].
     pub source: u32,
     /// Proc of the peer; [`NIL`] for a receive from any source.
     pub proc: u32,
@@ -88,7 +88,7 @@ pub fn receive_envelope(comms: &[Communicator], comm: u32, rank: u32, tag: u32) 
     (!communicator.no_wildcard && (tag <= communicator.tag_max || tag == ANY)).then_some(envelope)
 }
 
-/// As [`receive_envelope`], from one rank: [`ANY`] is none.
+/// As [`receive_envelope`], for one source rank. [`ANY`] is not accepted as the rank.
 #[inline(always)]
 pub fn directed_envelope(comms: &[Communicator], comm: u32, rank: u32, tag: u32) -> Option<Envelope> {
     let communicator = alive(comms, comm)?;
@@ -113,7 +113,7 @@ pub fn check_null_receive(comms: &[Communicator], comm: u32, tag: TagFilter) -> 
     check_receive(comms, comm, Source::Rank(Rank(live(comms, comm)?.rank)), tag).map(drop)
 }
 
-/// Checks the arguments of an operation: its envelope, or `None` if it is with no proc. `length` is that of a send, bytes.
+/// Checks the arguments of an operation. Returns its envelope, or `None` if the peer is [`Rank::NULL`]. `length` is that of a send, bytes.
 ///
 /// # Errors
 /// Names the argument that is wrong and what it may be.

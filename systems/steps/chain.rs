@@ -1,14 +1,14 @@
-//! The bytes of an operation: the run of its envelope CAR, or those of the data CARs that are chained under it.
+//! The bytes of an operation: the span of its envelope CAR, or the spans of the data CARs that are chained under it.
 
 use tickwire_components::{Car, NIL, Pieces, Row, Span, Stretch};
 
-/// The bytes of an envelope CAR that has a datatype's layout under it, and no runs.
+/// The layout of a datatype that an envelope CAR's bytes have. `None` if the bytes are plain runs.
 #[inline]
 pub fn layout(cars: &[Car], row: Row) -> Option<Stretch> {
     cars.get(cars[row as usize].chain as usize)?.stretch()
 }
 
-/// Bytes that an envelope CAR can take or has: its own span, or all that are chained under it.
+/// Bytes that an envelope CAR sends, or has room for: those of its own span and of all CARs that are chained under it.
 #[inline]
 pub fn capacity(cars: &[Car], row: Row) -> u64 {
     let car = &cars[row as usize];
@@ -21,7 +21,7 @@ pub fn capacity(cars: &[Car], row: Row) -> u64 {
     bytes
 }
 
-/// The runs of an envelope CAR: its own span, or those of its data CARs.
+/// The bytes of an envelope CAR as [`Pieces`]: its own span, or those of its data CARs.
 pub(crate) struct Chain<'a> {
     pub(crate) cars: &'a [Car],
     pub(crate) row: Row,

@@ -1,4 +1,4 @@
-//! The end of CARs and of their requests, and of the rows of both.
+//! Ends CARs and their requests, and frees the rows of both.
 
 use crate::rows::Rows;
 use crate::steps::chain::capacity;
@@ -9,7 +9,7 @@ use tickwire_components::{
     RequestError, RequestState, Row, Status, Tag, Vc, VcState, car_flags,
 };
 
-/// A CAR is done: on to Complete with the length of its message.
+/// Marks a CAR as finished, with the length of its message, and queues it for Complete.
 #[inline(always)]
 pub(crate) fn finish_car(progress: &mut Progress, cars: &mut [Car], row: Row, length: u64, truncated: bool) {
     let car = &mut cars[row as usize];
@@ -22,7 +22,7 @@ pub(crate) fn finish_car(progress: &mut Progress, cars: &mut [Car], row: Row, le
     progress.pending |= Pending::COMPLETE;
 }
 
-/// As [`finish_car`], and ends the request with it if Complete need not look at it.
+/// As [`finish_car`], but ends the request at once where Complete has nothing to do for it.
 #[inline(always)]
 pub(crate) fn finish_at_once(
     progress: &mut Progress,
@@ -38,22 +38,22 @@ pub(crate) fn finish_at_once(
     }
 }
 
-/// Whether the end of a CAR is that of its request without a look of Complete: nothing is to end before it, it is [plain](is_plain),
-/// and its token's owner is all who will ask for it. Then both have ended. `false` leaves it to Complete. This is the only place
-/// where that is decided.
+/// Ends a CAR and its request at once, without Complete, and returns `true`. That is possible if no other CAR must end before this one, the
+/// CAR is [plain](is_plain), and only the owner of the request's token will ask for the result. Otherwise nothing changes, and `false`
+/// leaves the CAR to Complete. No other function decides this.
 #[inline(always)]
 pub(crate) fn end_at_once(progress: &mut Progress, car: &mut Car, requests: &mut [Request], row: Row) -> bool {
     is_plain(progress, car, row) && end_plain(progress, car, requests, row)
 }
 
-/// As [`end_at_once`], of a CAR that its caller knows to be plain.
+/// As [`end_at_once`], for a CAR that the caller knows to be plain.
 #[inline(always)]
 pub(crate) fn end_plain(progress: &mut Progress, car: &mut Car, requests: &mut [Request], row: Row) -> bool {
     debug_assert!(is_plain(progress, car, row) || car.request != row, "Complete looks at the end of {car:?}");
     progress.finished.is_empty() && end_next(progress, car, requests, row)
 }
 
-/// Ends a plain CAR that is the next to end, if nobody else is to be told.
+/// Ends a plain CAR that is the next one to end, unless somebody has to be notified of its end.
 #[inline(always)]
 fn end_next(progress: &mut Progress, car: &mut Car, requests: &mut [Request], row: Row) -> bool {
     let Some(request) = requests.get_mut(row as usize) else { return false };
@@ -65,21 +65,21 @@ fn end_next(progress: &mut Progress, car: &mut Car, requests: &mut [Request], ro
     true
 }
 
-/// Whether a CAR leaves nothing to Complete but its request: it is in one run and all of its request, it has not failed, and nothing
-/// of it is registered. A receive is so from when it is posted until an offer is paired with it.
+/// Whether Complete has nothing to do for a CAR except to end its request: the CAR is in one run and is the whole of its request, it has
+/// not failed, and none of its memory is registered. A receive has this property from when it is posted until an offer is paired with it.
 #[inline(always)]
 fn is_plain(progress: &Progress, car: &Car, row: Row) -> bool {
     let is_registered = progress.registered != 0 && progress.registrations.serves(row);
     is_one_run(car, row) && car.flags & car_flags::ERRORS == 0 && !is_registered
 }
 
-/// Whether all bytes of a receive are its own CAR's, and it belongs to no larger graph.
+/// Whether a receive has no chained CARs and belongs to no graph.
 #[inline(always)]
 pub(crate) fn is_one_run(car: &Car, row: Row) -> bool {
     car.chain == NIL && car.request == row
 }
 
-/// Ends the first of what has finished, in its order, as far as Complete need not look at it.
+/// Ends the finished CARs at the head of the queue, in order, up to the first one that needs Complete.
 pub(crate) fn end_awaited(rows: &mut Rows<'_>) {
     let Rows { progress, cars, requests, .. } = rows;
     loop {
@@ -95,7 +95,7 @@ pub(crate) fn end_awaited(rows: &mut Rows<'_>) {
     }
 }
 
-/// Counts a CAR that is done for its request; the request's row if it was its last.
+/// Counts a finished CAR towards its request. Returns the request's row if this was the last CAR of the request.
 #[inline(always)]
 pub(crate) fn take_part(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
     if rows.progress.registered != 0 {
@@ -114,7 +114,7 @@ pub(crate) fn take_part(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
     (request.counter == 0).then_some(owner)
 }
 
-/// How the request in a row has ended.
+/// The outcome of the request in a row.
 ///
 /// # Errors
 /// If it did not end well.
@@ -124,7 +124,7 @@ pub fn outcome(progress: &Progress, cars: &[Car], large: &[Large], vcs: &[Vc], p
     Err(if flags == 0 {
         return Ok(status);
     } else if flags & car_flags::PEER_FAILED != 0 {
-        // One from any source has ended for the sake of a peer that it might have waited for.
+        // A receive from any source has no VC here. It has ended because a peer failed that might have sent its message.
         let failed = |vc: &Vc| vc.state == VcState::Failed && !vc.acknowledged;
         let vc = if car.vc == NIL { vcs.iter().position(failed).map_or(NIL, |vc| vc as Row) } else { car.vc };
         let proc = ProcId(vcs.get(vc as usize).map_or(NIL, |vc| vc.proc));
@@ -153,14 +153,14 @@ pub fn outcome(progress: &Progress, cars: &[Car], large: &[Large], vcs: &[Vc], p
     })
 }
 
-/// The status of an operation that is done.
+/// The status of a finished operation.
 #[inline(always)]
 pub fn status(car: &Car) -> Status {
     Status { source: Rank(car.source), tag: Tag(car.tag), length: car.done as usize }
 }
 
-/// A CAR that is a part of something, has parts, or has failed: what it leaves to its request's envelope. Returns for how
-/// many parts it counts: an envelope with data CARs counts for these, not for itself.
+/// Ends a CAR that is part of a larger request, has chained CARs, or has failed: passes its error flags on to the request's envelope and
+/// frees its rows. Returns how many parts it counts for. An envelope with data CARs counts for these, not for itself.
 #[cold]
 pub(crate) fn part(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], row: Row) -> u32 {
     let Car { request: owner, flags, chain, .. } = cars[row as usize];
@@ -187,7 +187,7 @@ pub(crate) fn part(progress: &mut Progress, cars: &mut [Car], large: &mut [Large
     count.max(1)
 }
 
-/// A request whose last CAR is done.
+/// Ends a request whose last CAR is done.
 #[inline]
 pub(crate) fn finish_request(
     progress: &mut Progress,
@@ -206,7 +206,7 @@ pub(crate) fn finish_request(
     free_request(progress, cars, requests, row);
 }
 
-/// A request that another thread awaits: it is told between passes.
+/// Ends a request that another thread waits for. That thread is told between passes.
 #[cold]
 pub(crate) fn finish_submitted(progress: &mut Progress, requests: &mut [Request], row: Row) {
     progress.active -= 1;
@@ -215,7 +215,7 @@ pub(crate) fn finish_submitted(progress: &mut Progress, requests: &mut [Request]
     progress.answers.push(row);
 }
 
-/// Ends a request that is done if its token's owner is all who will ask for it: the frequent case. `false` leaves it as it is.
+/// Ends a finished request if only the owner of its token will ask for the result, which is the frequent case. `false` leaves it as it is.
 #[inline(always)]
 fn finish_awaited(progress: &mut Progress, request: &mut Request) -> bool {
     if request.state != RequestState::Active || request.notified {
@@ -227,14 +227,14 @@ fn finish_awaited(progress: &mut Progress, request: &mut Request) -> bool {
     true
 }
 
-/// Frees a request and its row: handles to it are stale from now on.
+/// Frees a request and its row. Handles to the request are stale from now on.
 #[inline]
 pub fn free_request(progress: &mut Progress, cars: &mut [Car], requests: &mut [Request], row: Row) {
     let request = &mut requests[row as usize];
     request.state = RequestState::Free;
     request.generation = request.generation.wrapping_add(1);
     progress.scoped -= u32::from(std::mem::take(&mut request.scoped));
-    // Never a grant: those have no request.
+    // The request and its envelope CAR share a row.
     let car = &mut cars[row as usize];
     (car.state, car.kind) = (CarState::Free, CarKind::None);
     progress.free_cars.push(cars, row);
@@ -249,7 +249,7 @@ pub fn free_car(progress: &mut Progress, cars: &mut [Car], row: Row) {
     progress.free_cars.push(cars, row);
 }
 
-/// Ends a CAR for a reason other than success: it goes to Complete with `flags`.
+/// Ends a CAR for a reason other than success, which `flags` name, and queues it for Complete.
 #[inline]
 pub fn abort(progress: &mut Progress, cars: &mut [Car], row: Row, flags: u16) {
     debug_assert!(flags & car_flags::ERRORS != 0);

@@ -1,5 +1,5 @@
-//! Matching: a receive is put among the posted ones, and found by the envelope of a message. Used by posting, Match and Deliver.
-//! The [tables](crate::steps::posted) are lists or an index.
+//! Matching: adds receives to the posted ones, and finds the posted receive for the envelope of a message. Used by posting, Match and
+//! Deliver. The [tables](crate::steps::posted) are lists or an index.
 
 use crate::steps::finish::abort;
 use crate::steps::posted::{first_match, key, leave_index, make_index, renumber};
@@ -9,7 +9,7 @@ use tickwire_components::limits::{ANY, Matching, WALK_MAX};
 use tickwire_components::wire::Header;
 use tickwire_components::{Car, CarState, Progress, Row, Vc, VcState, car_flags};
 
-/// Puts a receive among the posted ones, as the youngest.
+/// Adds a receive to the posted ones, as the youngest.
 #[inline(always)]
 pub fn enqueue(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) {
     let car = &mut cars[row as usize];
@@ -25,7 +25,7 @@ pub fn enqueue(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: R
     vc.posted.push(cars, row);
 }
 
-/// As [`enqueue`], of a receive from any source, into the index, or where a transport matches by itself.
+/// The other cases of [`enqueue`]: receives from any source, receives while the index is in use, and transports that match by themselves.
 #[inline(never)]
 fn enqueue_otherwise(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) {
     if progress.has_provider() && provider::enqueue(progress, cars, vcs, row) {
@@ -43,7 +43,7 @@ fn enqueue_otherwise(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], 
         return vcs[car.vc as usize].posted.push(cars, row);
     }
     if progress.counter == progress.counter_max && !renumber(progress, cars, vcs) {
-        // More receives from any source than the counter can tell apart.
+        // There are more receives from any source than the counter can tell apart.
         make_index(progress, cars, vcs);
         return progress.posted.push(key(&cars[row as usize]), row);
     }
@@ -52,7 +52,7 @@ fn enqueue_otherwise(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], 
     progress.wildcard.push(cars, row);
 }
 
-/// Takes the oldest posted receive that takes an envelope.
+/// Finds the oldest posted receive that matches an envelope, and removes it from the posted ones.
 #[inline(always)]
 pub fn find_posted(
     progress: &mut Progress,
@@ -67,7 +67,8 @@ pub fn find_posted(
     }
 }
 
-/// The frequent case of [`find_posted`]: receives from this source only, and the first one takes it. `None` is not the last word.
+/// The frequent case of [`find_posted`]: no receive from any source is posted, and the first receive from this source matches. After
+/// `None`, [`find_otherwise`] must still look.
 #[inline(always)]
 pub(crate) fn find_first(
     progress: &mut Progress,
@@ -86,13 +87,13 @@ pub(crate) fn find_first(
     Some(row)
 }
 
-/// What a message is found by.
+/// The key by which a message is matched.
 #[inline(always)]
 fn sought(header: &Header) -> EnvelopeKey {
     EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() }
 }
 
-/// As [`find_posted`], where [`find_first`] has found none.
+/// The rest of [`find_posted`], after [`find_first`] has found nothing.
 #[inline(never)]
 pub(crate) fn find_otherwise(
     progress: &mut Progress,
@@ -115,7 +116,8 @@ pub(crate) fn find_otherwise(
     let mut walked = 0;
     let known = first_match(&vc.posted, cars, message, &mut walked);
     let wild = first_match(&progress.wildcard, cars, message, &mut walked);
-    // A receive that was posted before the wildcard has a smaller counter, one after it has its counter or a greater one.
+    // A receive that was posted before the wildcard receive has a smaller counter. One that was posted after it has an equal or a greater
+    // one.
     let wild_first = match (known, wild) {
         (Some((_, k)), Some((_, w))) => cars[k as usize].counter >= cars[w as usize].counter,
         (None, Some(_)) => true,
@@ -132,8 +134,9 @@ pub(crate) fn find_otherwise(
     found.map(|(_, row)| row)
 }
 
-/// A receive was paired with an envelope: it learns who has sent its message, as far as it did not know.
-// What is not written here has long left the store buffer when the status is read, which may be in wider words.
+/// Notes in a receive the sender and the tag of the message it was paired with, where the receive had wildcards.
+// Fields that are known already are not written again. The status may be read soon after, in wider words, and a load of a word that was
+// just written in part waits for the store buffer.
 #[inline(always)]
 pub(crate) fn meet(progress: &mut Progress, car: &mut Car, header: &Header, vc_row: Row) {
     progress.work.matched += 1;

@@ -1,11 +1,11 @@
-//! Offers of messages: what they say of the bytes, and how one that has met its receive goes on.
+//! Offers of messages (RTS): what they say of the bytes, and what happens once one has met its receive.
 
 use crate::procs::priorities::insert;
 use tickwire_components::wire::Header;
 use tickwire_components::{Body, Car, CarState, Large, Pending, Progress, Row, Span, wire};
 use tickwire_transports::copy;
 
-/// A receive that was paired with an RTS: SupplyBuffers says where the data goes.
+/// Queues a receive that was paired with an RTS. SupplyBuffers decides where its data goes.
 pub(crate) fn offer(
     progress: &mut Progress,
     cars: &mut [Car],
@@ -23,7 +23,7 @@ pub(crate) fn offer(
     progress.pending |= Pending::SUPPLY;
 }
 
-/// How the bytes of an offered message may come. Whatever address it says, only its sender's process is asked for it.
+/// How the bytes of an offered message may be moved. An offer may name any address: only the memory of its sender's process is read there.
 #[inline]
 pub(crate) fn body_of(header: &Header, payload: Span) -> Body {
     match header.flags() & (wire::READABLE | wire::DIRECT) {

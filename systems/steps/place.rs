@@ -1,4 +1,4 @@
-//! Placing: the bytes of a message go where it was decided.
+//! Moves the bytes of messages to where earlier steps have decided that they go.
 
 #![expect(unsafe_code, reason = "bytes that are addresses")]
 
@@ -12,7 +12,7 @@ use tickwire_components::{
 };
 use tickwire_transports::copy;
 
-/// Moves the bytes of a whole message to their receive, which ends.
+/// Copies a whole message into its receive, and ends the receive.
 #[inline(always)]
 pub(crate) fn receive_whole(rows: &mut Rows<'_>, row: Row, length: u64, payload: Span) {
     let Rows { progress, cars, requests, .. } = rows;
@@ -32,7 +32,7 @@ pub(crate) fn receive_whole(rows: &mut Rows<'_>, row: Row, length: u64, payload:
     unsafe { copy::copy_whole(place, payload) };
 }
 
-/// As [`receive_whole`], of a receive whose end Complete looks at.
+/// As [`receive_whole`], for a receive that Complete must end.
 #[inline(never)]
 fn receive_for_complete(rows: &mut Rows<'_>, row: Row, length: u64, payload: Span) {
     let Rows { progress, cars, .. } = rows;
@@ -41,7 +41,7 @@ fn receive_for_complete(rows: &mut Rows<'_>, row: Row, length: u64, payload: Spa
     finish_car(progress, cars, row, length, false);
 }
 
-/// As [`receive_whole`], of a receive in several runs, or with a datatype, or with too little room.
+/// As [`receive_whole`], for a receive in several runs, with a datatype, or with too little room.
 #[cold]
 #[inline(never)]
 fn receive_otherwise(rows: &mut Rows<'_>, row: Row, length: u64, payload: Span) {
@@ -54,7 +54,7 @@ fn receive_otherwise(rows: &mut Rows<'_>, row: Row, length: u64, payload: Span) 
     finish_car(progress, cars, row, length, moved < length);
 }
 
-/// Puts a payload where its receive has room; how many bytes found some.
+/// Copies a payload into its receive. Returns how many bytes there was room for.
 #[inline(always)]
 pub(crate) fn put(cars: &mut [Car], row: Row, payload: Span) -> u64 {
     let car = &cars[row as usize];
@@ -65,7 +65,7 @@ pub(crate) fn put(cars: &mut [Car], row: Row, payload: Span) -> u64 {
     }
 }
 
-/// Moves an arrival's payload to where it was decided to go.
+/// Moves an arrival's payload to its destination.
 #[inline]
 pub(crate) fn place(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     arrival.state = ArrivalState::Handled;
@@ -85,7 +85,7 @@ pub(crate) fn place(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     place_rest(rows, arrival);
 }
 
-/// As [`place`], of a whole message for a receive in several runs, with a datatype, or in a graph.
+/// As [`place`], for a whole message whose receive is in several runs, has a datatype, or is in a graph.
 #[cold]
 #[inline(never)]
 fn place_chained(rows: &mut Rows<'_>, arrival: &Arrival, row: Row) {
@@ -99,11 +99,11 @@ fn place_chained(rows: &mut Rows<'_>, arrival: &Arrival, row: Row) {
     finish_car(progress, cars, row, length, moved < length);
 }
 
-/// As [`place`]: temporaries, parts and pieces.
+/// As [`place`], for unexpected messages that go into temporaries, and for parts and pieces of messages.
 #[inline(never)]
 pub(crate) fn place_rest(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     let part = arrival.header.kind() == Some(Kind::Part);
-    // Match has put it there.
+    // Match has stored the part's place in the message in this header field.
     let at = if part { arrival.header.origin as usize } else { 0 };
     let row = match arrival.to {
         Destination::Receive(row) => row,
@@ -124,7 +124,7 @@ pub(crate) fn place_rest(rows: &mut Rows<'_>, arrival: &mut Arrival) {
         if blocks::place(rows, arrival, row) {
             return;
         }
-        // Match saw it beside the one that has ended the message.
+        // Match accepted this piece in the same pass as the piece that has completed the message.
         rows.progress.ended.push((arrival.vc, Ended::Corrupt("a piece behind the end of its message".into())));
         rows.progress.pending |= Pending::WORLD;
         return;
@@ -144,7 +144,7 @@ pub(crate) fn place_rest(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     }
 }
 
-/// Fills the data CARs under an envelope in their order; returns the bytes that found a place.
+/// Copies a payload into the data CARs under an envelope, in their order. Returns the bytes that there was room for.
 #[cold]
 pub(crate) fn fill(cars: &mut [Car], envelope: Row, payload: Span) -> u64 {
     let mut moved = 0;
@@ -166,13 +166,13 @@ pub(crate) fn fill(cars: &mut [Car], envelope: Row, payload: Span) -> u64 {
     moved as u64
 }
 
-/// Bytes of a long piece that are unpacked at a time.
+/// Bytes of a long piece that are copied near and unpacked at a time.
 pub(crate) const UNPACKED_BYTES: usize = 4096;
-/// Shortest piece that is: shorter ones are in a cache, if in another processor's.
+/// Shortest piece that is unpacked in this way. Shorter ones are still in some processor's cache.
 const UNPACKED_MIN: usize = PACKED_PAST_MIN;
 
-/// Fills as much of a layout as there is. A long piece is in memory, of which a processor reads ahead what it reads in order:
-/// it is taken from there part by part.
+/// Unpacks bytes into a datatype's layout, as far as there is room. A long piece is in main memory. Processors prefetch what they read in
+/// order, so such a piece is first copied in order, part by part, into a near buffer, and unpacked from there.
 pub(crate) fn unpack(into: Stretch, from: Span) -> usize {
     if from.len() < UNPACKED_MIN {
         // SAFETY: as in `fill`.
@@ -200,7 +200,7 @@ pub(crate) fn buffer_span(buffer: &mut Buffer) -> Span {
     unsafe { Span::new(buffer.bytes().as_mut_ptr(), buffer.length as usize) }
 }
 
-/// Moves a part of a message that arrives in parts; with the last one the receive is done.
+/// Places one part of a message that arrives in parts. The last part ends the receive.
 fn place_part(progress: &mut Progress, arrival: &Arrival, row: Row, cars: &mut [Car], at: usize) {
     let car = &mut cars[row as usize];
     let moved = if car.chain == NIL {

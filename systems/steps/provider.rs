@@ -1,16 +1,16 @@
-//! Receives at a transport that matches by itself, as the steps see them. How these are given to it and what it says of them is
-//! [`provider_matched`](crate::protocols::provider_matched).
+//! Receives at a transport that matches by itself, as the steps see them. How receives are given to that transport, and how its reports are
+//! handled, is in [`provider_matched`](crate::protocols::provider_matched).
 
 use crate::steps::posted::{key, leave_index, make_index};
 use tickwire_components::{Car, CarKind, CarState, NIL, Pending, Progress, Row, Vc, car_flags, context};
 
-/// Whether the messages of a VC in a context are matched by its transport.
+/// Whether the transport of a VC matches the VC's messages in this context.
 #[inline]
 pub fn is_matched(progress: &Progress, vc: &Vc, context: u32) -> bool {
     u32::from(vc.endpoint) == progress.provider.endpoint && vc.link != NIL && context::plane(context) == context::USER
 }
 
-/// Posts a receive that the transport is given; `false` if it is not, and is for the engine's queues.
+/// Posts a receive at the transport. `false` if the engine must match it in its own queues.
 #[cold]
 pub fn enqueue(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) -> bool {
     let car = &mut cars[row as usize];
@@ -33,7 +33,8 @@ pub fn enqueue(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: R
     true
 }
 
-/// Asks a receive back that is at the transport; once it is back it ends with `flags`, or is its message's if there are none.
+/// Asks the transport to return a receive. Once the receive is back, it ends with `flags`; without flags it goes to the message that it was
+/// recalled for.
 pub fn recall(progress: &mut Progress, cars: &mut [Car], row: Row, flags: u16) {
     let car = &mut cars[row as usize];
     if car.state == CarState::Posted {
@@ -46,7 +47,7 @@ pub fn recall(progress: &mut Progress, cars: &mut [Car], row: Row, flags: u16) {
     progress.pending |= Pending::POST;
 }
 
-/// Whether a receive is at the transport and nobody has asked for it back.
+/// Whether a receive is at the transport and was not recalled.
 #[inline]
 pub fn is_at_provider(car: &Car) -> bool {
     car.kind == CarKind::Receive
@@ -54,8 +55,8 @@ pub fn is_at_provider(car: &Car) -> bool {
             || (car.state == CarState::Posted && car.flags & car_flags::AT_PROVIDER != 0))
 }
 
-/// Whether a posted receive, which takes a message of a VC, cannot have it at once. One that can leaves the queue to the
-/// transport.
+/// Whether a posted receive cannot be paired at once with a message of a VC that it matches. If it can, the receive also leaves the queue
+/// of receives that are to be given to the transport.
 #[cold]
 pub(crate) fn keeps(progress: &mut Progress, cars: &mut [Car], vc_row: Row, row: Row) -> bool {
     if progress.provider.defers(vc_row) || is_at_provider(&cars[row as usize]) {

@@ -1,18 +1,18 @@
-//! Registering memory with the transports that need it, through the cache of what is registered.
+//! Registers memory with the transports that need it, through a cache of registrations.
 //!
-//! *Reads* CARs, endpoints. *Writes* the registrations, what the transports have registered.
+//! *Reads* CARs, endpoints. *Writes* the registrations, and what the transports have registered.
 //! *Bound* the runs of one operation; for [`sweep`], the registrations that nobody needs any more.
-//! *Why* such a transport takes no payload from memory that it does not know, but for what it copies out at once. An
-//! operation gets its memory registered before its first frame, and lets go of it before its request is done: the
-//! application may free the buffer from then on.
+//! *Why* such a transport sends only from memory that it has registered, except for payloads that it copies at once. An operation has its
+//! memory registered before its first frame, and releases it before its request is done, since the application may free the buffer from
+//! then on.
 
 use crate::procs::endpoint::Endpoint;
 use smallvec::SmallVec;
 use tickwire_components::{Access, Car, CarKind, NIL, Pending, Progress, Registration, RegistrationUse, Row, Span};
 use tickwire_transports::Registering;
 
-/// Sees to it that the transport of an endpoint knows the memory of an envelope CAR. `Ok(false)` if it has to wait for
-/// others to let go of theirs.
+/// Registers the memory of an envelope CAR with the transport of an endpoint, unless that is done already. `Ok(false)` if the operation
+/// must wait until others release their registrations.
 ///
 /// # Errors
 /// Why the transport refuses, in words.
@@ -33,7 +33,7 @@ pub fn serve(
         match acquire(progress, endpoint, number, span, access) {
             Ok(reference) => progress.registrations.hold(row, reference, false),
             Err(words) => {
-                // What it has got so far goes back: two that wait must not hold what the other one lacks.
+                // Release what was acquired so far: two operations that wait must not hold what the other one needs.
                 progress.registrations.release(row);
                 return if progress.registrations.is_busy(number) { Ok(false) } else { Err(words) };
             }
@@ -43,8 +43,8 @@ pub fn serve(
     Ok(true)
 }
 
-/// The runs of an envelope CAR that must be known: none if the message is so short that it is copied out at once. A
-/// datatype's layout is packed first, and what it is packed into is registered where that is done.
+/// The runs of an envelope CAR that must be registered. There are none if the message is so short that the transport copies it at once. A
+/// datatype's layout is packed first, and the memory that it is packed into is registered where that is done.
 fn runs(cars: &[Car], row: Row, copies: u64) -> SmallVec<[Span; 2]> {
     let envelope = &cars[row as usize];
     if !matches!(envelope.kind, CarKind::Send | CarKind::Receive) || crate::steps::chain::capacity(cars, row) <= copies
@@ -62,10 +62,10 @@ fn runs(cars: &[Car], row: Row, copies: u64) -> SmallVec<[Span; 2]> {
     spans
 }
 
-/// A registration of a run: one that there is, else a new one, for which others that nobody needs may have to go.
+/// Finds a registration that covers a run, or makes a new one. To make room, it may evict registrations that nobody uses.
 ///
-/// It is asked for before an operation is given to the transport, also where none is needed: what is dead is deregistered first, so whatever
-/// memory the transport knows then is that of now.
+/// Callers ask for a registration before they give an operation to the transport, even where none is needed: this first deregisters dead
+/// memory, so all memory that the transport knows is still valid.
 ///
 /// # Errors
 /// Why the transport refuses, in words.
@@ -92,7 +92,7 @@ pub fn acquire(
     }
 }
 
-/// Deregisters what an endpoint's transport knows and nobody needs any more.
+/// Deregisters memory of one endpoint's transport that nobody uses any more.
 pub fn purge(progress: &mut Progress, endpoint: &mut Endpoint, number: u8) {
     let cache = &mut progress.registrations;
     cache.take_withdrawn();
@@ -107,7 +107,7 @@ fn deregister(dead: &mut Vec<(u8, Registration)>, transport: &mut dyn Registerin
     dead.retain(|(other, _)| *other != number);
 }
 
-/// A CAR is done: what it held may go.
+/// Releases the registrations of a finished CAR.
 #[cold]
 pub fn release(progress: &mut Progress, row: Row) {
     if progress.registrations.release(row) {
@@ -116,7 +116,7 @@ pub fn release(progress: &mut Progress, row: Row) {
     }
 }
 
-/// Deregisters what nobody needs any more.
+/// Deregisters memory of all endpoints that nobody uses any more.
 #[cold]
 pub fn sweep(progress: &mut Progress, endpoints: &mut [Endpoint]) {
     progress.registrations.take_withdrawn();

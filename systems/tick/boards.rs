@@ -27,8 +27,8 @@ pub fn advance_boards(rows: &mut Rows<'_>, wire: &mut Wire<'_>) -> bool {
     moved
 }
 
-/// Goes on with the operation of a request, if it is short and the first one on its boards, until it has ended, or for so many looks;
-/// whether it has ended. `pause` is called before each look.
+/// Looks at the boards for the operation of a request, up to `looks` times, if that is short and the first one on its boards. Returns
+/// whether the operation has ended. `pause` is called before each look.
 #[inline(always)]
 pub fn finish_first(
     rows: &mut Rows<'_>,
@@ -42,7 +42,7 @@ pub fn finish_first(
     let &mut Boards { ref mut comms, ref mut busy, ref mut scratch, patience, .. } = &mut *rows.boards;
     let Some(CommBoards { standing: Standing::Open(members), .. }) = comms.get_mut(comm as usize) else { return false };
     let Members { seats, queue, .. } = &mut **members;
-    // A long one goes on by other looks.
+    // Long operations go on by `advance`.
     let is_meant = |first: &&mut Operation| first.request == request && first.numbered.is_short();
     let Some(first) = queue.front_mut().filter(is_meant) else { return false };
     let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience };
@@ -96,7 +96,7 @@ fn advance_comm(rows: &mut Rows<'_>, wire: &mut Wire<'_>, row: Row) -> bool {
         if operation.awaited {
             told.push((operation.numbered.number, ended));
         }
-        // One that has failed before its slot was free stays, without its buffers.
+        // An operation that failed before its slot was free stays in the queue, without its buffers, until it can tell the others.
         if ended.is_err() && !operation.has_begun() && !operation.is_cancelled() {
             cancel(operation);
         } else {
@@ -144,7 +144,7 @@ pub fn vc_of(boards: &Boards, comm: Row, rank: u32) -> Row {
     }
 }
 
-/// A row of an operation that has failed so: what tells how it ended.
+/// Rows from which the error of an operation that has failed is made.
 pub fn as_row(car: &Car, failure: Failure, vc: Row) -> (Car, Large) {
     let tag = Status::NULL.tag.0;
     let flags = car.flags & !car_flags::ERRORS | failure.flags;
@@ -152,7 +152,7 @@ pub fn as_row(car: &Car, failure: Failure, vc: Row) -> (Car, Large) {
     (Car { source: failure.rank, tag, vc, done: failure.sent, flags, ..*car }, large)
 }
 
-/// Ends operations whose requests are asked for, before their time. Nobody uses their buffers any more.
+/// Cancels the operations whose requests `whose` picks. Nobody uses their buffers any more.
 pub fn cancel_boards(rows: &mut Rows<'_>, wire: &mut Wire<'_>, whose: impl Fn(Row) -> bool) {
     for comm in 0..rows.boards.comms.len() {
         let is_meant = |operation: &Operation| operation.request != NIL && whose(operation.request);
@@ -163,7 +163,7 @@ pub fn cancel_boards(rows: &mut Rows<'_>, wire: &mut Wire<'_>, whose: impl Fn(Ro
     }
 }
 
-/// Ends the operation of this number of a communicator, whose caller cannot wait for it any more. Its buffers are used no more.
+/// Cancels operation `number` of a communicator, whose caller stops waiting for it. Its buffers are not used any more.
 #[cold]
 pub fn cancel_call(rows: &mut Rows<'_>, wire: &mut Wire<'_>, comm: usize, number: u64) {
     cancel_those(rows, wire, comm, |operation| operation.numbered.number == number);

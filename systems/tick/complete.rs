@@ -4,7 +4,7 @@
 //! held buffers of detached requests (dropped), the list of answers for other threads; runs callbacks. Of a graph, starts the nodes
 //! that may start now.
 //! *Bound* the finished list, which the other systems' bounds limit; [`ROUNDS_A_RUN`] rounds of nodes that end as they start.
-//! *Why* an application never sees a request half done: its counter reaches 0 here, or in Deliver if it has but one part.
+//! *Why* an application never sees a request half done: its counter reaches 0 here, or where its only part ends at once.
 
 use crate::protocols::graph::{self, start_staged};
 use crate::rows::{Rows, Wire};
@@ -61,7 +61,7 @@ fn complete_finished(rows: &mut Rows<'_>) {
     }
 }
 
-/// Starts a graph. What of it ends as it starts is completed, where nothing else waits for Complete.
+/// Starts a graph. Nodes that end as they start are completed here, unless something else waits for Complete already.
 pub fn start_graph(rows: &mut Rows<'_>, wire: &mut Wire<'_>, number: u32) {
     let alone = rows.progress.finished.is_empty() && !rows.progress.late;
     graph::start(rows, wire, number);
@@ -70,7 +70,7 @@ pub fn start_graph(rows: &mut Rows<'_>, wire: &mut Wire<'_>, number: u32) {
     }
 }
 
-/// A CAR is done; the row of its request if it was its last.
+/// Ends a CAR that is done. Returns the row of its request if this was the request's last one.
 #[inline(always)]
 fn end(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
     if rows.cars[row as usize].request != row && rows.nodes[row as usize].graph != NIL {
@@ -79,8 +79,8 @@ fn end(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
     take_part(rows, row)
 }
 
-/// Completes a receive that was cancelled before it had a message: whoever cancels can take it at once. Callbacks are called with
-/// the next run of Complete.
+/// Completes a receive that was cancelled before it had a message. The caller can take its request at once; callbacks run with the next
+/// run of Complete.
 pub fn complete_cancelled(rows: &mut Rows<'_>, row: Row) {
     let car = &mut rows.cars[row as usize];
     car.flags |= car_flags::CANCELLED;

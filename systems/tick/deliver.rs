@@ -4,12 +4,11 @@
 //! *Reads* frames of the transports, communicators. *Writes* the application's segments, CARs and requests (as Match,
 //! Transfer and Complete do), the queues of posted receives, the finished list (what Complete must look at).
 //! *Bound* the tick's budget, and endpoints that a look has found something at.
-//! *Why* most messages are short and awaited. Each system reads what the one before it has written, and for one message
-//! that is more work than the message: row by row the four take less than half of the instructions that they take column by
-//! column. A frame that is anything else is left where it is, to the systems; these and this one call the same functions
-//! where a decision is made. It runs only where nothing is pending but arrivals, so that order is that of a pass, and
-//! only without systems of the application, which may look at the rows in between. What a proc sends to itself is delivered
-//! by the call that sends it, where that is the same.
+//! *Why* most messages are short and awaited. As four systems, each reads what the one before has written, and for one message that is
+//! more work than the message. In one go, the four take less than half of those instructions. Deliver leaves any other frame where it is,
+//! to the systems; both call the same functions where a decision is made. Deliver runs only if nothing but arrivals is pending, so
+//! messages keep the order of a pass. It runs only without systems of the application, which may look at the rows in between. A message
+//! of a proc to itself is delivered by the call that sends it, if the result is the same.
 
 use crate::procs::endpoint::Endpoint;
 use crate::protocols;
@@ -23,7 +22,7 @@ use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, Pending, Row, Span};
 use tickwire_transports::{Other, Take};
 
-/// Delivers what it can; what is left is pending as before. Whether anything is.
+/// Delivers what it can, and leaves the rest pending, for the systems. Returns whether anything is pending.
 #[inline(always)]
 pub fn deliver(rows: &mut Rows<'_>, wire: &mut Wire<'_>) -> bool {
     take_frames(rows, wire);
@@ -62,8 +61,8 @@ pub fn has_offered(rows: &mut Rows<'_>) -> bool {
     rows.progress.pending.has(Pending::SUPPLY | Pending::TRANSFER)
 }
 
-/// Looks at an endpoint and delivers what it finds, where nothing is pending; how many messages. If there is more, it is
-/// pending then.
+/// Looks at an endpoint while nothing is pending, and delivers what it finds. Returns how many messages it has delivered. If there are
+/// more, they are pending then.
 #[inline(always)]
 pub fn look_and_deliver(rows: &mut Rows<'_>, endpoint: &mut Endpoint, most: u32, patient: bool) -> u32 {
     let (count, rest) = endpoint.transport.get().look_and_deliver(most, patient, rows);

@@ -31,7 +31,7 @@ pub fn match_cars(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
         if !take_unexpected(rows, row) {
             let vc_row = rows.cars[row as usize].vc;
             if rows.vcs.get(vc_row as usize).is_some_and(|vc| vc.state == VcState::Failed) {
-                // Since it was posted: nothing will come.
+                // The peer has failed since the receive was posted: no message will come.
                 abort(&mut rows.progress, &mut rows.cars, row, car_flags::PEER_FAILED);
                 continue;
             }
@@ -60,7 +60,7 @@ fn match_arrivals(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     }
 }
 
-/// The peer of a VC reads a message no more: its bytes are the application's again once the send has ended.
+/// The peer of a VC has stopped reading a message. Once the send has ended, its bytes are the application's again.
 #[inline(never)]
 fn withdraw(rows: &Rows<'_>, endpoints: &mut [Endpoint], vc_row: Row, run: Span) {
     let Vc { endpoint, link, .. } = rows.vcs[vc_row as usize];

@@ -36,7 +36,7 @@ pub fn post(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     for _ in 0..SUBMISSIONS_A_PASS {
         let Some(task) = rows.inbound.pop() else { break };
         let Task::Operation(submission) = task else {
-            // It runs behind the systems, where the engine is whole. What comes behind it waits.
+            // This task runs after the systems, when the whole engine is free for it. Later tasks wait for it.
             rows.inbound.waiting().push_front(task);
             rows.progress.answers.push(NIL);
             break;
@@ -95,7 +95,7 @@ fn answer(rows: &mut Rows<'_>, submission: Submission, answer: Answer) {
     }
 }
 
-/// The waker of a thread that was answered has panicked: Complete says so, once all others are told.
+/// A waker of a thread panicked while the thread was answered. Complete passes the panic on, once all others are told.
 #[cold]
 fn panicked(rows: &mut Rows<'_>, panic: Panic) {
     rows.callbacks.note_panic(panic);
@@ -176,7 +176,7 @@ fn take_submission(rows: &mut Rows<'_>, endpoints: &[Endpoint], submission: Subm
     Taken::Posted
 }
 
-/// Sends what receives answer, in order as far as it goes.
+/// Sends the replies of receives. A reply that cannot leave now stays in the queue, for the next pass.
 fn send_replies(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     let mut replies = std::mem::replace(&mut rows.progress.replies, Queue::EMPTY);
     while let Some(row) = replies.pop(&mut rows.cars) {

@@ -3,8 +3,8 @@
 //! *Reads* arrivals, matched receives. *Writes* arrivals (buffer, state), buffer rows, the unexpected entries (buffer),
 //! the reply of a matched offer (into the queue of replies), supplies (see [`SupplyTables`]), pending.
 //! *Bound* the arrival rows, the receives matched in this pass, and that of [`SupplyTables::hand_out`].
-//! *Why* who supplies the memory between a sender and a receiver is one decision ([`decide`](crate::steps::supply::decide)), apart from matching and
-//! from moving. A receive has its own segment; what nobody waits for goes into a temporary; between two methods it is the
+//! *Why* who supplies the memory between a sender and a receiver is one decision ([`decide`](crate::steps::supply::decide)), apart from
+//! matching and from moving. A receive has its own segment; what nobody waits for goes into a temporary; between two methods it is the
 //! one that can do so with the fewest copies.
 
 use crate::protocols::graph::blocks::ask;
@@ -26,7 +26,7 @@ pub fn supply_buffers(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     for arrival in &mut wire.arrivals[..progress.arrivals as usize] {
         let (ArrivalState::Unexpected, Destination::Unexpected(entry)) = (arrival.state, arrival.to) else { continue };
         let buffer = if arrival.header.lead as u8 == Kind::Part as u8 {
-            // Where the parts before it are.
+            // The earlier parts of the message are in this buffer.
             progress.unexpected.entries[entry as usize].buffer()
         } else {
             // DrainCq reads no more frames than there are free buffer rows.

@@ -1,8 +1,8 @@
 //! The words of a board: how its owner says what it has done, and how others read it.
 //!
-//! What stands beside a word, an operand or the words of a call, is written before the word is released and read after it was
-//! acquired. Bytes are written again when the words of all readers say that they have been read. The models at the end run this
-//! under every order of accesses.
+//! The owner writes an operand, or the words of a call, before it releases the word beside them. A reader reads them after it has
+//! acquired that word. The owner writes them again only when the words of all readers say that they have read them. The loom models at
+//! the end check this under every order of accesses.
 
 use super::SHORT_MAX;
 use crate::rings::atomics::{AtomicU64, Ordering};
@@ -14,16 +14,17 @@ const ABANDONED: u64 = (1 << COUNT_BITS) - 1;
 /// Chunks of an operation at most.
 pub const CHUNKS_MAX: u64 = ABANDONED - 1;
 
-/// What a member was called with. All members must be called with the same, but for `address`.
+/// What a member has called. `what` and `length` must be the same on all members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Called {
     /// Which operation, and its root.
     pub what: u64,
     /// Bytes of an operand.
     pub length: u64,
-    /// Where the operand is in the owner's shared heap, for who maps that; 0 if it stands on the board.
+    /// Address of the operand in the owner's process, if others read it there: in its shared heap, or by the kernel. 0 if it stands on
+    /// the board.
     pub address: u64,
-    /// Where the result is in the owner's shared heap; 0 if it stands on the board.
+    /// The same of the result.
     pub result: u64,
 }
 
@@ -51,11 +52,11 @@ impl Stage {
 /// A count of chunks in a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Count {
-    /// Chunks of the operand that are on the board.
+    /// Chunks of the operand that others can read: on the board, or in the owner's memory.
     Written,
-    /// Chunks whose part of the result is on the board.
+    /// Chunks of which the owner has reduced its slice, and others can read it.
     Reduced,
-    /// Chunks of all others that the owner needs no more.
+    /// Chunks that the owner has taken from its sources, and needs no more.
     Consumed,
 }
 

@@ -4,16 +4,16 @@
 //! Whoever reads or changes the table holds the part's update lock, and keeps it for as long as it uses what the table has said. So a
 //! region is never withdrawn while a peer writes to it.
 //!
-//! *Trust.* A peer that writes nonsense into the table has others read and write wrong places of the owner's memory, which it could do
-//! itself. The owner does not read the table.
+//! *Trust.* A peer that writes nonsense into the table makes others read and write wrong places of the owner's memory. It can reach that
+//! memory itself anyhow. The owner does not read the table.
 
 use super::control_bytes;
 use super::{Part, UpdateGuard};
 use crate::rings::atomics::{AtomicU64, Ordering};
 
-/// Runs that a directory lists at once. Peers use others by the owner's engine.
+/// Runs that a directory lists at once. Peers reach any other run by way of the owner's engine.
 const SLOTS: usize = 512;
-/// The word of a slot that nothing has been listed in so far; and of one from which it was taken out.
+/// The word of a slot in which nothing was ever listed; `NO_MORE` is that of a slot whose run was taken out.
 const NEVER: u64 = 0;
 const NO_MORE: u64 = u64::MAX;
 
@@ -22,7 +22,7 @@ pub const DIRECTORY_BYTES: usize = SLOTS * size_of::<Slot>();
 
 #[repr(C)]
 struct Slot {
-    /// Of the run, plus 1; or as the constants say.
+    /// The number of the run, plus 1; or one of the two constants.
     number: AtomicU64,
     address: AtomicU64,
     bytes: AtomicU64,

@@ -1,15 +1,15 @@
 //! The locks of a window's part: words in shared memory that name who holds them.
 //!
-//! *Access lock*, for epochs (`MPI_Win_lock`): one holder alone, or any number of holders that share it. Who holds it alone is in its word.
-//! Of up to 32 members so is who shares it, by a bit for each. Of more the word has how many do, and each says so in a line of its own
-//! before it is counted, and until it is not counted any more. So a member that is killed at any instruction is named if it is counted,
-//! and nobody waits for it without being told. One that is killed just before or after it is counted is named, too, while others share
-//! the lock.
+//! *Access lock*, for epochs (`MPI_Win_lock`): one holder alone, or any number of holders that share it. Its word names the member that
+//! holds it alone. With up to 32 members it also names those that share it, by a bit for each. With more members it counts them, and each
+//! marks a line of its own, from before it is counted until after it is no longer counted. So a member that is killed at any instruction
+//! is named if it is counted, and nobody waits for it without being told. A member that is killed while its line is marked, but not
+//! counted, is named too, as long as others share the lock.
 //!
-//! *Update lock*, for updates of many elements: a holder alone, for a microsecond or so. Updates of few elements need no lock while
-//! nobody has ever updated many: each element is updated by an atomic operation of the processor. Both kinds cannot be mixed, so the
-//! first one that takes the lock changes the part for good: it says so in the *mode* word, has all processors see that, and waits for
-//! updates that were under way, each of which its member shows in its *busy* word.
+//! *Update lock*, for updates of many elements: one holder alone, for a microsecond or so. As long as nobody has ever updated many
+//! elements, updates of few need no lock: the processor updates each element by an atomic operation. The two kinds cannot be mixed, so
+//! the first holder of the lock changes the part for good. It writes that into the *mode* word, makes all processors see it, and waits
+//! for updates without the lock to end. Each member shows such an update in its *busy* word.
 
 use crate::rings::atomics::{AtomicU32, AtomicU64, Ordering};
 
@@ -22,7 +22,7 @@ pub enum Hold {
     Exclusive,
 }
 
-/// The line of a member that shares an access lock with many, or is about to, or has just done so.
+/// What the line of a member says while that shares an access lock of many members, and shortly before and after.
 pub(crate) const SHARING: u32 = 1;
 
 /// Bits that say who shares it, or how many do.
@@ -114,7 +114,7 @@ pub(crate) fn release_among_many(word: &AtomicU64, line: &AtomicU32) {
 
 /// Updates of few elements need no lock.
 pub(crate) const EACH_BY_ITSELF: u32 = 0;
-/// All updates take the lock from now on; some that need none may be under way.
+/// All updates that begin now take the lock. Some that began without it may still be under way.
 const CHANGING: u32 = 1;
 /// All updates take the lock.
 pub(crate) const ALL_LOCKED: u32 = 2;
@@ -142,8 +142,8 @@ pub(crate) fn release_update(word: &AtomicU32) {
     word.store(0, Ordering::Release);
 }
 
-/// Begins an update without the lock, if that is possible; [`end_free`] ends it. `light` is the light side of the fence that
-/// [`close_free`] pays for.
+/// Begins an update without the lock, if that is possible; [`end_free`] ends it. `light` is the cheap side of a fence whose costly side
+/// is in [`close_free`].
 #[inline(always)]
 pub(crate) fn begin_free(mode: &AtomicU32, busy: &AtomicU32, light: impl Fn()) -> bool {
     busy.store(1, Ordering::Relaxed);
@@ -164,7 +164,7 @@ pub(crate) fn end_free(busy: &AtomicU32) {
 /// Closes a part to updates without the lock. For the holder of the update lock.
 ///
 /// # Errors
-/// A member that is still at one.
+/// A member that is still at an update without the lock.
 pub(crate) fn close_free<'a>(
     mode: &AtomicU32,
     busy: impl Iterator<Item = (u32, &'a AtomicU32)>,

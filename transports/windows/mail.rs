@@ -1,9 +1,9 @@
-//! Short puts into memory that only the kernel reaches from elsewhere: the origin leaves them in the part's shared lines, and the target's engine
-//! takes them from there, which is several times faster than a call of the kernel. A target that computes takes none: then the origin takes its
-//! put back and has the kernel write it. So nobody waits for the target.
+//! Short puts into memory that other processes reach only through the kernel. The origin leaves the put in the part's shared lines, and
+//! the target's engine writes it to its place, which is several times faster than a call of the kernel. While the target computes, its
+//! engine takes no put: then the origin takes its put back, and the kernel writes it. So nobody waits for the target.
 //!
-//! Each member has one slot. Its state says whose it is: the origin's while it is free, anybody's who takes it while it is posted, and then that
-//! one's until it is free again.
+//! Each member has one slot. While the slot is free, it is the origin's. While a put is posted in it, the origin or the target may take
+//! it. Whoever has taken the put has the slot until it is free again.
 
 use super::Part;
 use crate::copy;
@@ -11,7 +11,7 @@ use crate::rings::atomics::{AtomicU32, AtomicU64, Ordering};
 use tickwire_components::Span;
 use tickwire_components::limits::{MAIL_BYTES, MAIL_MEMBERS};
 
-/// The origin's.
+/// The slot is the origin's.
 const FREE: u32 = 0;
 /// A put is in it.
 const POSTED: u32 = 1;
@@ -28,7 +28,7 @@ pub(super) struct Slot {
     bytes: [u8; MAIL_BYTES],
 }
 
-/// Bytes of the slots of so many members. None where there are too many: the target looks at all of them.
+/// Bytes of the slots of so many members. 0 if there are more than [`MAIL_MEMBERS`], since the target looks at all slots.
 pub(super) const fn slot_bytes(members: u32) -> usize {
     if members <= MAIL_MEMBERS { members as usize * size_of::<Slot>() } else { 0 }
 }
@@ -38,8 +38,8 @@ impl Part {
     #[inline(always)]
     fn slot(&self, member: u32) -> Option<(&Slot, Span)> {
         let first = self.slots?;
-        // SAFETY: one of as many slots as members, in memory that is kept, of which only the words are referred to; the bytes are reached by
-        // their address.
+        // SAFETY: one of as many slots as members, in memory that is kept, of which only the words are referred to; the bytes are reached
+        // by their address.
         #[expect(unsafe_code, reason = "a view of shared memory")]
         unsafe {
             let slot = first.as_ptr().add(member as usize);
@@ -72,7 +72,8 @@ impl Part {
         self.slot(self.control.me).is_none_or(|(slot, _)| slot.state.load(Ordering::Acquire) == FREE)
     }
 
-    /// Takes the own put back, if the target has not begun with it: where it goes, and its bytes. [`Part::end_mail`] ends that.
+    /// Takes the own put back, unless the target has begun to write it. Returns where it goes, and its bytes. [`Part::end_mail`] frees
+    /// the slot.
     pub fn take_mail_back(&self) -> Option<(u64, Span)> {
         let (slot, bytes) = self.slot(self.control.me)?;
         slot.state.compare_exchange(POSTED, TAKEN, Ordering::Acquire, Ordering::Relaxed).ok()?;

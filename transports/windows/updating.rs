@@ -88,8 +88,8 @@ impl Part {
         lock::end_free(&self.control.member(self.control.me).busy);
     }
 
-    /// Takes the update lock, past a holder that `is_dead`. A thread of this process gives it back whatever happens to its engine, so it is
-    /// waited for.
+    /// Takes the update lock, even from a holder that `is_dead`. Within one process no holder counts as dead: its thread gives the lock
+    /// back whatever happens to its engine.
     ///
     /// # Errors
     /// Who has it, or is at an update that needs none, after some tries.

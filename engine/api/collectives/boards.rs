@@ -36,7 +36,7 @@ impl Engine {
         PostError::PeerFailed { proc, reason: all.procs.reason(vc).to_owned() }
     }
 
-    /// A row for the request of an operation on boards: it is inactive.
+    /// Takes a row for the request of an operation on boards. The request is inactive.
     pub(crate) fn request_row(&mut self, comm: Comm) -> Result<Row, PostError> {
         self.need_rows(1)?;
         let (_, word) = self.context_of(comm);
@@ -46,7 +46,8 @@ impl Engine {
         Ok(row)
     }
 
-    /// Starts an operation with a request, whose row this is: it is inactive. One that has met all of its sources ends at once.
+    /// Starts an operation. `request` is the row of its request, which is inactive. An operation that need not wait for others ends at
+    /// once.
     pub(super) fn post_on_boards(&mut self, comm: Comm, call: Collective, posting: &Posting, request: Row) {
         let (row, _) = self.context_of(comm);
         let waits = self.store.with(|rows, wire| {
@@ -105,9 +106,9 @@ impl Engine {
 
 /// How an operation with a request is posted.
 pub(super) enum Posting {
-    /// By a call of its own. Elements are reduced in this way, if they are.
+    /// By a call of its own, with the reduction if elements are reduced.
     Once(Option<Reduction>),
-    /// By a start of the persistent operation of this number. It is not among those that are counted.
+    /// By a start of the persistent operation of this number. Starts are not counted among the communicator's operations.
     Persistent(u32),
 }
 
@@ -127,7 +128,7 @@ fn enqueue(operation: Operation, queue: &mut VecDeque<Operation>, busy: &mut Vec
     }
 }
 
-/// An operation has failed: if others do not know yet, they are to be told.
+/// Keeps an operation that has failed before it began in the queue: the others can be told of it only once its slot is free.
 #[cold]
 fn keep_failed(mut operation: Operation, queue: &mut VecDeque<Operation>, busy: &mut Vec<Row>, row: Row) {
     if !operation.has_begun() {
@@ -136,7 +137,7 @@ fn keep_failed(mut operation: Operation, queue: &mut VecDeque<Operation>, busy: 
     }
 }
 
-/// A request of an operation on boards is active.
+/// Activates the request of an operation on boards.
 pub(crate) fn activate(rows: &mut Rows<'_>, row: Row) {
     let Rows { progress, cars, requests, .. } = rows;
     let request = &mut requests[row as usize];
@@ -151,7 +152,7 @@ pub(crate) fn activate(rows: &mut Rows<'_>, row: Row) {
 }
 
 impl Engine {
-    /// Makes a persistent operation on boards, or one that has a graph until there are some; its number.
+    /// Keeps a persistent operation. It runs on boards, or as a graph until there are some. Returns its number.
     pub(super) fn keep_on_boards(
         &mut self,
         (request, graph): (Row, u32),
@@ -208,8 +209,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Boards were opened since a persistent operation was made: it runs on them from now on. All members have them at this start, since
-    /// they were opened by an operation, and operations start in the same order everywhere.
+    /// Moves a persistent operation from its graph to the boards, which were opened since it was made. All members do so at the same
+    /// start: an operation has opened the boards, and operations start in the same order everywhere.
     #[cold]
     fn leave_graph(&mut self, number: u32, graph: u32) -> Result<(), PostError> {
         let tables = self.store.all();

@@ -10,8 +10,8 @@ fn is_at(run: &AttachedRun, displacement: usize) -> bool {
 }
 
 impl Engine {
-    /// Makes a buffer accessible in a window of [`Engine::win_create_dynamic`] (`MPI_Win_attach`). Local. Returns the displacement of its first
-    /// byte, which the program tells others.
+    /// Makes a buffer accessible in a window of [`Engine::win_create_dynamic`] (`MPI_Win_attach`). Local. Returns the displacement of its
+    /// first byte, which the program tells others.
     ///
     /// # Errors
     /// The window is none of those.
@@ -33,8 +33,8 @@ impl Engine {
         Ok(displacement)
     }
 
-    /// Takes a buffer out of a window again (`MPI_Win_detach`), by the displacement that [`Engine::win_attach`] returned, if it is a `B`. Local:
-    /// no epoch may be open in which others access it.
+    /// Takes a buffer out of a window again (`MPI_Win_detach`), by the displacement that [`Engine::win_attach`] returned, if it is a `B`.
+    /// Local: no epoch may be open in which others access it.
     ///
     /// # Errors
     /// There is none at this displacement.
@@ -53,7 +53,7 @@ impl Engine {
         Ok(buffer.downcast::<B>().ok().map(|buffer| *buffer))
     }
 
-    /// Lists what was attached last. Others use what cannot be listed by this engine.
+    /// Lists the run that was attached last. If the directory has no free slot, peers reach the run by way of this engine.
     fn list_attached(&mut self, displacement: usize, bytes: usize, handle: u32) -> Result<(), WindowError> {
         if bytes == 0 {
             return Ok(());
@@ -62,7 +62,7 @@ impl Engine {
         self.change_attached(displacement, handle, |part, guard, number| *number = part.list_anywhere(guard, run))
     }
 
-    /// Takes a run out of the directory: nobody of this host is using it, or begins to.
+    /// Takes a run out of the directory. When this returns, no peer on this host uses the run, or begins to.
     fn unlist_attached(&mut self, displacement: usize, handle: u32) -> Result<(), WindowError> {
         self.change_attached(displacement, handle, |part, guard, number| {
             if let Some(number) = number.take() {

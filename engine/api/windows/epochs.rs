@@ -1,7 +1,7 @@
 //! Epochs in which targets take part (active target): fences, and post, start, complete and wait.
 //!
-//! Who posts an exposure epoch sends each origin a message, and who completes an access epoch sends each target one. They go in the window's
-//! own communicator, in which nobody else sends.
+//! A member that posts an exposure epoch sends a message to each origin. A member that completes an access epoch sends one to each
+//! target. These messages go in the window's own communicator, in which nobody else sends.
 
 use super::comm_of;
 use super::exposure::Exposure;
@@ -50,7 +50,7 @@ impl Engine {
             window.epochs.fence = goes_on;
         }
         window.epochs.fenced = window.targets.iter().map(|target| target.issued).sum();
-        // Also if not all have met: others may have gone on with the epoch before.
+        // If not all members have met, some may still be in the epoch before.
         window.epochs.fence_exposes = goes_on || met.is_err() && window.epochs.fence_exposes;
         flushed.and(met.map_err(WindowError::from))
     }
@@ -58,8 +58,8 @@ impl Engine {
     /// Begins an exposure epoch: members of a group may access the own part, once they have started their epochs (`MPI_Win_post`).
     ///
     /// # Errors
-    /// An exposure epoch is posted, or the group is not within the window's. If a member of it has failed, the epoch is posted to the others
-    /// all the same, and [`Engine::win_wait`] ends it.
+    /// An exposure epoch is posted, or the group is not within the window's. If a member of it has failed, the epoch is posted to the
+    /// others all the same, and [`Engine::win_wait`] ends it.
     pub fn win_post<T>(&mut self, group: &Group, window: Window<T>) -> Result<(), WindowError> {
         let handle = window.handle;
         let epochs = self.epochs(handle)?;
@@ -78,7 +78,7 @@ impl Engine {
                     ended = ended.and(Err(rejected.error.into()));
                 }
                 Err(rejected) => {
-                    // Nobody was told of the epoch. They would take the messages of the next one.
+                    // Nobody was told of the epoch, so the receives would take the messages of the next one.
                     for completion in completions {
                         let _ = self.cancel(&completion);
                     }
@@ -112,7 +112,7 @@ impl Engine {
             self.leave_fence(handle, "win_start")?;
         }
         let ranks = self.ranks_of(group, handle)?;
-        // Also if a member has failed: who has posted an epoch waits for its end.
+        // The epoch begins even if a member has failed: those that have posted an epoch wait for its end.
         self.window(handle)?.epochs.started = true;
         let mut ended = Ok(());
         for rank in ranks {

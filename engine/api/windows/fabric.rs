@@ -89,7 +89,7 @@ impl Engine {
         into: Span,
         (rank, handle): (Rank, u32),
     ) -> Result<(), WindowError> {
-        // From the moment that the fabric has the operation on nothing returns before it is complete.
+        // Once the fabric has the operation, nothing returns before the operation is complete.
         self.target(rank, handle)?;
         let windows = &mut self.store.all().windows;
         let number = windows.number();
@@ -116,7 +116,7 @@ impl Engine {
         if has_failed { Err(self.failed(Failure::Fabric, rank, handle)) } else { Ok(()) }
     }
 
-    /// Waits for a moment until the end of a target is known, since an operation on it has failed: the error says so then.
+    /// An operation on a target has failed. Waits a short time for news that the target has ended, so that the error can say so.
     #[cold]
     fn wait_for_end(&mut self, vc: Row) -> Result<(), WindowError> {
         self.sample_clock();
@@ -132,7 +132,7 @@ impl Engine {
         })?)
     }
 
-    /// Has the fabric take an operation: its number on the channel. `None` if the target has failed before.
+    /// Hands an operation to the fabric. Returns its number on the channel, or `None` if the target has failed before.
     ///
     /// # Safety
     /// The run is lent as [`issue`] says: until the operation is complete, or the fabric has copied what is put.
@@ -179,7 +179,7 @@ impl Engine {
     fn complete_by_fabric(&mut self, route: Route, turn: u64) -> Result<(), WindowError> {
         let is_complete = |engine: &mut Engine| {
             let Some(fabric) = engine.fabric(route.endpoint) else { return true };
-            // Counts begin anew with a link that has the number of this one, which has ended.
+            // After this link has ended, another link may have got its number, with counts that begin anew.
             let is_over = |fabric: &dyn OneSided| {
                 let channel = route.channel;
                 fabric.completed(channel) >= turn || fabric.issued(channel) < turn
@@ -200,7 +200,7 @@ impl Engine {
             }
             return Err(error);
         }
-        // Of a link that has ended the transport gives all back within a bounded time.
+        // If the link has ended, the transport gives all memory back within a bounded time.
         while !is_complete(self) {
             rustix::thread::sched_yield();
         }
@@ -311,7 +311,7 @@ impl Engine {
         }
     }
 
-    /// Does something that is done soon or late: first look after look, then as all waits do.
+    /// Repeats something until it is done: first in a busy loop of [`LOOKS`] looks, then as all waits do.
     fn look_until(&mut self, mut is_done: impl FnMut(&mut Engine) -> bool) -> Result<(), WindowError> {
         for _ in 0..LOOKS {
             if is_done(self) {
@@ -335,7 +335,7 @@ impl Engine {
         Some(Route { endpoint, channel, key, vc: target.vc })
     }
 
-    /// The way over a link that operations of a window take: windows share the contexts.
+    /// The channel over a link for the operations of a window. Windows are spread over the contexts.
     pub(crate) fn channel(&mut self, endpoint: u8, link: u32, handle: u32) -> Channel {
         let contexts = self.fabric(endpoint).map_or(1, |fabric| fabric.contexts().max(1));
         Channel { link, context: Communicator::row(handle) as u32 % contexts }

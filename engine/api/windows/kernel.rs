@@ -32,14 +32,14 @@ impl Engine {
         self.count_done(rank, handle)
     }
 
-    /// What was put before comes before what is done by the kernel now.
+    /// Waits for an earlier short put, so that what the kernel does now comes after it.
     #[inline]
     pub(super) fn await_mail(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         if self.target(rank, handle)?.has_mail { self.finish_mail(rank, handle) } else { Ok(()) }
     }
 
-    /// Waits until the put that was left for a target's engine is there. A target that does not take it computes: the kernel writes it
-    /// then.
+    /// Waits until the put that was left for a target's engine is written. A target that does not take it is computing: then the kernel
+    /// writes it.
     fn finish_mail(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         let mut looks = 0;
         while looks < MAIL_LOOKS && !self.is_mail_taken(rank, handle) {
@@ -72,14 +72,14 @@ impl Engine {
             }
             return written;
         }
-        // The target has begun with it: 4 KiB take it less than a microsecond.
+        // The target has begun to write it. 4 KiB take less than a microsecond.
         for _ in 0..TAKEN_LOOKS {
             if self.is_mail_taken(rank, handle) {
                 return Ok(());
             }
             std::hint::spin_loop();
         }
-        // One that has died in the middle leaves it so.
+        // A target that has died in the middle never ends it.
         self.wait_at_once(|engine| {
             engine.is_mail_taken(rank, handle) || {
                 let vc = engine.target(rank, handle).map_or(NIL, |target| target.vc);
@@ -224,7 +224,7 @@ impl Engine {
         if moved { Ok(true) } else { Err(()) }
     }
 
-    /// Does something that may have to be tried again until a lock is free. Its first try costs no more than itself.
+    /// Repeats something until it is done, such as taking a lock. If the first try succeeds, there is no further cost.
     pub(crate) fn wait_at_once(&mut self, mut is_done: impl FnMut(&mut Engine) -> bool) -> Result<(), RequestError> {
         if is_done(self) {
             return Ok(());

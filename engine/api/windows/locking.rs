@@ -147,8 +147,8 @@ impl Engine {
         self.flush_window(window.handle)
     }
 
-    /// Waits until the buffers of all operations on a rank's part may be used again (`MPI_Win_flush_local`): those of requests, since
-    /// others return only then.
+    /// Waits until the buffers of all operations on a rank's part may be used again (`MPI_Win_flush_local`). Only operations with
+    /// requests can leave a buffer in use: all others return once their buffer is free.
     ///
     /// # Errors
     /// As [`Engine::win_flush`].
@@ -180,7 +180,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Whether a rank may be locked now. A fence whose epoch had no operations has ended it.
+    /// Checks that a rank may be locked now. Ends the epoch of a fence if that had no operations.
     #[inline(always)]
     fn begin_lock(&mut self, rank: Rank, handle: u32, what: &'static str) -> Result<(), WindowError> {
         let access = self.target(rank, handle)?.access;
@@ -271,7 +271,7 @@ impl Engine {
     /// Waits until all operations on a rank's part are done there.
     #[inline(always)]
     pub(crate) fn flush_target(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
-        // What was put is there for all before anything that this proc reads next.
+        // Earlier puts become visible to all before this proc reads anything else.
         fence(Ordering::SeqCst);
         let target = self.target(rank, handle)?;
         if target.issued == target.completed && target.failure.is_none() {
@@ -282,7 +282,7 @@ impl Engine {
 
     #[inline(never)]
     fn wait_flushed(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
-        // What is posted later is none of this flush.
+        // This flush does not cover operations that are posted later.
         let issued = self.target(rank, handle)?.issued;
         self.await_mail(rank, handle)?;
         if self.target(rank, handle)?.by_fabric > 0 {
@@ -312,9 +312,9 @@ impl Engine {
         ended
     }
 
-    /// Waits until the buffers of all operations on a rank's part that are posted by now may be used again. What is got is awaited.
+    /// Waits until the buffers of all operations posted on a rank's part so far may be used again. That includes all gets.
     pub(crate) fn wait_sent(&mut self, handle: u32, rank: Rank) -> Result<(), WindowError> {
-        // What is posted later is none of this flush.
+        // This flush does not cover operations that are posted later.
         let last = self.store.all().windows.next;
         self.wait_at_once(|engine| {
             let windows = &mut *engine.store.all().windows;

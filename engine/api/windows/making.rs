@@ -20,7 +20,7 @@ use tickwire_transports::windows::{DIRECTORY_BYTES, Memory, Part, control_bytes,
 /// Keys of runs that windows share begin here; below are those of boards.
 const KEYS: u64 = 1 << 32;
 
-/// What a member says that has no window: it, or one that it needs, has failed.
+/// What a member that has no window tells the others: it has failed, or a member that it needs has.
 const FAILED: u8 = u8::MAX;
 
 impl Engine {
@@ -150,7 +150,7 @@ impl Engine {
         }
     }
 
-    /// A window could not be made. If `all_know` that, nobody uses it; otherwise a member may take it for one.
+    /// Cleans up after a window that could not be made. If `all_know` that, nobody uses it. Otherwise a member may take it for a window.
     fn give_up_window(&mut self, comm: Comm, all_know: bool) {
         let windows = self.store.all().windows;
         if all_know || windows.get(comm.0).is_none() {
@@ -161,7 +161,7 @@ impl Engine {
         }
     }
 
-    /// Every step is made by all members, also after a failure of one: others may wait for what it says.
+    /// Makes a window on its own communicator. A member takes every step, even after a failure, since others may wait for its word.
     fn make_window_on(&mut self, brought: Brought, comm: Comm) -> Result<(), WindowError> {
         let (row, context) = self.context_of(comm);
         let Communicator { rank, size, .. } = self.store.all().communicators[row];
@@ -228,8 +228,8 @@ impl Engine {
         }
     }
 
-    /// Adds the window with the parts of all members. How far the farthest part is: 0 within reach of the processor, 1 of the kernel, 2 of
-    /// its engine.
+    /// Adds the window with the parts of all members. Returns what makes updates of its parts atomic: 0 for the processor, 1 for a lock,
+    /// 2 for the targets' engines.
     fn add_window(
         &mut self,
         comm: Comm,
@@ -248,7 +248,7 @@ impl Engine {
             Brings::Attached => (Memory::Own(Span::EMPTY), OwnMemory::Attached(Vec::new())),
         };
         let is_shared = matches!(own, OwnMemory::Allocated);
-        // The run was made as long.
+        // The run was made long enough for this.
         let Some(part) = Part::new(run, place, size, rank, fences) else {
             self.withdraw_key(fabric);
             return FAILED;
@@ -310,7 +310,7 @@ struct Members<'a> {
     links: &'a [Link],
     /// The own one.
     rank: u32,
-    /// What a fabric calls the own memory.
+    /// The endpoint of a fabric that reaches the own memory, and the fabric's key to it.
     fabric: Option<(u8, RemoteKey)>,
 }
 

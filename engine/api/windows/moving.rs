@@ -7,7 +7,7 @@ use crate::run::engine::Engine;
 use tickwire_components::{LeasedBytes, Pieces, Rank, RemoteKind, Sequence, Span, Window, WindowError};
 use tickwire_systems::procs::windows::{Reach, Target};
 
-/// How a part is reached, without what it takes.
+/// How a part is reached: a [`Reach`] without its fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Memory,
@@ -22,7 +22,7 @@ pub(super) enum Posted {
     Row(u32),
     /// It is done.
     Done,
-    /// Nothing: the target needs no request.
+    /// Nothing was posted: the caller does the operation at once, in another way.
     Otherwise,
 }
 
@@ -118,7 +118,7 @@ impl Engine {
         self.token(posted, into, |engine, into| engine.get(into, target, displacement, window))
     }
 
-    /// The token of an operation that was posted, or that is done at once where it could not be.
+    /// Makes the token of an operation. If the operation was not posted, `at_once` does it now.
     pub(super) fn token<B: Pieces>(
         &mut self,
         posted: Result<Posted, WindowError>,
@@ -137,7 +137,7 @@ impl Engine {
         }
     }
 
-    /// Posts an operation that the target's engine does, with a request, unless the target is reached otherwise.
+    /// Posts an operation with a request, if the target's engine or a fabric does it.
     pub(super) fn post_move<T>(
         &mut self,
         kind: RemoteKind,

@@ -1,6 +1,6 @@
-//! Operations on memory of a proc on this host that is listed in that one's directory: exposed regions, and what is attached to windows.
-//! The proc does nothing for them. Memory of its shared heap is read, written and updated where this process maps it, all other by the
-//! kernel. The directory is locked meanwhile.
+//! Operations on memory that a proc on this host lists in its directory: exposed regions, and what is attached to windows. The owner does
+//! nothing for them. This process reads, writes and updates what it maps of the owner's shared heap; the kernel reaches all other memory.
+//! The directory is locked meanwhile.
 
 use crate::run::engine::Engine;
 use tickwire_components::{NIL, Rank, RegionAccess, RemoteKind, RequestError, Span, VcState, WindowError};
@@ -10,13 +10,14 @@ use tickwire_systems::procs::windows::regions::{REGIONS, needed, region_of};
 use tickwire_transports::SharedMemory;
 use tickwire_transports::windows::{HeldBy, Part, UpdateGuard, Updater, get_bytes, put_bytes};
 
-/// Bytes that are moved under one lock: others wait for no longer than that takes.
+/// Bytes that are moved while the lock is held once. It bounds how long others wait for the lock.
 const LOCKED_BYTES: usize = 256 << 10;
 /// The same of elements that are updated: they are read, changed and written back.
 const UPDATED_BYTES: usize = 4 << 10;
-/// Looks at a lock in vain before the operating system is asked whether its holder lives, if that was never contacted.
+/// After so many looks at a lock in vain, the operating system is asked now and then whether the holder lives, if this proc never
+/// contacted it.
 const LOOKS_FEW: u32 = 256;
-/// Looks from which on it is asked at each: the wait sleeps between them.
+/// After so many looks it is asked at each look, since the wait sleeps between looks by then.
 const LOOKS_MANY: u32 = 8192;
 
 /// What became of an operation.
@@ -74,7 +75,7 @@ impl Engine {
                 Near::Done => done += bytes,
                 Near::Lost => return Err(self.out_of_reach(rank, handle)),
                 Near::Closed if done > 0 => return Err(self.out_of_reach(rank, handle)),
-                // It was there a moment ago. What is done is not done again.
+                // The memory was listed a moment ago. The engine must not do again what is done already.
                 Near::Elsewhere if done > 0 => return Err(RequestError::OutOfBounds.into()),
                 Near::Busy(_) | Near::Closed | Near::Elsewhere => return Ok(false),
             }
@@ -84,7 +85,7 @@ impl Engine {
         }
     }
 
-    /// Tries to do a part of an operation that is still to be done from a place on, so many bytes of it.
+    /// Tries the next `length` bytes of an operation, at place `at`. `left` bytes are still to be done from there on.
     fn try_listed(
         &mut self,
         kind: RemoteKind,
@@ -101,7 +102,7 @@ impl Engine {
         };
         let shared = all.endpoints.get_mut(usize::from(*endpoint)).and_then(|of| of.transport.get().shared_memory());
         let Some(shared) = shared.filter(|_| *link != NIL) else { return Near::Closed };
-        // A holder that has died is passed over. One of regions need not be a target of this proc.
+        // A holder that has died is passed over. The holder of a lock of regions is a proc, which need not be a target of this one.
         let dead = |holder| match handle {
             REGIONS => vcs.iter().any(|vc| vc.proc == holder && vc.state == VcState::Failed),
             _ => row.is_dead(vcs, holder),
@@ -110,7 +111,7 @@ impl Engine {
             Ok(guard) => guard,
             Err(HeldBy(holder)) => return Near::Busy(holder),
         };
-        // All that is left: nothing is done of what is not there as a whole.
+        // All that is left must be listed: nothing is done if only a part of it is there.
         let Some(address) = address_of(part, &guard, kind, at, left, handle) else { return Near::Elsewhere };
         // SAFETY: the caller of the operation lends both runs. What is listed is the owner's, and stays so while the list is locked; an
         // owner that has died gives nothing up.

@@ -1,7 +1,7 @@
 //! The own part of a window, and parts in shared memory, as this proc reads and writes them by itself.
 //!
-//! Memory that others write is never a slice in safe code. A program copies elements out of it and into it, or uses cells. A slice there is only
-//! within an epoch in which nobody else may access the part.
+//! Safe code never has a slice of memory that others write. A program copies elements out of it and into it, or uses cells. It gets a
+//! slice only within an epoch in which nobody else may access the part.
 
 use crate::run::engine::Engine;
 use std::fmt;
@@ -139,7 +139,7 @@ impl Engine {
             let instead = "use win_read and win_write";
             return Err(WindowError::OwnPart { what: "attached piece by piece", instead });
         }
-        // Also if this member has gone on to locks: others may have begun with the fence's epoch.
+        // This also holds if this member has gone on to locks: others may still be in the fence's epoch.
         if epochs.fence_exposes {
             let open = "a fence's epoch is open (win_fence_last ends it)";
             return Err(WindowError::EpochOpen { what: "win_exclusive", open });

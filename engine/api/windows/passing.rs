@@ -17,7 +17,7 @@ use tickwire_transports::{Channel, Reach as Near, RemoteAccess, RemoteKey};
 /// How long members are called over the route of one-sided traffic, ns: those that are there answer within a tick.
 const LINK_NS_MAX: u64 = 5_000_000_000;
 
-/// How memory elsewhere is reached by a fabric, where both have one.
+/// How a fabric reaches a member's memory, if both members use the same endpoint for it.
 pub(super) fn fabric_reach(endpoint: u8, channel: Channel, offer: &Offer, own: Option<u8>) -> Option<Reach> {
     let [key, base] = offer.fabric;
     let access = RemoteAccess::READ | RemoteAccess::WRITE;
@@ -26,8 +26,8 @@ pub(super) fn fabric_reach(endpoint: u8, channel: Channel, offer: &Offer, own: O
     both.then_some(Reach::Fabric { endpoint, channel, key })
 }
 
-/// How a buffer of an engine of this process is reached: its memory is beside the run of its locks, and stays until all members have freed
-/// the window, or for ever.
+/// How a buffer of another engine in this process is reached. The run with its locks says where it is. The buffer stays until all members
+/// have freed the window, or for ever.
 pub(super) fn memory_reach(run: SharedRun, (size, rank): (u32, u32), fences: bool) -> Option<Reach> {
     let memory = run.beside()?;
     Part::new(run, Memory::Own(memory), size, rank, fences).map(Reach::Memory)
@@ -70,7 +70,7 @@ impl Engine {
         transport.capabilities().reach == Near::Process
     }
 
-    /// Has a fabric know the own memory, if a member is reached over one that moves bytes by itself.
+    /// Registers the own memory with a fabric, if a member is reached over one that does one-sided operations.
     pub(super) fn offer_to_fabric(
         &mut self,
         brought: &Brought,

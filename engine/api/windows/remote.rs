@@ -10,7 +10,7 @@ use tickwire_systems::protocols::one_sided::{batch::post, cut_operation};
 /// What a caller waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// All has left, or is copied: the origin's buffer is free.
+    /// All bytes have left, or were copied: the origin's buffer is free.
     Sent,
     /// It is done at the target.
     Done,
@@ -78,7 +78,7 @@ impl Engine {
         })
     }
 
-    /// Whether an operation has left. How it has ended, if not well, the next flush tells.
+    /// Whether an operation has left. If it has failed, the next flush says so.
     fn has_left(&mut self, number: u64, rank: Rank, handle: u32) -> bool {
         let Some(window) = self.store.all().windows.get(handle) else { return true };
         let mut operations = window.targets[rank.0 as usize].operations.iter();
@@ -142,7 +142,7 @@ impl Engine {
         (rank, handle): (Rank, u32),
         comm: Comm,
     ) -> Result<Option<Row>, WindowError> {
-        // First, so that nothing is done if there is none.
+        // The row is taken first: if none is free, nothing is done.
         let request = self.request_row(comm)?;
         let left = match self.unlisted(kind, runs, (rank, handle)) {
             Ok(left) if !left.is_empty() => left,
@@ -170,7 +170,7 @@ impl Engine {
         Ok(Some(request))
     }
 
-    /// Does operations on what is listed in the target's directory: the places of those that are left for its engine.
+    /// Does the operations on memory that the target's directory lists. Returns the indexes of the others, for the target's engine.
     fn unlisted(
         &mut self,
         kind: RemoteKind,

@@ -1,4 +1,5 @@
-//! Operations with datatypes on both sides: bytes of the origin's buffer that one says, and bytes of the target's part that another one says.
+//! Operations with datatypes on both sides: bytes of the origin's buffer that one says, and bytes of the target's part that another one
+//! says.
 
 mod requests;
 
@@ -13,7 +14,7 @@ use tickwire_components::{
 };
 use tickwire_transports::windows::Updater;
 
-/// A part of a window, by its length alone: where a datatype's bytes are in it.
+/// Stands for a part of a window, of which only the length matters: it tells where in a part a datatype's bytes are.
 struct Shape(Span);
 
 // SAFETY: nobody reads or writes by these addresses: only their differences are used.
@@ -26,7 +27,7 @@ unsafe impl Elements for Shape {
     }
 }
 
-/// A run of a message, and of a part.
+/// A run of bytes: its range in the packed message, and its range in the part.
 struct Placed {
     packed: Range<usize>,
     target: Range<usize>,
@@ -73,8 +74,8 @@ fn packed<B: Elements>(from: &Typed<B>) -> Vec<u8> {
 }
 
 impl Engine {
-    /// As [`Engine::put`], with datatypes: the message of `from` goes to the bytes of `count` elements of `of`, displacement 0 of which is at
-    /// `displacement`.
+    /// As [`Engine::put`], with datatypes: the message of `from` goes to the bytes of `count` elements of `of`, displacement 0 of which
+    /// is at `displacement`.
     ///
     /// # Errors
     /// As [`Engine::put`], the datatype is not within the part, or the two have different numbers of bytes.

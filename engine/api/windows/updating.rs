@@ -30,8 +30,8 @@ impl Engine {
         self.update::<S::Item>(updater, from.piece(0), Span::EMPTY, target, displacement, window.handle)
     }
 
-    /// As [`Engine::accumulate`], and gets the values from before (`MPI_Get_accumulate`). With [`op::Keep`](crate::op::Keep) it reads elements
-    /// as a whole.
+    /// As [`Engine::accumulate`], and gets the values from before (`MPI_Get_accumulate`). With [`op::Keep`](crate::op::Keep) it reads
+    /// elements as a whole.
     ///
     /// # Errors
     /// As [`Engine::accumulate`], or the buffers differ in length.
@@ -248,7 +248,7 @@ impl Engine {
         })?;
         match updated {
             Ok(true) => Ok(()),
-            // It is within the part.
+            // The elements are within the part, so it is their alignment.
             _ => Err(WindowError::Unaligned { target: rank, displacement }),
         }
     }
@@ -292,7 +292,7 @@ impl Engine {
     ) -> Result<[u8; 8], WindowError> {
         let (displacement, rank, handle) = place;
         let size = number.size();
-        // A number's bytes as a displacement counts them.
+        // Bytes, since the type of the element is known here by its number only.
         let at = match displacement.checked_mul(size) {
             Some(at) => self.checked::<u8>(rank, at, size, handle)?,
             None => {
@@ -349,8 +349,8 @@ impl Engine {
         swapped.ok().flatten().ok_or(WindowError::Unaligned { target: rank, displacement })
     }
 
-    /// Tries to change bytes of a part in memory, which may be what the own engine has attached; whether that has ended. Bytes that are not
-    /// there are an end.
+    /// Tries to change bytes of a part in memory; those of the own part may be attached. Returns whether that has ended. It has if the
+    /// bytes are not there.
     fn in_memory(
         &mut self,
         at: usize,

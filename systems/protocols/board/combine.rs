@@ -1,6 +1,6 @@
 //! Reductions of the operands of all members, in the order of all reductions (`systems/collectives`).
 //!
-//! Values on the way stand in scratch, a block for each level of the tree, so that they stay in a first cache.
+//! Intermediate values stand in scratch, one block for each level of the reduction tree, so that they stay in the L1 cache.
 
 use super::shape::{DIRECT_CHUNK, ELEMENT_MAX};
 use crate::collectives::fold::Fold;
@@ -9,11 +9,12 @@ use tickwire_transports::copy::{copy_long, copy_own};
 
 /// Bytes of a block.
 const BLOCK: usize = ELEMENT_MAX;
-/// Blocks of room: one for each level among sixteen members, and one for a result that may not be written at once.
+/// Blocks in scratch: one for each level of the tree among up to sixteen members, and one for a result that must not overwrite an operand
+/// yet.
 const BLOCKS: usize = 5;
 /// Bytes of room for values on the way.
 pub(super) const SCRATCH_BYTES: usize = BLOCK * BLOCKS;
-/// Bytes of room behind it, for operands that the kernel has read: those of a chunk.
+/// Bytes of scratch behind those, for the operands of one chunk that the kernel has read.
 pub(super) const OPERANDS_BYTES: usize = DIRECT_CHUNK + 16 * 64;
 
 /// What operands are combined with and by.
@@ -24,11 +25,11 @@ pub(super) struct Combiner<'a> {
     pub(super) element: usize,
     /// [`SCRATCH_BYTES`] at least.
     pub(super) scratch: Span,
-    /// Where the result goes, too, block by block, while it is in a first cache. Empty if it goes nowhere else.
+    /// A second place for the result. Each block is copied there while it is still in the L1 cache. Empty if there is no second place.
     pub(super) also: Span,
 }
 
-/// The operands of one block, by rank, and its number.
+/// The operand of a member, by its rank: all of it, or the block at hand.
 type Operands<'a> = &'a dyn Fn(u32) -> Span;
 
 #[expect(unsafe_code, reason = "bytes that are addresses")]
@@ -124,7 +125,7 @@ impl Combiner<'_> {
         }
     }
 
-    /// Copies the block of the result that begins there to its other place.
+    /// Copies the block of the result that begins at byte `first` to the second place, if there is one.
     ///
     /// # Safety
     /// As of [`Combiner::all`].
@@ -141,7 +142,8 @@ impl Combiner<'_> {
         self.scratch.part(level * BLOCK, BLOCK)
     }
 
-    /// The value of leaves of the tree: where it is, which is `into`, or the operand of the only member.
+    /// Combines the operands below `leaves` leaves of the tree, from leaf `first` on. Returns where the value is: `into`, or the operand
+    /// itself if there is only one member.
     fn fold(&self, fold: Fold, first: u32, leaves: u32, into: Span, level: usize, operand: Operands<'_>) -> Span {
         if leaves == 1 {
             let rank = fold.first(first);
@@ -158,7 +160,8 @@ impl Combiner<'_> {
         self.meet(into, left, right)
     }
 
-    /// The value of the members up to a rank, as many as 2 to the power of `rounds` at most.
+    /// Combines the operand of rank `last` with those of the ranks just before it: 2 to the power of `rounds` operands, or as many as
+    /// there are. Returns where the value is.
     fn run(&self, last: u32, rounds: u32, into: Span, level: usize, operand: Operands<'_>) -> Span {
         let Some(rounds) = rounds.checked_sub(1) else { return operand(last) };
         let Some(before) = last.checked_sub(1 << rounds) else { return self.run(last, rounds, into, level, operand) };

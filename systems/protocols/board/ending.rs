@@ -19,7 +19,8 @@ pub fn finish(numbered: &NumberedCall, seats: &Seats, around: &mut Around<'_>) -
     Step::Done
 }
 
-/// Gives an operation up, and says so once its slot is the own one: before, others may still read there. See [`cancel`](super::cancel).
+/// Fails an operation. The others are told only if it has begun: until then its slot belongs to an earlier operation, which they may
+/// still be reading. See [`cancel`](super::cancel).
 #[cold]
 #[inline(never)]
 pub(super) fn fail(operation: &Operation, seats: &Seats, around: &mut Around<'_>, failure: Failure) -> Step {
@@ -29,7 +30,7 @@ pub(super) fn fail(operation: &Operation, seats: &Seats, around: &mut Around<'_>
     Step::Failed(failure)
 }
 
-/// Says that this member gives an operation of this number up, which has begun.
+/// Tells the other members that this one gives up operation `number`. The operation has begun, or its slot is free.
 #[cold]
 pub fn give_up(number: u64, seats: &Seats, endpoints: &mut [Endpoint]) {
     seats.own.abandon(number);
@@ -37,15 +38,15 @@ pub fn give_up(number: u64, seats: &Seats, endpoints: &mut [Endpoint]) {
     wake(seats, endpoints);
 }
 
-/// This member takes part in no further operation on these boards: whoever waits for it is told.
+/// Tells the other members that this one takes part in no further operation on these boards.
 #[cold]
 pub fn leave(seats: &Seats, endpoints: &mut [Endpoint]) {
     seats.own.close();
     wake(seats, endpoints);
 }
 
-/// Nothing goes on: perhaps since a member has failed, or takes part no longer. What such a member has shown before is looked at once
-/// more before the operation fails.
+/// Called when an operation cannot go on. Perhaps a member that it needs has failed or has left. Such a member may have written to its
+/// board just before, so the operation fails only if a second look finds the member still needed.
 #[cold]
 #[inline(never)]
 pub(super) fn stuck(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) -> Step {
@@ -58,7 +59,8 @@ pub(super) fn stuck(operation: &mut Operation, seats: &Seats, around: &mut Aroun
         if !failed && !seat.board.is_closed() {
             continue;
         }
-        // Who has done its part may go: what it gives stays on its board, unless it takes this member for gone and has used the slot again.
+        // A member that has finished this operation may leave, since its operand stays on its board. But it may have taken this member
+        // for gone, and have used the slot again: then `begun` says `Before`.
         if seat.board.finished() >= numbered.number && seat.board.begun(numbered.number) != Stage::Before {
             continue;
         }

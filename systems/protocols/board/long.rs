@@ -29,7 +29,7 @@ pub(super) fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut
             wake(seats, around.endpoints);
             continue;
         }
-        // While others are at work.
+        // Nothing can be exchanged now: this member copies its own operand while the others work.
         if operation.own_taken < operation.numbered.shape.chunks() && gives_itself(&operation.numbered.call) {
             moving::take_own_chunk(operation, seats);
             (left, has_copied) = (left - 1, true);
@@ -42,7 +42,7 @@ pub(super) fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut
             Ok(false) => {}
             Err(failure) => return fail(operation, seats, around, failure),
         }
-        // Others may be at work on what is needed next. Who ticks rarely would find it a tick later.
+        // The others may soon be done with the chunk that is needed next. A member that ticks rarely would find it only a tick later.
         if !moved || looks == 0 {
             break;
         }
@@ -52,7 +52,7 @@ pub(super) fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut
     if moved || has_copied { Step::Moved } else { stuck(operation, seats, around) }
 }
 
-/// Whether everything was given and taken. What others read out of the own memory stays until they have.
+/// Whether this member has given and taken all chunks. If others read out of this member's memory, they must have consumed them too.
 #[inline(always)]
 fn is_over(operation: &Operation, seats: &Seats) -> Result<bool, Failure> {
     let chunks = operation.numbered.shape.chunks();
@@ -62,7 +62,7 @@ fn is_over(operation: &Operation, seats: &Seats) -> Result<bool, Failure> {
     Ok(all_given && all_taken && (!is_kept || least(operation, seats, Count::Consumed, operation.readers)? >= chunks))
 }
 
-/// Puts a chunk of the operand on the board, if its place is free.
+/// Puts the next chunk of the operand on the board, if its cell is free.
 #[inline(always)]
 fn write(operation: &mut Operation, seats: &mut Seats, vcs: &[Vc]) -> Result<(), Failure> {
     let chunks = operation.numbered.shape.chunks();
@@ -88,14 +88,14 @@ fn write(operation: &mut Operation, seats: &mut Seats, vcs: &[Vc]) -> Result<(),
     }
     operation.written += 1;
     seats.own.set(operation.numbered.number, Count::Written, operation.written);
-    // It is in the nearest caches now.
+    // The chunk is in the nearest caches now, so this is the best time to copy it to the own result too.
     if operation.own_taken + 1 == operation.written && gives_itself_the_same(&operation.numbered.call) {
         moving::take_own_chunk(operation, seats);
     }
     Ok(())
 }
 
-/// Whether a member may have something for itself.
+/// Whether a member's own operand, or a part of it, may go to its own result uncombined.
 fn gives_itself(call: &Collective) -> bool {
     match call.kind {
         CollectiveKind::Gather | CollectiveKind::Scatter | CollectiveKind::Alltoall => true,
@@ -103,12 +103,12 @@ fn gives_itself(call: &Collective) -> bool {
     }
 }
 
-/// Whether a member gives to itself what it gives to all others.
+/// Whether what goes to the own result is the same as what all other members read.
 fn gives_itself_the_same(call: &Collective) -> bool {
     matches!(call.kind, CollectiveKind::Allgather | CollectiveKind::Scan)
 }
 
-/// Takes the cells of the operation, if nobody reads an earlier one there; whether it has them.
+/// Takes the cells of the operation. Returns whether it has them: not while others may still read an earlier operation there.
 fn take_cells(operation: &Operation, seats: &mut Seats, vcs: &[Vc]) -> bool {
     let (first, end) = operation.numbered.shape.range();
     let meets = |used: &&CellsUsed| used.first < end && first < used.end && used.number < operation.numbered.number;
@@ -147,7 +147,7 @@ fn consume(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) ->
     {
         return Ok(());
     }
-    // The result may take the place of the operand.
+    // The result may stand where the operand stands. So a chunk of the operand is put on the board before the result overwrites it.
     if operation.readers != 0 && operation.consumed >= operation.written {
         return Ok(());
     }
@@ -165,19 +165,19 @@ fn consume(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) ->
     Ok(())
 }
 
-/// Whether a chunk was there as long as it was read. What others show in their own memory they may change once they have given the
-/// operation up.
+/// Whether the other members still showed a chunk after this one had read it. A member that has given the operation up may change its own
+/// memory, and then what was read there is worthless.
 #[inline(always)]
 fn is_still_shown(operation: &Operation, seats: &Seats, count: Count, chunk: u64) -> Result<bool, Failure> {
     if !operation.numbered.shape.is_direct() && !seats.terms.mapped {
         return Ok(true);
     }
-    // The bytes were read before.
+    // The bytes are read before the counts are read again.
     fence(Ordering::Acquire);
     Ok(least(operation, seats, count, operation.numbered.sources)? > chunk)
 }
 
-/// The least count of these members.
+/// The least count that one of these members shows; `members` has a bit for each.
 #[inline(always)]
 fn least(operation: &Operation, seats: &Seats, count: Count, members: u32) -> Result<u64, Failure> {
     let (mut least, mut left) = (u64::MAX, members);

@@ -9,10 +9,11 @@ use tickwire_components::limits::BOARD_SLOTS;
 use tickwire_components::{Reduction, Vc, VcState, car_flags};
 use tickwire_transports::boards::{Called, Stage};
 
-/// Shows a short operation on the own board, if that can be by now, and looks which of its sources have begun: whether all have.
+/// Puts a short operation on the own board, if its slot is free, and looks which of its sources have begun. Returns whether all of them
+/// have.
 ///
 /// # Errors
-/// A member was called with something else, or has given the operation up.
+/// Another member has called something else, or has given the operation up.
 #[inline(always)]
 pub fn look(
     numbered: &NumberedCall,
@@ -30,7 +31,7 @@ pub fn look(
     }
     if meeting.missing != 0 {
         meet(numbered, &mut meeting.missing, seats)?;
-        // Who is done at once wakes the others once, at the end.
+        // If all sources have begun already, this member ends the operation at once. Its end wakes the others, so this need not.
         if begins && meeting.missing != 0 {
             wake(seats, around.endpoints);
         }
@@ -38,7 +39,7 @@ pub fn look(
     Ok(meeting.missing == 0)
 }
 
-/// As [`look`], of an operation in progress. One that is long, or was cancelled, is not looked at.
+/// As [`look`], for an operation in progress. `false`, without a look, if it is long or was cancelled.
 ///
 /// # Errors
 /// As [`look`].
@@ -48,7 +49,7 @@ pub fn look_at(operation: &mut Operation, seats: &mut Seats, around: &mut Around
     if *cancelled || !numbered.is_short() { Ok(false) } else { look(numbered, meeting, seats, around) }
 }
 
-/// Ends a short operation that has met all of its sources, or has failed, as [`look_at`] has said.
+/// Ends a short operation as [`look_at`] has said: takes the operands if it has met all of its sources, or gives it up if it has failed.
 ///
 /// # Errors
 /// What it has failed by, or memory of a member that could not be read.
@@ -62,7 +63,7 @@ pub fn end_met(
     end_short(&operation.numbered, operation.reduction.as_ref(), met, seats, around)
 }
 
-/// As [`end_met`], of a call that is no operation in progress.
+/// As [`end_met`], for a call that has not become an operation in progress.
 ///
 /// # Errors
 /// As [`end_met`].
@@ -82,7 +83,7 @@ pub fn end_short(
     taken
 }
 
-/// Whether the slot of an operation is free: all others have finished the one that had it before.
+/// Whether the slot of an operation is free: all others have finished the operation that used the slot before.
 #[inline(always)]
 pub(super) fn is_free(number: u64, seats: &mut Seats, vcs: &[Vc]) -> bool {
     has_finished(number.saturating_sub(BOARD_SLOTS as u64), seats, vcs)
@@ -98,7 +99,7 @@ fn begin_short(numbered: &NumberedCall, seats: &Seats) {
     seats.own.begin(*number, Called { what: call.what(), length: call.part as u64, ..Called::default() });
 }
 
-/// Whether all other members have finished an operation. One that has failed reads nothing any more.
+/// Whether all other members have finished an operation. Members that have failed or left do not count: they read nothing any more.
 #[inline(always)]
 pub(super) fn has_finished(number: u64, seats: &mut Seats, vcs: &[Vc]) -> bool {
     number <= seats.finished || number <= look_who_has_finished(seats, vcs)

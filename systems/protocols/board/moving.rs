@@ -1,7 +1,7 @@
-//! What is moved for an operation on boards: operands onto the own board, and what others show to where it goes.
+//! Moves the bytes of operations on boards: operands to the own board, and what others show to where it belongs.
 //!
-//! An operation keeps its buffers until it is done, and boards are kept by their seats. Bytes of others may change under a hostile
-//! peer, which spoils the result and nothing else.
+//! An operation keeps its buffers until it is done, and seats keep the boards. A hostile peer may change its bytes at any time, which
+//! spoils the result and nothing else.
 
 use super::combine::{Combiner, OPERANDS_BYTES, SCRATCH_BYTES, copy, copy_operand};
 use super::operation::{Around, Failure, NumberedCall, Operation};
@@ -25,7 +25,7 @@ pub(super) fn write_chunk(operation: &Operation, seats: &Seats) {
     if !operation.two_rounds {
         return write(&operation.numbered, seats, place, piece);
     }
-    // Nobody reads the own slice: its owner reduces it.
+    // Nobody reads the own slice from the board: this member reduces it.
     let (input, element) =
         (operation.numbered.call.input.part(piece.first, piece.length), operation.numbered.call.element);
     let (first, length) = slice(input, seats.rank, seats.size, element);
@@ -33,7 +33,7 @@ pub(super) fn write_chunk(operation: &Operation, seats: &Seats) {
     give(place.part(first + length, usize::MAX), input.part(first + length, usize::MAX));
 }
 
-/// Puts a piece of the operand into a place of the own board: the part of every other member, or what all get.
+/// Writes a piece of the operand to `place`, on the own board: for each other member its part, or the one piece that all of them read.
 #[inline(always)]
 fn write(numbered: &NumberedCall, seats: &Seats, place: Span, piece: Piece) {
     let call = &numbered.call;
@@ -98,7 +98,7 @@ fn collect_slices(operation: &Operation, seats: &Seats, piece: Piece, around: &m
     Ok(())
 }
 
-/// Where a member shows a piece of what it gives to this one. What must be read by the kernel is read into `room`.
+/// Where a member shows a piece that this one takes. A piece that only the kernel can reach is read into `room`.
 #[inline(always)]
 fn shown(
     numbered: &NumberedCall,
@@ -122,8 +122,8 @@ fn shown(
     }
 }
 
-/// So many bytes that a member has at an address: where its shared heap is mapped, or read into `room`. Only what is read by the kernel
-/// needs room: chunks of it are short enough ([`super::shape`]), others are not.
+/// Returns `length` bytes that a member has at an address: in its shared heap, if this process maps that, else read by the kernel into
+/// `room`. The chunks that the kernel reads are short enough for the room ([`super::shape`]); others need none.
 fn fetch(
     (rank, seat): (u32, &Seat),
     address: u64,
@@ -182,7 +182,7 @@ fn take(
     Ok(())
 }
 
-/// Combines a piece of the own operand with those of the sources. The result goes to its place, and to another one unless that is empty.
+/// Combines a piece of the own operand with those of the sources. The result goes to the output, and also to `also` unless that is empty.
 #[inline(always)]
 fn combine(
     numbered: &NumberedCall,

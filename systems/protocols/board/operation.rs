@@ -48,18 +48,18 @@ pub struct Operation {
     pub before: Option<u32>,
     /// Whether it is to be given up as soon as its turn comes.
     pub(super) cancelled: bool,
-    /// Whether others read the operand out of the own memory, and the result.
+    /// Whether the others read the operand, and the result, straight out of this member's memory.
     pub(super) shown: [bool; 2],
-    /// Whether slices are reduced by their owners first, and collected then.
+    /// Whether each member first reduces its slice of a chunk, and all collect the slices then.
     pub(super) two_rounds: bool,
-    /// Chunks of what this member gives to itself that were taken.
+    /// Chunks that this member has copied from its own operand to its own result.
     pub(super) own_taken: u64,
-    /// The operand, where the result takes its place while others read it.
+    /// A copy of the operand that the others read, if the result would overwrite the operand meanwhile.
     pub(super) copy: Option<Box<[u128]>>,
     pub(super) meeting: Meeting,
-    /// Members that were found to be gone by the last look.
+    /// Members that the last look found to have failed or left, a bit each.
     pub(super) gone: u32,
-    /// Members that need the own bytes.
+    /// Members that read this member's bytes, a bit each.
     pub(super) readers: u32,
     /// Chunks that were written, reduced and consumed.
     pub(super) written: u64,
@@ -129,7 +129,7 @@ impl Operation {
         })
     }
 
-    /// One that has come so far with its meeting.
+    /// An operation in progress, which has met its sources as far as `meeting` says.
     #[inline(always)]
     pub fn new(
         numbered: NumberedCall,

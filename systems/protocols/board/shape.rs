@@ -7,27 +7,29 @@ use tickwire_transports::boards::SHORT_MAX;
 
 /// Bytes of a chunk at most, of all parts together. Four fill narrow cells.
 const CHUNK_MAX: usize = BOARD_CELL_BYTES / 4;
-/// The same in wide cells: long enough that the counts of a chunk cost nothing, and four of them fit a second cache.
+/// The same in wide cells: so long that exchanging the counts of a chunk costs next to nothing, and four chunks fit an L2 cache.
 const CHUNK_MAX_WIDE: usize = 128 << 10;
-/// Bytes of a chunk at least, of all parts together: its counts take a cache line each way, as long as 4 KiB take.
+/// Bytes of a chunk at least, of all parts together. Its counts move a cache line each way, which takes as long as copying 4 KiB.
 const CHUNK_MIN: usize = 4 << 10;
 /// The same in wide cells, which are faster.
 const CHUNK_MIN_WIDE: usize = 8 << 10;
-/// Chunks that a long operand has at least: while one is written another one is read.
+/// Chunks that a long operand is cut into, or more, unless they would be shorter than [`CHUNK_MIN`]: one is written while another one is
+/// read.
 const CHUNKS_MIN: usize = 4;
 /// The same in wide cells.
 const CHUNKS_MIN_WIDE: usize = 2;
-/// Operands of an allreduce up to this length are combined by each of two members as a whole, in wide cells.
+/// Between two members with wide boards, an allreduce of up to this many bytes has one round: both combine the whole operands.
 const ONE_ROUND_MAX: usize = 32 << 10;
 /// Parts from this length on are read straight out of the memory of their owner, where the kernel lets all members do so: a call of
 /// it costs as much as copying 16 KiB.
 const DIRECT_MIN: usize = 96 << 10;
-/// Bytes of such a chunk at most, of all members together: few calls, and room for them stays within a second cache.
+/// Bytes of such a chunk at most, of all members together: long, so that calls of the kernel are few, but its room fits an L2 cache.
 pub(super) const DIRECT_CHUNK: usize = 128 << 10;
 /// Bytes of an element at most.
 pub(super) const ELEMENT_MAX: usize = 4 << 10;
-/// Operands from this length on are read out of a shared heap where all members give and take. What a reader has in its caches is
-/// written slowly afterwards, so shorter ones go through wide cells, and so does all that passes one way.
+/// On wide boards, operands of at least this length are read out of a shared heap, if all members give and take. Reading there leaves the
+/// owner's buffer in the caches of its readers, and the owner's next writes to it are slow. So shorter operands go through cells, and so
+/// does all that passes one way.
 const HEAP_MIN: usize = 256 << 10;
 /// Where parts and chunks begin: a multiple of this.
 const ALIGN: usize = 64;
@@ -78,7 +80,7 @@ impl Shape {
             let stride = if parts == 1 { 0 } else { aligned };
             return Shape { chunk: call.part, stride, cell: 0, short, chunks: 1, cells: 0, base: 0 };
         }
-        // Field by field: else all shapes would be made in memory.
+        // Field by field, so that the compiler need not make short shapes in memory too.
         let Shape { chunk, stride, cell, short, chunks, cells, base } =
             Shape::of_long(call.kind, [call.part, call.element], parts, (number, size, terms));
         Shape { chunk, stride, cell, short, chunks, cells, base }
@@ -102,13 +104,14 @@ impl Shape {
         let element = call.element.max(1);
         let others = (size as usize - 1).max(1);
         let most = match call.kind {
-            // Each reads the slices of all others, which are a chunk together: none is longer than an equal share and an element.
+            // A member reads its slice of the chunk from each other member. A slice is at most an equal share and one element, so the
+            // slices fit.
             CollectiveKind::Allreduce => DIRECT_CHUNK - others * element,
             // Each reads the chunks of all others before it combines them.
             CollectiveKind::Reduce | CollectiveKind::ReduceScatter | CollectiveKind::Scan | CollectiveKind::Exscan => {
                 DIRECT_CHUNK / others
             }
-            // What is read goes where it belongs at once.
+            // The kernel reads the bytes straight to where they belong.
             _ => DIRECT_CHUNK,
         };
         let chunk = (most / ALIGN * ALIGN / element * element).max(element);
@@ -120,7 +123,7 @@ impl Shape {
         let (element, all) = (call.element.max(1), call.part * parts);
         let wanted = match terms {
             Terms { wide: false, .. } => (all / CHUNKS_MIN).clamp(CHUNK_MIN, CHUNK_MAX),
-            // Each chunk may take a turn of all members on a processor.
+            // Each chunk may cost a turn of all members on a processor, so chunks are long.
             Terms { shares: true, .. } => all.next_multiple_of(ALIGN * parts).min(BOARD_CELL_BYTES_WIDE / 2),
             _ => (all / CHUNKS_MIN_WIDE).clamp(CHUNK_MIN_WIDE, CHUNK_MAX_WIDE),
         };
@@ -130,8 +133,8 @@ impl Shape {
         let (cell, chunks) = (aligned * parts, call.part.div_ceil(chunk) as u64);
         let room = if terms.wide { BOARD_CELL_BYTES_WIDE } else { BOARD_CELL_BYTES };
         let cells = ((room / cell) as u64).min(chunks);
-        // Operations take places one behind the other. An odd number of places, so that they come to all of them if only every second
-        // one is long.
+        // Successive operations use successive places. Their number is odd: if only every second operation is long, all places are still
+        // used.
         let taken = cells as usize * cell;
         let places = match room / taken {
             places @ 0..=2 => places.max(1),
@@ -217,7 +220,7 @@ impl Shape {
     }
 }
 
-/// The slice of a chunk that a member reduces: whole elements, as many for each.
+/// The slice of a chunk that a member reduces, as its first byte and its length in bytes: whole elements, as equal as they divide.
 pub(super) fn slice(of: Span, rank: u32, size: u32, element: usize) -> (usize, usize) {
     let elements = of.len() / element.max(1);
     let each = elements.div_ceil(size as usize);

@@ -3,7 +3,7 @@
 use crate::procs::priorities::list_sender;
 use tickwire_components::{Asking, Control, Inquiry, NIL, Progress, Row, Vc};
 
-/// How long a start has run when its member first asks, ns. Each time it asks again after twice as long.
+/// A member first asks when a start has run for this long, ns. Before each further question it waits twice as long as before.
 pub(super) const FIRST_NS: u64 = 20_000_000;
 /// Longest time between two questions, ns.
 const LONGEST_NS: u64 = 1_000_000_000;
@@ -20,8 +20,8 @@ pub(super) fn is_time(asking: &mut Asking, now_ns: u64) -> bool {
     is_time
 }
 
-/// Owes a peer an inquiry, unless it is owed one already, of this operation or of another one. `false` if so many wait that this one has
-/// to wait too.
+/// Queues an inquiry for a peer, unless one of its kind, of any operation, is queued for that peer already. `false` if so many inquiries
+/// are queued that this one has to wait.
 pub(super) fn send(progress: &mut Progress, vcs: &mut [Vc], vc: Row, inquiry: Inquiry) -> bool {
     let mut owed = 0;
     for frame in &progress.control.frames {

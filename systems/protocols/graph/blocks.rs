@@ -1,9 +1,9 @@
-//! Messages in parts, where they come in: each part goes where its bytes are wanted, and on as it comes (reference: communication
-//! agent notes, "collective case"; `PROGRESS_DEPENDENCY` there is a progress edge).
+//! Messages in parts, where they come in: each part goes where its bytes are wanted, and is passed on as it comes (reference:
+//! communication agent notes, "collective case"; `PROGRESS_DEPENDENCY` there is a progress edge).
 //!
-//! A message of a block is one envelope, and its bytes are those of its parts one behind the other. A *progress edge* leads from a
-//! part that comes in (an [`Inlet`]) to the message that passes it on. What goes over it is a number: how many of its bytes have
-//! come, combined with the application's if they are to be. How the protocols take part in it:
+//! A message of a block is one envelope, and its bytes are those of its parts, one behind the other. A *progress edge* leads from a part
+//! that comes in (an [`Inlet`]) to the message that passes it on. It carries a number: how many bytes of the part have come, and have
+//! been combined with the application's if they are to be. How the protocols take part in it:
 //!
 //! - *Short messages*, up to [`PASSED_WHOLE_MAX`] and what the connection takes without asking, leave as a whole, as every other
 //!   message of a graph does: their progress edges are met when all bytes have come. They are put together in memory of the graph.
@@ -15,10 +15,10 @@
 //! - *Nothing is read* out of the memory of a rank that passes on: windows are used again while the message is under way, and a peer
 //!   that reads by itself could not be told so. The bytes always go in pieces.
 //!
-//! A part may go on to several ranks. Then all of it has a place, out of which each of the messages takes it as it can: a window would
-//! move on with the slowest of them, and hold up the others.
+//! A part may go on to several ranks. Then the graph has memory for all of it, from which each message takes bytes as fast as it can. A
+//! window would move on only as fast as the slowest message, and so hold up the others.
 //!
-//! An operation combines whole elements. What comes of one that is not whole yet waits in `scratch`.
+//! An operation combines whole elements. Bytes of an element that is not complete yet wait in `scratch`.
 
 use super::intake::take_in;
 use super::passing::meet;
@@ -41,12 +41,12 @@ pub(crate) fn is_passage(cars: &[Car], row: Row) -> bool {
     cars.get(cars[row as usize].chain as usize).is_some_and(|data| data.kind == CarKind::Passage)
 }
 
-/// Messages in parts of a graph that starts are what they are before their first byte, and windows are asked for.
+/// Resets the messages in parts of a graph that starts, and asks for its windows.
 pub(super) fn start(rows: &mut Rows<'_>, number: u32) {
     let Rows { progress, cars, supplies, .. } = rows;
     let progress = &mut **progress;
     let graph = progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut);
-    // Apart from the progress row while the supplies, which are in queues of that, are taken.
+    // The blocks are taken out of the progress row meanwhile, since the queues of supplies are in that row too.
     let Some(mut blocks) = graph.and_then(|graph| graph.blocks.take()) else { return };
     blocks.passages.iter_mut().for_each(|passage| passage.reset());
     for passage in &blocks.passages {
@@ -70,7 +70,7 @@ pub(super) fn start(rows: &mut Rows<'_>, number: u32) {
     }
 }
 
-/// Whether a message that has come to a receive is as long as its parts. If not, the receive is to end so: returns the flag.
+/// Whether a message that has come is as long as the parts of its receive. If not, returns the flag with which the receive ends.
 fn misfit(rows: &Rows<'_>, row: Row, length: u64) -> Option<u16> {
     let Node { graph, computation, .. } = rows.nodes[row as usize];
     let passages = rows.progress.graphs.get(graph)?.blocks.as_deref().map(|blocks| &blocks.passages)?;
@@ -139,7 +139,7 @@ pub(crate) fn reply(rows: &mut Rows<'_>, row: Row) {
     let message = &mut rows.large[row as usize];
     message.wanted = 0;
     if let Some(flags) = refused {
-        // It takes nothing, and ends when it has said so.
+        // The receive takes no bytes, and ends once it has told the sender so.
         message.body = Body::AtSender;
         rows.cars[row as usize].flags |= flags;
         return answer(rows, row);
@@ -158,7 +158,7 @@ pub(crate) fn ask(rows: &mut Rows<'_>, row: Row) {
     let Rows { progress, cars, large, nodes, supplies, .. } = rows;
     let Node { graph: number, computation, .. } = nodes[row as usize];
     let (car, message) = (&mut cars[row as usize], &mut large[row as usize]);
-    // While an answer is in the queue no other one is made: `asked` looks again when it has left.
+    // A receive has one answer in the queue at most. `asked` calls this again when the answer has left.
     if !matches!(message.body, Body::Passing) || car.state != CarState::Passing {
         return;
     }
@@ -208,7 +208,7 @@ pub(super) fn ask_for_all(rows: &mut Rows<'_>, row: Row) {
     }
 }
 
-/// A piece for a receive that is not [`CarState::Receiving`], or the word of its sender that no more will come.
+/// Takes a piece for a receive that is not [`CarState::Receiving`], or a frame in which the sender says that no more will come.
 ///
 /// # Errors
 /// If it expects none, or not so much.
@@ -297,7 +297,7 @@ pub(crate) fn receive_whole(rows: &mut Rows<'_>, row: Row, length: u64, payload:
     }
 }
 
-/// The memory of what a message passes on is used no more: its windows go back.
+/// Gives windows back, since nobody uses their memory any more: those of what message `of` passes on, or all of the graph.
 pub(super) fn release_windows(rows: &mut Rows<'_>, number: u32, of: Option<Row>) {
     let Rows { progress, supplies, .. } = rows;
     let progress = &mut **progress;

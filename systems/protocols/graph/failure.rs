@@ -1,12 +1,12 @@
-//! Failure of graphs. A graph ends as a whole. Each member owes its peers a message for every one that they expect. So a member whose
-//! graph fails sends in place of each message that has not begun to leave one that says so ([`context::abandoned`]), and
-//! leaves its receives posted, without a buffer, for what its peers send meanwhile. These CARs are the graph's no more, and
-//! end by themselves. What is at work on the application's memory is waited for. If two members have drawn different graphs since lengths
-//! differ, receives of messages that the peer never sends end once it has said so ([`super::remains`]).
+//! Failure of graphs. A graph ends as a whole, and each member owes its peers every message that they expect. So a member whose graph
+//! fails replaces each message that has not begun to leave by one that says that it will not come ([`context::abandoned`]). It leaves its
+//! receives posted, without a buffer, for what its peers send meanwhile. These CARs leave the graph, and end by themselves. The graph
+//! waits for CARs that use the application's memory. Members that have called with different lengths may have different graphs. A receive
+//! of a message that the peer then never sends ends once the peer has said so ([`super::remains`]).
 //!
-//! Of messages that go on as they come, a send that has been asked for tells its receiver that no more will come ([`Kind::Stop`]); one
-//! that has been offered does so when it is asked, and leaves the graph until then. A receive that has asked leaves the graph too: it
-//! asks for all of the rest, and throws that away, since the windows that it would wait for are given back.
+//! Of messages that go on as they come, a send that its receiver has asked for says that no more will come ([`Kind::Stop`]). A send that
+//! was only offered does so when it is asked, and leaves the graph until then. A receive that has asked leaves the graph too: it asks for
+//! all of the rest and throws it away, since the windows that it would wait for are given back.
 
 use super::blocks::{ask_for_all, is_passage, release_windows};
 use super::kept::leave_ended;
@@ -58,7 +58,7 @@ pub(super) fn give_up(rows: &mut Rows<'_>, number: u32) {
             _ => leave_send(rows, row),
         }
     }
-    // What a transport may have had a part of stays until it has the rest.
+    // A transport that has taken a part of a frame needs the rest of its bytes, so the windows stay until then.
     let begun = |row: &Row| rows.cars[*row as usize].flags & car_flags::REFUSED != 0;
     if !left.iter().any(begun) {
         release_windows(rows, number, None);
@@ -68,8 +68,8 @@ pub(super) fn give_up(rows: &mut Rows<'_>, number: u32) {
     }
 }
 
-/// Whether the message of a node, which goes on as it comes and has begun, can leave its graph. One that is asked for stays, to say
-/// that no more will come; it need not be waited for longer than that.
+/// Whether a message that goes on as it comes, and has begun, can leave its graph. A send that its receiver has asked for stays, but only
+/// until it has said that no more will come.
 fn leaves_begun(rows: &mut Rows<'_>, number: u32, row: Row) -> bool {
     let (car, message) = (rows.cars[row as usize], &rows.large[row as usize]);
     match (car.kind, car.state) {
@@ -92,7 +92,7 @@ fn throw_away(rows: &mut Rows<'_>, row: Row) {
     }
 }
 
-/// Whether nobody but a queue knows of a node's message yet.
+/// Whether a node's message is only in a queue of this proc, so that neither peer nor transport has any of it.
 fn is_only_queued(rows: &Rows<'_>, row: Row) -> bool {
     let car = &rows.cars[row as usize];
     match car.state {
@@ -105,7 +105,7 @@ fn is_only_queued(rows: &Rows<'_>, row: Row) -> bool {
     }
 }
 
-/// A request of its own, which nobody asks for, takes a node's CAR over.
+/// Gives a node's CAR a detached request of its own.
 fn detach(rows: &mut Rows<'_>, row: Row) {
     let request = &mut rows.requests[row as usize];
     let generation = request.generation;
@@ -138,13 +138,13 @@ fn leave_send(rows: &mut Rows<'_>, row: Row) {
     }
 }
 
-/// Whether a message is in place of one of a collective operation that its sender cannot go on with.
+/// Whether a message replaces one of a collective operation that its sender could not go on with.
 pub(crate) fn is_abandonment(header: &Header) -> bool {
     let empty = header.kind() == Some(Kind::Eager) && header.length == 0;
     empty && matches!(context::plane(header.context()), context::ABANDONED | context::BLOCK_ABANDONED)
 }
 
-/// Such a message ends the receive of the one in whose place it is; `false` if that is not posted.
+/// Ends the receive of the message that was replaced. `false` if that receive is not posted.
 #[cold]
 pub(crate) fn abandon(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
     let header = arrival.header;

@@ -1,11 +1,11 @@
 //! Inquiries: a member of a collective operation asks after a message that does not come, or that its receiver does not take.
 //!
-//! How an operation is drawn depends on how long its buffers are. Messages of two ways of drawing have different tags, so they never
-//! take each other's place. But members that have called an operation with different lengths may wait for messages that nobody sends.
-//! Who has waited for long asks the peer, again and again and ever more rarely ([`Kind::Inquiry`]). The peer says nothing if the message
-//! will be: it has yet to call the operation, or has yet to come to the message. Otherwise it denies ([`Kind::Denial`]), and the operation
-//! of the member that has asked fails. One that has failed goes on asking after what it has offered. Frames of a connection keep their
-//! order, so what was sent before a denial has come before it.
+//! Which messages an operation has depends on the lengths of its buffers. Different sets of messages have different tags, so no message
+//! takes the place of one of another set. But members that have called an operation with different lengths may wait for messages that
+//! nobody sends. A member that has waited for long asks its peer, again and again at growing intervals ([`Kind::Inquiry`]). The peer says
+//! nothing if the message is still to come: it has yet to call the operation, or to come to the message. Otherwise it denies the message
+//! ([`Kind::Denial`]), and the operation of the member that has asked fails. A failed operation goes on asking after what it has offered.
+//! Frames of a connection keep their order, so what was sent before a denial arrives before it.
 //!
 //! [`Kind::Inquiry`]: tickwire_components::wire::Kind::Inquiry
 //! [`Kind::Denial`]: tickwire_components::wire::Kind::Denial
@@ -30,7 +30,7 @@ use tickwire_transports::Other;
 /// Asks after messages of the operations that have run for long. `now_ns` is the engine's time.
 #[cold]
 pub fn inquire(rows: &mut Rows<'_>, now_ns: u64) {
-    // A peer is asked one question at a time, so that those who ask take turns at being first.
+    // A peer is asked one question at a time, so the order changes from call to call: everybody gets to be first.
     let (first, count) = (rows.progress.graphs.asks_first, rows.progress.graphs.list.len() as u32);
     let is_turn = first.is_multiple_of(2);
     if is_turn {
@@ -68,8 +68,8 @@ fn is_due(rows: &mut Rows<'_>, number: u32, now_ns: u64) -> bool {
     is_time(asking, now_ns)
 }
 
-/// Asks peers after the first message that is awaited from each, and after the first that each is to take. As many as may be asked at a
-/// time; where there are more, the next ones follow soon.
+/// Asks each peer after the first message that is awaited from it, and after the first offer that it has not taken. At most
+/// [`INQUIRIES_MAX`] questions are asked at a time; the others follow soon.
 fn ask(rows: &mut Rows<'_>, number: u32, now_ns: u64) {
     let Rows { progress, cars, vcs, communicators, .. } = rows;
     let Some(graph) = progress.graphs.get(number) else { return };
@@ -117,7 +117,7 @@ pub(crate) fn take_inquiry(rows: &mut Rows<'_>, header: &Header, vc_row: Row) ->
     let owed =
         |frame: &tickwire_components::ControlFrame| frame.vc == vc_row && matches!(frame.what, Control::Denial(_));
     let control = &rows.progress.control;
-    // One at a time: a peer that asks and does not read makes no more work than that.
+    // One denial at a time: a peer that asks but does not read must not make more work than that.
     if !control.has_room(false) || control.frames.iter().any(owed) || !is_denied(rows, &inquiry, vc_row) {
         return Ok(());
     }
@@ -160,7 +160,7 @@ fn is_denied(rows: &Rows<'_>, inquiry: &Inquiry, vc_row: Row) -> bool {
         // One that has been freed, or one that is still to be made.
         return unclaimed(&rows.communicators, context) == Unclaimed::Drop;
     };
-    // A member that has failed says so in place of each message. What it says has to leave first.
+    // A member that has failed replaces each message by one that says so. If that one is still queued, it will answer the question.
     let says_so = |car: &Car| car.tag == tag && car.context == context::abandoned(context);
     let mut queued = vcs[vc_row as usize].sends.head;
     while queued != NIL {
@@ -233,7 +233,7 @@ pub(crate) fn take_denial(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> 
     let Some(source) = source.filter(|&source| denied.source == source || denied.source == NIL) else {
         return Err(NotTaken::Wrong("a denial whose source is not the sender's rank"));
     };
-    // A message that has come may wait for one before it. It is asked for again.
+    // The message may have come, and be held back until an earlier one comes. Then this member asks again later.
     if denied.message == NIL && progress.has_provider() && progress.provider.defers(vc_row) {
         return Ok(Other::Taken);
     }

@@ -54,7 +54,7 @@ pub(super) fn take_in(rows: &mut Rows<'_>, row: Row, payload: Span) -> u64 {
     moved as u64
 }
 
-/// Bytes of a part go where they are wanted, and where they leave from. Returns how many found a place.
+/// Puts bytes of a part where they are wanted, and also where they are passed on from. Returns how many bytes found a place.
 fn pass(inlet: &mut Inlet, supplies: &mut [Supply], offset: usize, from: Span) -> usize {
     let moved = leave_behind(inlet, supplies, offset, from);
     // SAFETY: whoever has built the graph keeps its buffers until its request is done; a payload is there until it is released.
@@ -63,7 +63,7 @@ fn pass(inlet: &mut Inlet, supplies: &mut [Supply], offset: usize, from: Span) -
     moved
 }
 
-/// Bytes go where they leave from, at an offset of their part, if they are passed on. Returns how many found a place.
+/// Puts bytes, from `offset` of their part on, where they are passed on from, if they are. Returns how many bytes found a place.
 fn leave_behind(inlet: &Inlet, supplies: &mut [Supply], offset: usize, from: Span) -> usize {
     match inlet.memory {
         InletMemory::None => from.len(),
@@ -86,8 +86,8 @@ fn leave_behind(inlet: &Inlet, supplies: &mut [Supply], offset: usize, from: Spa
     }
 }
 
-/// Bytes of a part that is combined: as many as there is room for in `scratch`, where whole elements are combined with the
-/// application's. Returns how many were taken.
+/// Takes as many bytes of a part that is combined as fit into `scratch`, and combines whole elements with the application's. Returns how
+/// many bytes were taken.
 fn combine(
     inlet: &mut Inlet,
     supplies: &mut [Supply],

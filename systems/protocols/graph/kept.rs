@@ -54,7 +54,7 @@ fn forget_oldest(rows: &mut Rows<'_>) {
     }
 }
 
-/// Gives a kept graph the request of another call, and its messages the tags of that one.
+/// Gives a kept graph the request of a new call, and its messages the tags of that call.
 pub fn renew(rows: &mut Rows<'_>, number: u32, request: Row, (call, first_tag): (u32, u32), steps: u32, priority: u8) {
     let Rows { progress, cars, .. } = rows;
     let graphs = &mut *progress.graphs;
@@ -71,7 +71,7 @@ pub fn renew(rows: &mut Rows<'_>, number: u32, request: Row, (call, first_tag): 
     }
 }
 
-/// Frees kept graphs, those for which it is asked; whether there was one.
+/// Frees the kept graphs that `whose` picks. Returns whether there was one.
 pub fn forget(rows: &mut Rows<'_>, whose: impl Fn(&Graph) -> bool) -> bool {
     let mut found = false;
     for number in 0..rows.progress.graphs.list.len() as u32 {

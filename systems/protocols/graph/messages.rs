@@ -59,7 +59,7 @@ fn take_abandoned(rows: &mut Rows<'_>, row: Row) -> bool {
     let wanted = key(&cars[row as usize]);
     let wanted = EnvelopeKey { context: context::abandoned(wanted.context), ..wanted };
     let Some(entry) = progress.unexpected.find(&wanted) else { return false };
-    // What has bytes was not sent by an engine like this one: nobody takes it.
+    // A message that replaces another has no bytes. One with bytes is not from an engine like this one, and nobody takes it.
     let Unexpected { length, kept, .. } = progress.unexpected.entries[entry as usize];
     if length != 0 || !matches!(kept, Kept::Whole { buffer: NIL }) {
         return false;

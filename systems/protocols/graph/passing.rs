@@ -14,7 +14,7 @@ use tickwire_components::{
 };
 use tickwire_transports::{Sent, copy};
 
-/// One more thing that a node needs is there. With the last one it is staged.
+/// Counts one of the things that a node waits for as there. The last one stages the node.
 pub(super) fn meet(progress: &mut Progress, cars: &mut [Car], nodes: &mut [Node], row: Row) {
     let node = &mut nodes[row as usize];
     if node.unmet == NIL || node.unmet == 0 {
@@ -28,7 +28,7 @@ pub(super) fn meet(progress: &mut Progress, cars: &mut [Car], nodes: &mut [Node]
     }
 }
 
-/// The header of a word to a peer's receive.
+/// The header of a frame that tells a peer's receive that no more will come.
 fn no_more(car: &Car, peer: Row) -> Header {
     Header::new(Kind::Stop, car.context, 0, 0, peer, 0)
 }
@@ -51,8 +51,8 @@ fn next_run(blocks: &mut Blocks, supplies: &[Supply], passage: u32, done: u64) -
     }
 }
 
-/// Bytes of a message have come that this one passes on: it goes on if it was parked. One that leaves as a whole is staged if these
-/// were the last.
+/// Bytes have come that a message passes on. A parked message goes on. A message that leaves as a whole is staged once all its bytes are
+/// there.
 pub(super) fn wake(rows: &mut Rows<'_>, number: u32, passage: u32) {
     let Rows { progress, cars, nodes, supplies, large, vcs, .. } = rows;
     let progress = &mut **progress;
@@ -66,7 +66,7 @@ pub(super) fn wake(rows: &mut Rows<'_>, number: u32, passage: u32) {
         return;
     }
     let Car { state, done, vc, .. } = cars[row as usize];
-    // One that has failed says so, whether or not it was asked for more.
+    // A message of a failed graph goes on in any case, to say that no more will come.
     let goes_on = failed || done < large[row as usize].wanted && !next_run(blocks, supplies, passage, done).is_empty();
     if state != CarState::Parked || !goes_on {
         return;
@@ -76,7 +76,7 @@ pub(super) fn wake(rows: &mut Rows<'_>, number: u32, passage: u32) {
     list_sender(progress, vcs, vc);
 }
 
-/// A message that leaves as a whole is put together, as far as its bytes have not come there by themselves.
+/// Puts a message that leaves as a whole together in its staging memory. Bytes that have come straight there are not copied.
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 pub(super) fn gather(blocks: &Blocks, passage: u32) {
     let passage = &blocks.passages[passage as usize];
@@ -98,10 +98,10 @@ pub(super) fn gather(blocks: &Blocks, passage: u32) {
     }
 }
 
-/// The receiver of a message asks for more of it. Nothing to do if it has been given up meanwhile.
+/// The receiver of a message asks for more of it. Does nothing if the message was given up meanwhile.
 ///
 /// # Errors
-/// If it is shorter, or was asked for as far before.
+/// If the receiver asks for no more than before, or for more than was offered.
 #[cold]
 pub(crate) fn widen(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> Result<(), NotTaken> {
     let (row, wanted) = (header.message(), header.length);
@@ -136,7 +136,7 @@ pub(crate) struct Sender<'a> {
     pub(crate) length: u64,
 }
 
-/// What has become of a message whose turn it was.
+/// How a message's turn at sending has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Turn {
     /// It leaves the queue: it is done, or parked.

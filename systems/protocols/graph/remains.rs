@@ -16,10 +16,10 @@ use tickwire_components::{
     VcState, car_flags, context,
 };
 
-/// Unexpected messages, from the oldest on, that one look for those that nobody will receive looks at, every 20 ms at most. What is behind
-/// more of them stays until these are received.
+/// Each look for messages that nobody will receive covers this many unexpected messages at most, the oldest first, and there is one look
+/// in 20 ms at most. Messages behind these stay until these are received.
 const STRAYS_A_LOOK: usize = 4096;
-/// Operations of a communicator by which a message is late at most that is thrown away.
+/// A message is thrown away only if its operation is at most this many operations of its communicator ago.
 const LATE_MAX: u32 = 1 << 12;
 
 /// A failed graph has left a receive.
@@ -63,7 +63,8 @@ fn is_left(left: &LeftReceive, cars: &[Car], requests: &[tickwire_components::Re
         && (car.kind, car.state) == (CarKind::Receive, CarState::Posted)
 }
 
-/// A message will never come for which a receive was left: that ends. Its peer is asked after the others of the operation at once.
+/// A peer says that a message will never come. The receive that was left for it ends, and the peer is asked after the operation's other
+/// messages at once.
 pub(super) fn end_left(rows: &mut Rows<'_>, denied: &Inquiry, vc_row: Row) {
     let Rows { progress, cars, vcs, requests, .. } = rows;
     let now_ns = progress.now_ns;
@@ -118,7 +119,8 @@ fn is_stray(graphs: &Graphs, communicators: &[Communicator], entry: &Unexpected)
         return false;
     }
     let Some(communicator) = known(communicators, entry.context) else { return false };
-    // A tag has the low bits of the number. One that is later than so many operations stays: it might be of a much later one.
+    // A tag has only the low bits of the operation's number. If those seem longer ago than `LATE_MAX`, the message may be of a much later
+    // operation, and stays.
     let numbers = PERSISTENT_TAG >> STEP_BITS;
     let call = entry.tag >> STEP_BITS;
     let late = communicator.collectives.wrapping_sub(call) & (numbers - 1);

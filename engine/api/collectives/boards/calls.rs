@@ -17,13 +17,14 @@ use tickwire_systems::protocols::board::{
 use tickwire_systems::steps::finish::outcome;
 use tickwire_systems::tick::boards::{as_row, cancel_call, finish_first, vc_of};
 
-/// Looks at boards that a call makes by itself before it waits as others do: about a microsecond, a few lines' way.
+/// How often a call looks at boards by itself before it waits as other calls do. It takes about a microsecond: time for a few cache lines
+/// to cross between processors.
 const LOOKS: u32 = 200;
 /// The same where ranks share processors: others run in between.
 const LOOKS_SHARED: u32 = 32 * LOOKS_A_YIELD;
-/// Looks before the processor is given to another rank, and between two times.
+/// Looks between two yields of the processor to other ranks.
 const LOOKS_A_YIELD: u32 = 4;
-/// Calls, or waits, of which one looks at everything else, too.
+/// One of this many calls, or waits, also advances everything else that the engine has to do.
 const CALLS_A_LOOK: u32 = 16;
 
 /// What became of a call on boards.
@@ -59,10 +60,11 @@ impl Looks {
 }
 
 impl Engine {
-    /// Starts an operation that its caller waits for. It has ended if all others are there by now.
+    /// Starts an operation that its caller waits for. A short one ends at once if all its sources begin while this call looks.
     ///
-    /// It is compiled for each `Caller` by itself, so that the compiler knows which operation it is. No code that is not inlined gets a
-    /// reference to the call either: the call would have to stand in memory. Without both a barrier took about 155 instructions more.
+    /// It is compiled once for each `Caller`, so that the compiler knows which operation it is. Functions that are not inlined get no
+    /// reference to the call, since a reference would force the call into memory. Without these two measures a barrier took about 155
+    /// instructions more.
     #[expect(clippy::extra_unused_type_parameters, reason = "it makes one of these for each operation")]
     #[inline(always)]
     pub(in super::super) fn start_on_boards<Caller>(
@@ -118,8 +120,8 @@ impl Engine {
         })
     }
 
-    /// Waits for the request of a short operation that is the first on its boards; whether it has ended. Everything else is looked at by
-    /// every so many waits, and if the operation does not end soon.
+    /// Looks at the boards for the request of a short operation that is the first one there. Returns whether it has ended. If not, the
+    /// caller looks at everything else; so this returns `false` at once in every so many waits.
     #[inline(never)]
     pub(crate) fn wait_at_boards(&mut self, request: Row) -> bool {
         self.polls += 1;
@@ -144,7 +146,7 @@ impl Engine {
         }
     }
 
-    /// A program that only calls operations which end at once has everything else looked at now and then.
+    /// Advances everything else now and then. A program that calls only operations that end at once would never do so otherwise.
     #[inline(always)]
     fn keep_up(&mut self) {
         let progress = self.store.progress();
@@ -230,8 +232,8 @@ fn give_up_call(number: u64, seats: &Seats, around: &mut Around<'_>, failure: Fa
     Called::Ended(Err(failure))
 }
 
-/// Goes on with an operation that its caller waits for, and that is long or has waited for others. It gets a place in the queue if it
-/// does not end soon.
+/// Goes on with an operation that did not end at once. A long one is looked at for a while, if it is the first one. An operation that
+/// does not end then is queued.
 #[inline(never)]
 fn go_on(
     mut operation: Operation,

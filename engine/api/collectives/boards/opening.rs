@@ -1,6 +1,6 @@
-//! How the boards of a communicator are opened: by the first operation that waits, since all members call that one. They tell each other
-//! whether they can, pass their boards, and tell each other whether they have those of all. All that is said goes by an operation of
-//! messages, so all members come to the same answer.
+//! How the boards of a communicator are opened. The first blocking operation does it, since all members call that one. They tell each
+//! other whether they can, pass their boards to each other, and tell each other whether they have the boards of all. They tell all this
+//! by an operation over messages, so all members come to the same answer.
 
 use super::super::{Call, exchange};
 use crate::api::request::OperationError;
@@ -27,8 +27,8 @@ const WIDE: u8 = 8;
 const ALONE: u8 = 16;
 
 impl Engine {
-    /// Opens the boards of a communicator, unless that was tried, for an operation of this name: who waits here waits for members that have
-    /// not called that.
+    /// Opens the boards of a communicator, unless that was tried before. `name` is the operation that the caller runs: a member that
+    /// waits in here waits for members that have not called that operation.
     ///
     /// # Errors
     /// A member has failed, or messages cannot be posted.
@@ -80,7 +80,8 @@ impl Engine {
         Ok(())
     }
 
-    /// What of the memory of all others this member can read, how wide boards are, and whether its processor is its own.
+    /// What holds for this member: whether it maps, or may read, the memory of all others, whether all boards are wide, and whether it
+    /// has a processor for itself.
     fn reach_of(&mut self, seats: &Seats) -> u8 {
         let alone = if self.shares_processor() { 0 } else { ALONE };
         let own = alone | if seats.own.is_wide() { WIDE } else { 0 };
@@ -109,7 +110,7 @@ impl Engine {
         Ok(told)
     }
 
-    /// Makes the own board, and connects to all members. `None` if not all of them are reached by what has boards, or there can be none.
+    /// Makes the own board, and connects to all members. `None` if no endpoint with boards reaches all of them, or there can be no board.
     fn make_board(&mut self, comm: Comm) -> Option<OwnBoard> {
         let (row, context) = self.context_of(comm);
         let mut all = self.store.all();
@@ -119,7 +120,7 @@ impl Engine {
         let Communicator { rank: me, size, .. } = all.communicators[row];
         let procs: Vec<u32> =
             (0..size).filter(|&rank| rank != me).filter_map(|rank| all.communicators[row].proc(rank)).collect();
-        // All members are reached over one that has boards.
+        // One endpoint with boards must reach all members.
         let shows = endpoint_of(&mut all, *procs.first()?)?;
         let shared = all.endpoints.get_mut(usize::from(shows))?.transport.get().shared_memory()?;
         if !shared.has_boards() {
@@ -173,7 +174,7 @@ impl Engine {
                 done &= engine.pass_board(context, vcs[other], has_own, &mut passed[other], &mut taken[other]);
             }
             if !done {
-                // What is passed comes over sockets.
+                // Boards are passed over sockets, at which only this looks.
                 engine.look_around();
             }
             Ok(done)
@@ -212,7 +213,7 @@ impl Engine {
             *passed = memory.give(link, context.into()).unwrap_or(true);
         }
         if !has_own {
-            // Who has none takes none.
+            // A member without a board needs none of the others.
             drop(memory.take(link, context.into()));
             return *passed;
         }

@@ -1,5 +1,5 @@
-//! Operations with datatypes on both sides and a request: one for all of their runs. They are moved straight between the origin's buffer, which
-//! the request keeps, and the part.
+//! Operations with datatypes on both sides and a request: one for all of their runs. They are moved straight between the origin's buffer,
+//! which the request keeps, and the part.
 
 use super::super::moving::{Posted, Way};
 use super::super::remote::RemoteMove;
@@ -12,10 +12,12 @@ use tickwire_components::{
 };
 use tickwire_transports::windows::Updater;
 
-/// Runs of a request that a fabric is given at most: each of its ends is looked for among all. One of more is done at once, run by run.
+/// A fabric gets at most this many runs of one request, since each completion is searched for among all of them. A request of more runs
+/// is done at once, run by run.
 const FABRIC_RUNS_MAX: usize = 1024;
 
-/// What is one run of the message that is sent, of the one that is received, and of the part. A message that is empty has no part in it.
+/// Splits an operation into moves that are one run each in the sent message, in the received message, and in the part. An empty message
+/// splits nothing.
 fn joint(placed: &[Placed], from: &[Span], into: &[Span]) -> Vec<RemoteMove> {
     let (mut from, mut into) = (Cursor::new(from), Cursor::new(into));
     let mut moves = Vec::with_capacity(placed.len());
@@ -120,7 +122,7 @@ impl Engine {
         let placed = self.runs_in::<T>(target, displacement, (of, count), into.size(), window.handle);
         let moves = placed.map(|placed| joint(&placed, &[], &runs(&into)));
         let posted = moves.and_then(|moves| match into.has_overlap() {
-            // Which of two bytes for one place comes last is up to the way that they take.
+            // Elements of the buffer overlap. Which of two bytes is written last depends on the way they take, so none is posted.
             true => Ok(Posted::Otherwise),
             false => self.post_moves(RemoteKind::Get, &moves, target, window.handle),
         });
@@ -148,14 +150,14 @@ impl Engine {
             if matches!(engine.way(target, window.handle)?, Way::Memory | Way::Kernel) {
                 return engine.accumulate_typed(&*from, operation, target, displacement, (of, count), window);
             }
-            // It returns only once they are done there, so that the request tells how.
+            // This returns only once the updates are done at the target, so that the request says how they have ended.
             let mut operands = engine.operands(from, target, displacement, (of, count), window)?;
             engine.run_answered(kind, &updates(&mut operands, Span::EMPTY), (target, window.handle))
         })
     }
 
-    /// As [`Engine::get_accumulate_typed`], with a request (`MPI_Rget_accumulate`): it is done when the values from before are in the second
-    /// buffer.
+    /// As [`Engine::get_accumulate_typed`], with a request (`MPI_Rget_accumulate`): it is done when the values from before are in the
+    /// second buffer.
     ///
     /// # Errors
     /// As [`Engine::get_accumulate_typed`], or no row is free; the buffers come back.
