@@ -1,5 +1,5 @@
-//! The header that precedes every frame on engine-matched transports: 32 bytes, host byte order (a peer of another
-//! byte order is refused in the handshake).
+//! The header of every frame on transports where the engine matches: 32 bytes in host byte order. The handshake refuses a peer with
+//! another byte order.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | 20–23 | bytes of payload for [`Kind::Head`]; else message id: the sender's CAR row for [`Kind::Rts`] and [`Kind::Sync`], the addressed CAR row for [`Kind::Cts`], [`Kind::Piece`], [`Kind::Stop`], [`Kind::Nack`] and [`Kind::Done`] |
 //! | 24–31 | length, bytes: of the payload that follows, or of the whole message for [`Kind::Rts`] and [`Kind::Head`] |
 //!
-//! What each kind may have is in one table; [`Header::check`] refuses all else.
+//! This table says what each kind may have. [`Header::check`] refuses everything else.
 //!
 //! | kind | flags | priority | type | length, bytes | payload, bytes |
 //! |---|---|---|---|---|---|
@@ -28,16 +28,17 @@
 //! | [`Kind::Inquiry`], [`Kind::Denial`] | none | 0 | 0 | any: which call and start of an operation is meant | 0 |
 //! | [`Kind::Bye`], [`Kind::Nack`], [`Kind::Stop`], [`Kind::Done`], [`Kind::Credit`], [`Kind::Offers`], [`Kind::Call`], [`Kind::Accept`] | none | 0 | 0 | 0 | 0 |
 //!
-//! A [`Kind::Bye`] says in its tag field whether its sender has finalized: 0, or [`UNFINISHED`]. A [`Kind::Cts`] names the receiver's CAR in its tag field, and with [`DIRECT`] the message's turn in its source field. A [`Kind::Offers`]
-//! has its number, which wraps, in its tag field. A [`Kind::Type`] has the number of the type in its tag field, and the type's
-//! name as its payload. A [`Kind::Remote`] and its [`Kind::Answer`] have the number of the operation as their message id, and the rank in
-//! the window's communicator of who sends them as their source. A [`Kind::Call`] and its [`Kind::Accept`] have the number of the
-//! transport's name ([`transport_number`]) in their tag field.
+//! The tag field of a [`Kind::Bye`] is 0 if its sender has finalized, else [`UNFINISHED`]. The tag field of a [`Kind::Cts`] is the
+//! receiver's CAR row; with [`DIRECT`], its source field is the turn of the message. The tag field of a [`Kind::Offers`] is its count,
+//! which wraps. The tag field of a [`Kind::Type`] is the number of the type; its payload is the type's name. The message id of a
+//! [`Kind::Remote`] and of its [`Kind::Answer`] is the number of the operation; the source is the rank of the frame's sender in the
+//! window's communicator. The tag field of a [`Kind::Call`] and of its [`Kind::Accept`] is the number of the transport's name
+//! ([`transport_number`]).
 //!
-//! An [`Kind::Inquiry`] and its [`Kind::Denial`] have context, tag and message id of the message that is meant. The message id is the
-//! sender's CAR row if the asker is the sender of the message, and all ones if it is the receiver.
+//! A [`Kind::Inquiry`] and its [`Kind::Denial`] have the context, tag and message id of the message that they are about. The message id
+//! is the sender's CAR row if the asking side is the sender of that message, and all ones if it is the receiver.
 //!
-//! First bytes from [`TRANSPORTS_OWN`] on are for what a transport has between frames. They are never handed on.
+//! First bytes from [`TRANSPORTS_OWN`] on are reserved for a transport's own data between frames. The engine never gets them.
 
 use crate::credit::Credit;
 use crate::signatures::TypeNumber;
@@ -48,83 +49,84 @@ pub const HEADER_BYTES: usize = 32;
 /// First bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"tickwire";
 /// Version of the header and of the handshake. Peers of another version are refused.
-pub const VERSION: u16 = 22;
-/// A number whose bytes tell the byte order of who wrote it.
+pub const VERSION: u16 = 23;
+/// A number whose bytes show the byte order of its writer.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 
-/// Flag of an [`Kind::Rts`]: its sender says that the receive is posted (`MPI_Rsend`).
+/// Flag of an [`Kind::Rts`]: the send is in ready mode (`MPI_Rsend`), so the receive must be posted.
 pub const READY: u8 = 1;
 
-/// Flag of an [`Kind::Rts`]: its payload is the address of the message, which the receiver may read by itself.
+/// Flag of an [`Kind::Rts`]: its payload is the address of the message, which the receiver may read itself.
 pub const READABLE: u8 = 2;
-/// Flag of an [`Kind::Rts`]: the message is one run, which a transport may move by itself. Flag of the [`Kind::Cts`] that answers
-/// it: the receiver's transport takes it so, and no piece follows.
+/// Flag of an [`Kind::Rts`]: the message is one run, which a transport may move itself. Flag of the [`Kind::Cts`] that answers it: the
+/// receiver's transport takes the message in this way, and no piece follows.
 pub const DIRECT: u8 = 4;
-/// Flag of a [`Kind::Cts`]: one has been sent before for the same message, and its receiver takes more of it. It may cross the word of
-/// the sender that no more will come, so that one which fits no message is ignored.
+/// Flag of a [`Kind::Cts`]: the receiver has sent one for the same message before, and now takes more of it. It may cross the sender's
+/// [`Kind::Stop`], so one that fits no message is ignored.
 pub const WIDER: u8 = 8;
 /// Bytes of the address in an [`Kind::Rts`] with [`READABLE`].
 pub const ADDRESS_BYTES: u64 = 8;
 
-/// Tag of a [`Kind::Bye`] whose sender has not finalized: it was dropped half way, or has panicked.
+/// Tag of a [`Kind::Bye`] whose sender has not finalized: its engine was dropped early, or it has panicked.
 pub const UNFINISHED: u32 = 1;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
     /// An envelope with its whole payload.
     Eager = 1,
-    /// An envelope alone; its data follows when asked for.
+    /// An envelope without data (request to send). The data follows when the receiver asks for it.
     Rts = 2,
-    /// The receiver of an [`Kind::Rts`] is ready: send the pieces to its CAR.
+    /// Clear to send: the receiver of an [`Kind::Rts`] is ready. The sender sends the pieces to the receiver's CAR.
     Cts = 3,
-    /// A piece of a message that was asked for.
+    /// A piece of a message that the receiver has asked for.
     Piece = 4,
-    /// The sender has finalized, or ends with its tag [`UNFINISHED`]: nothing follows.
+    /// The last frame: its sender has finalized, or ends without that (tag [`UNFINISHED`]).
     Bye = 5,
-    /// The answer to an [`Kind::Rts`] in ready mode that met no posted receive: the message is not wanted.
+    /// The answer to an [`Kind::Rts`] in ready mode for which no receive was posted: the message is refused.
     Nack = 6,
-    /// The receiver of an [`Kind::Rts`] with [`READABLE`] has read the message.
+    /// The receiver of an [`Kind::Rts`] with [`READABLE`] has read the message; or the answer to a [`Kind::Sync`].
     Done = 7,
-    /// Nothing but the credit in its header.
+    /// Only brings the credit in its header.
     Credit = 8,
-    /// An envelope with the first part of its payload; the other parts follow on the same link, with no other head between.
+    /// An envelope with the first part of an eager message. The other parts follow on the same link, with no other head in between.
     Head = 9,
     /// The next part of the message whose head came last.
     Part = 10,
-    /// An envelope with its whole payload, whose sender waits for a [`Kind::Done`]. Only where a transport matches by itself.
+    /// An envelope with its whole payload, whose sender waits for a [`Kind::Done`]. Only on a transport that matches itself.
     Sync = 11,
-    /// Its sender checks the types of messages, and calls one of them so. The first has number 0 and no name.
+    /// Announces a type: its sender checks types, and uses this number for this name. The first such frame has number 0 and no name.
     Type = 12,
-    /// How many offers its sender has given to the receiver's transport so far, which matches by itself: it has none left to make.
+    /// How many offers its sender has made so far over a transport that matches itself. Sent when it has no credit left for another
+    /// one.
     Offers = 13,
-    /// A one-sided operation that the receiver's engine is to do: [`crate::RemoteKind`] in its tag field, and where and how many bytes in
-    /// front of its payload.
+    /// A one-sided operation for the receiver's engine: [`crate::RemoteKind`] is in its tag field; offset and length are in front of
+    /// its payload.
     Remote = 14,
-    /// The answer to a [`Kind::Remote`]: [`crate::RemoteOutcome`] in its tag field, and what was asked for as its payload.
+    /// The answer to a [`Kind::Remote`]: [`crate::RemoteOutcome`] is in its tag field, and the result is its payload.
     Answer = 15,
-    /// The sender has called over this link, could be called over others, and asks whether this one is to be used.
+    /// The sender has connected over this link and could use others. It asks whether to use this link.
     Call = 16,
-    /// The answer to a [`Kind::Call`]: its link is used, and no other.
+    /// The answer to a [`Kind::Call`]: this link is used, and no other.
     Accept = 17,
-    /// To a receive in a graph that has asked for its message: no more of it will come.
+    /// For a receive in a graph that has asked for its message: the sender sends no more of it.
     Stop = 18,
-    /// Its sender waits in a collective operation for a message of the receiver, or for the receiver to take one, and asks whether that
-    /// will be. Nobody answers if it will.
+    /// The sender of this frame waits in a collective operation for a message of the receiver, or for the receiver to take one. It asks
+    /// whether that will happen. The receiver only answers if it will not.
     Inquiry = 19,
-    /// The answer to a [`Kind::Inquiry`]: it will not be, since the operation is over here, or was called with other lengths.
+    /// The negative answer to a [`Kind::Inquiry`]: here the operation is over, or was called with other lengths.
     Denial = 20,
 }
 
-/// Kinds have first bytes below this.
+/// All kinds have first bytes below this.
 pub const KINDS_END: u8 = Kind::Denial as u8 + 1;
-/// First bytes from this on are for transports: what one has between frames, for itself.
+/// First bytes from here on are reserved for a transport's own data between frames.
 pub const TRANSPORTS_OWN: u8 = 0x80;
 const _: () = assert!(KINDS_END < TRANSPORTS_OWN);
 
 impl Kind {
-    /// Reads the kind from the first byte of a frame; `None` if it is not one.
+    /// The kind of a frame by its first byte; `None` if there is no such kind.
     #[inline]
     pub fn from_byte(byte: u8) -> Option<Kind> {
         Some(match byte {
@@ -153,16 +155,16 @@ impl Kind {
     }
 }
 
-/// What a kind of frame may have: a row of the module's table.
+/// What a frame of a kind may have: a row of the module's table.
 struct Rule {
     flags: u8,
     priority: bool,
-    /// Whether it may have the number of a type.
+    /// Whether it may have a type number.
     typed: bool,
     length: Length,
 }
 
-/// What the length in a header may be.
+/// Which lengths a header may have.
 enum Length {
     Any,
     /// At least 1.
@@ -174,7 +176,7 @@ enum Length {
 }
 
 impl Kind {
-    /// What it may have.
+    /// What a frame of this kind may have.
     fn rule(self) -> Rule {
         let of = |length| Rule { flags: 0, priority: false, typed: false, length };
         let typed = |length| Rule { typed: true, ..of(length) };
@@ -198,7 +200,7 @@ impl Kind {
     }
 }
 
-/// A frame's header as four words: what is written and read. See the module for the fields.
+/// A frame's header as four words, in the form in which it is written and read. See the module for the fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C, align(8))]
 pub struct Header {
@@ -250,18 +252,18 @@ impl Header {
         Header { lead: self.lead | (number as u64) << 24, ..self }
     }
 
-    /// The number of the message's type; 0 if it is not told.
+    /// The number of the message's type; 0 if there is none.
     #[inline]
     pub const fn type_number(&self) -> TypeNumber {
         (self.lead >> 24) as u8
     }
 
-    /// Whether it is one that may have the number of a type.
+    /// Whether a frame of its kind may have a type number.
     pub fn has_type(&self) -> bool {
         self.kind().map(Kind::rule).is_some_and(|rule| rule.typed)
     }
 
-    /// The same header with credit, as much as its fields take; and how much that is.
+    /// The same header with as much of the credit as its fields can hold, and how much that is.
     #[inline]
     pub fn with_credit(self, credit: Credit) -> (Self, Credit) {
         let (lines, envelopes) = (credit.lines.min(u16::MAX.into()), credit.envelopes.min(u16::MAX.into()));
@@ -269,13 +271,13 @@ impl Header {
         (Header { lead, ..self }, Credit { lines, envelopes })
     }
 
-    /// The credit that it brings.
+    /// The credit that it grants.
     #[inline]
     pub const fn credit(&self) -> Credit {
         Credit { lines: (self.lead >> 32) as u16 as u32, envelopes: (self.lead >> 48) as u32 }
     }
 
-    /// What the frame is, if its first byte says something known.
+    /// The kind of the frame; `None` if its first byte is unknown.
     #[inline]
     pub fn kind(&self) -> Option<Kind> {
         Kind::from_byte(self.lead as u8)
@@ -317,7 +319,7 @@ impl Header {
         if self.lead as u8 == Kind::Eager as u8 { self.length } else { self.other_payload() }
     }
 
-    /// As [`Header::payload`], of anything but a message in one frame.
+    /// As [`Header::payload`], for all kinds.
     fn other_payload(&self) -> u64 {
         match self.kind() {
             Some(Kind::Eager | Kind::Sync | Kind::Piece | Kind::Part | Kind::Type | Kind::Remote | Kind::Answer) => {
@@ -331,15 +333,15 @@ impl Header {
 }
 
 impl Header {
-    /// Whether kind, flags, priority and lengths can be together, as the module's table says, where `payload` bytes have come
-    /// behind the header; only where types are checked (`types`) it may have one. All that a transport hands on is checked by
-    /// this, once, before anything is done with it.
+    /// Checks that kind, flags, priority and lengths fit together, as the module's table says. `payload` is the number of bytes that
+    /// came behind the header. A type number is only allowed if types are checked here (`types`). Every frame of a transport is checked
+    /// once, before the engine uses it.
     ///
     /// # Errors
-    /// What cannot be, in words.
+    /// A description of what is invalid.
     #[inline(always)]
     pub fn check(&self, payload: usize, types: bool) -> Result<(), &'static str> {
-        // A whole message, whatever credit it brings, is the frequent case.
+        // The frequent case is an eager message without flags, whatever credit its header grants.
         if self.lead as u32 == Kind::Eager as u32 && self.length == payload as u64 {
             return Ok(());
         }
@@ -374,15 +376,16 @@ impl Header {
     }
 }
 
-/// The number of a transport's name, for frames: both sides know the transport by the same name.
+/// The number of a transport's name in frames. Both sides know the transport by the same name.
 pub fn transport_number(name: &str) -> u32 {
     // FNV-1a.
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Bytes a frame takes in a ring: header and payload, in whole cache lines, so that a short message is one line. A longer frame takes pairs of
-/// lines, since processors fetch them by pairs: a third line alone would bring the first of the next frame along, which its writer still
-/// needs. By measurement, one by one: 128 B in 0.88 of the time. 256 B in a row: 7 % more.
+/// Bytes that a frame takes in a ring: header and payload, in whole cache lines, so that a short message takes one line. A longer frame
+/// takes pairs of lines, since processors fetch lines in pairs: a third line alone would also fetch the first line of the next frame,
+/// which its writer still needs. By measurement, messages of 128 B one by one take 0.88 of the time; messages of 256 B in a row are 7 %
+/// faster.
 #[inline]
 pub const fn frame_bytes(payload: u64) -> u64 {
     let bytes = HEADER_BYTES as u64 + payload;

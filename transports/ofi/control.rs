@@ -1,8 +1,8 @@
 //! Control connections: TCP beside the fabric, for the handshake and for the end of a peer.
 //!
-//! A message is its length and its packet's length (two bytes each, big-endian), a packet of [`crate::handshake`], and what a
-//! greeting or a farewell over a fabric says besides; without a packet it is a count of frames (four bytes). Every byte may be
-//! hostile. Sockets never block.
+//! A message consists of its length and its packet's length (two bytes each, big-endian), a packet of [`crate::handshake`], and what this
+//! transport adds to that packet. A message without a packet is a count of frames (four bytes), or, if it is empty, the question for that
+//! count. Every byte may be hostile. Sockets never block.
 
 use super::ask::Ask;
 use super::card::ADDRESS_BYTES_MAX;
@@ -19,19 +19,19 @@ use tickwire_components::wire::MAGIC;
 
 /// Bytes before a packet.
 const PREFIX: usize = 4;
-/// Bytes of a message at most.
+/// The most bytes of a message.
 const MESSAGE_BYTES_MAX: usize = PREFIX + PACKET_BYTES_MAX + PROOF + ADDRESS_BYTES_MAX;
-/// Bytes of what a greeting says besides, without the address.
+/// Bytes of a [`Proof`] without its address.
 const PROOF: usize = 17;
-/// Time before and between the questions whether a silent peer's kernel is still there, s.
+/// Time before and between keepalive probes of a silent peer's kernel, in s.
 const KEEPALIVE_S: u64 = 1;
 
-/// What a greeting over a fabric says besides.
+/// What this transport adds to a greeting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Proof {
-    /// The called proc's secret, out of its card; 0 in an answer.
+    /// The called proc's secret, from its card; 0 in an answer.
     pub(super) secret: u64,
-    /// What frames to the sender of this have to show.
+    /// The token that frames to the sender of this greeting must carry.
     pub(super) token: u64,
     /// The sender's fabric address; empty in an answer.
     pub(super) address: Vec<u8>,
@@ -48,22 +48,24 @@ pub(crate) enum Message {
     Refused(String),
     /// As [`Packet::Later`].
     Later(String),
-    /// Frames that a proc has sent so far.
+    /// How many frames a proc has sent so far.
     Sent(u32),
-    /// A proc closes in order, or says that it has what came from one that does.
+    /// A proc misses frames, and asks how many were sent ([`Message::Sent`]): the answer says that the peer's engine ticks.
+    Missing,
+    /// A proc closes in order. Or, in return: a proc has received everything from a peer that closes in order.
     Closed {
-        /// Frames that it has sent; none follows.
+        /// How many frames it has sent; none follows.
         sent: u32,
-        /// Frames that it has received.
+        /// How many frames it has received.
         received: u32,
     },
     /// A proc's fabric address for the long messages of this connection.
     Direct(Vec<u8>),
-    /// Where a proc's endpoints for one-sided operations are, or why it has none.
+    /// A proc's introduction for one-sided operations.
     OneSided(Introduction),
     /// A watcher asks a question.
     Ask(Ask),
-    /// The answer to one follows.
+    /// The answer to a watcher's question follows.
     Answer,
 }
 
@@ -71,6 +73,7 @@ impl Message {
     pub(super) fn encode(&self) -> Vec<u8> {
         let (packet, more) = match self {
             Message::Sent(count) => return Self::frame(&[], &count.to_be_bytes()),
+            Message::Missing => return Self::frame(&[], &[]),
             Message::Hello(greeting, proof) => (Packet::Hello(greeting.clone()), proof.encode()),
             Message::Welcome(greeting, proof) => (Packet::Welcome(greeting.clone()), proof.encode()),
             Message::Refused(why) => (Packet::Refused(why.clone()), Vec::new()),
@@ -86,7 +89,7 @@ impl Message {
         Self::frame(&packet.encode(), &more)
     }
 
-    /// The bytes of a message, out of its packet and what it says besides.
+    /// The bytes of a message, from its packet and what this transport adds to it.
     pub(super) fn frame(packet: &[u8], more: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(PREFIX + packet.len() + more.len());
         bytes.extend(((PREFIX + packet.len() + more.len()) as u16).to_be_bytes());
@@ -96,10 +99,10 @@ impl Message {
         bytes
     }
 
-    /// Reads the message at the front: it and its bytes; `None` if it is not there as a whole.
+    /// Decodes the first message in `bytes`. Returns it and its length; `None` if it is incomplete.
     pub(super) fn decode(bytes: &[u8]) -> Result<Option<(Message, usize)>, Mismatch> {
         let Some(&[l0, l1, p0, p1]) = bytes.first_chunk::<PREFIX>() else {
-            // A stranger is known by its first bytes.
+            // The first bytes show whether the peer is a stranger.
             return Ok(None);
         };
         let (length, packet) = (u16::from_be_bytes([l0, l1]) as usize, u16::from_be_bytes([p0, p1]) as usize);
@@ -108,6 +111,9 @@ impl Message {
         }
         let Some(body) = bytes.get(PREFIX..length) else { return Ok(None) };
         let (packet, more) = body.split_at(packet);
+        if packet.is_empty() && more.is_empty() {
+            return Ok(Some((Message::Missing, length)));
+        }
         if packet.is_empty() {
             let count = <[u8; 4]>::try_from(more);
             let count = count.map_err(|_| Mismatch::Length { theirs: more.len(), ours: 4 })?;
@@ -138,7 +144,7 @@ impl Message {
                 Message::Ask(Ask::decode(more).ok_or(wrong)?)
             }
             Packet::Answer => Message::Answer,
-            // No process is here whose pages could go through a pipe.
+            // These packets belong to shared memory and mean nothing over a fabric.
             Packet::Splice | Packet::Pipes | Packet::Ring(_) | Packet::Shared(_) => {
                 return Err(Mismatch::Kind(packet[MAGIC.len()]));
             }
@@ -166,23 +172,23 @@ impl Proof {
     }
 }
 
-/// What reading a control connection gave.
+/// The result of reading a control connection.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Heard {
-    /// A message, or what is wrong with it.
+    /// A message, or why the bytes are none.
     Message(Result<Message, Mismatch>),
     /// Nothing yet.
     Nothing,
-    /// The other end is closed, or does not answer any more; and why, if the kernel says.
+    /// The peer has closed the connection, or does not answer any more; with the reason, if the kernel reports one.
     Ended(Option<String>),
 }
 
 /// One end of a control connection.
 pub(crate) struct Socket {
     descriptor: OwnedFd,
-    /// The part of a message that has come.
+    /// Bytes received that are not decoded yet.
     input: Vec<u8>,
-    /// What the kernel has not taken yet.
+    /// Bytes that the kernel has not accepted yet.
     output: Vec<u8>,
 }
 
@@ -197,7 +203,7 @@ impl Socket {
         }
     }
 
-    /// An end of a connection.
+    /// Wraps a connected or connecting socket, and sets its options.
     pub(super) fn new(descriptor: OwnedFd, dead_ms_max: u32) -> Self {
         let _ = sockopt::set_tcp_nodelay(&descriptor, true);
         let _ = sockopt::set_socket_keepalive(&descriptor, true);
@@ -210,7 +216,7 @@ impl Socket {
         Socket { descriptor, input: Vec::new(), output: Vec::new() }
     }
 
-    /// Whether it is connected by now.
+    /// Whether the connection is established.
     pub(super) fn connected(&self) -> Result<bool, Errno> {
         let mut fds = [rustix::event::PollFd::new(&self.descriptor, rustix::event::PollFlags::OUT)];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -223,25 +229,25 @@ impl Socket {
         }
     }
 
-    /// Sends a message, or keeps what the kernel does not take for [`Socket::flush`].
+    /// Sends a message. [`Socket::flush`] later sends the bytes that the kernel does not accept now.
     pub(super) fn tell(&mut self, message: &Message) {
         self.send(&message.encode());
     }
 
-    /// The same with the bytes of one.
+    /// As [`Socket::tell`], for an encoded message.
     pub(super) fn send(&mut self, message: &[u8]) {
         self.output.extend(message);
         self.flush();
     }
 
-    /// Sends what was kept.
+    /// Sends the bytes that the kernel has not accepted before.
     pub(super) fn flush(&mut self) {
         while !self.output.is_empty() {
             match rustix::net::send(&self.descriptor, &self.output, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(sent) => drop(self.output.drain(..sent)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
-                // Reading tells why.
+                // The next read reports the reason.
                 Err(_) => return self.output.clear(),
             }
         }
@@ -272,12 +278,12 @@ impl Socket {
         }
     }
 
-    /// The connection, for another use. What has been read of it is forgotten.
+    /// Returns the connection for another use. Bytes that were read and not decoded are lost.
     pub(super) fn into_descriptor(self) -> OwnedFd {
         self.descriptor
     }
 
-    /// Whether there is something to hear.
+    /// Whether there may be a message.
     pub(super) fn has_news(&self) -> bool {
         !self.input.is_empty() || connections::has_news(self)
     }

@@ -1,8 +1,8 @@
-//! What is still to come of a connection that ends.
+//! The end of a connection, and the frames that are still to arrive.
 //!
-//! Who closes says how many frames it has sent. It leaves once the peer says that it has them all, or after a bounded time: what a
-//! provider still holds is lost when its endpoint is closed. A connection whose socket ends without a word has failed. What
-//! the fabric still brings is read for a moment.
+//! A proc that closes tells each peer how many frames it has sent. It leaves once the peer says that it has received them all, or after a
+//! bounded time, since frames that the provider still holds are lost when the endpoint is closed. If the socket of a connection ends
+//! without such a goodbye, the connection has failed. Frames that the fabric still delivers are read for a short time.
 
 use super::Ofi;
 use super::control::{Heard, Message};
@@ -13,48 +13,48 @@ use crate::Transport;
 use crate::connections::Medium;
 use std::time::{Duration, Instant};
 
-/// How long the last frames of a peer that has closed in order may take, ns.
+/// How long the last frames of a peer that has closed in order may take, in ns.
 const CLOSED_NS_MAX: u64 = 1_000_000_000;
-/// How long the last frames of a peer that is gone may take, ns, from the last one on.
+/// How long after the last frame a peer that has gone may still deliver another, in ns.
 const GONE_NS_MAX: u64 = 10_000_000;
-/// If two looks are farther apart than this, the time between them counts as time in which nobody has looked, ns.
+/// If two polls are farther apart than this, in ns, the time beyond it does not count as silence.
 const UNSEEN_NS_MIN: u64 = 5_000_000;
-/// How long a close waits for an engine of this process, which nobody may be ticking meanwhile.
+/// How long a close waits for another engine of this process, which nobody may be ticking meanwhile.
 const NEAR_TIME: Duration = Duration::from_millis(20);
 
-/// What a side says when it closes.
+/// What a proc tells its peer when it closes.
 #[derive(Clone, Copy)]
 pub(crate) struct Counts {
-    /// Frames that it has sent; none follows.
+    /// How many frames it has sent; none follows.
     pub(super) sent: u32,
-    /// Frames that it has received.
+    /// How many frames it has received.
     pub(super) received: u32,
 }
 
 impl Counts {
-    /// As it is told.
+    /// The message for the control connection.
     pub(super) fn message(self) -> Message {
         Message::Closed { sent: self.sent, received: self.received }
     }
 }
 
-/// What an endpoint keeps of who is at the other end of an open connection.
+/// What an endpoint keeps about the peer of an open connection.
 pub(crate) struct Partner {
-    /// Which boot of which machine it runs on.
+    /// The boot id of the machine that the peer runs on.
     boot_id: u128,
-    /// What frames are missed.
+    /// Counts that reveal lost frames.
     pub(super) tally: Tally,
 }
 
 impl Partner {
-    /// One that runs on this boot of a machine.
+    /// A peer that runs on the machine with this boot id.
     pub(super) fn new(boot_id: u128) -> Self {
         Partner { boot_id, tally: Tally::default() }
     }
 }
 
 impl Line {
-    /// Says something, if that goes.
+    /// Sends a message to the peer, if possible.
     pub(super) fn tell(&mut self, message: &Message) {
         self.socket.tell(message);
     }
@@ -65,19 +65,19 @@ impl Line {
     }
 }
 
-/// What tells whether more comes from a peer that has closed or is gone.
+/// The state that tells whether more frames may arrive from a peer that has closed or gone.
 pub(crate) struct Unread {
-    /// Frames that it has sent, if it said so.
+    /// How many frames the peer has sent, if it said so.
     due: Option<u32>,
-    /// Bytes that had come at the last look, and since when there have been so many, ns.
+    /// Bytes received up to the last poll, and the time since which there have been so many, in ns.
     received: u64,
     since_ns: u64,
-    /// When the last look was, ns.
+    /// The time of the last poll, in ns.
     looked_ns: u64,
 }
 
 impl Ofi {
-    /// What the fabric may still bring of a peer that has ended its connection.
+    /// Starts to wait for the last frames of a peer that has ended its connection.
     pub(super) fn unread(&mut self, link: u32, goodbye: Option<Counts>, now_ns: u64) -> Unread {
         self.pace.hurry();
         let port = self.port.get_mut();
@@ -88,17 +88,17 @@ impl Ofi {
         Unread { due: goodbye.map(|counts| counts.sent), received, since_ns: now_ns, looked_ns: now_ns }
     }
 
-    /// Whether its last frames have been read, or will not come.
+    /// Whether the peer's last frames have been read, or will not arrive.
     pub(super) fn is_read(&mut self, link: u32, unread: &mut Unread, now_ns: u64) -> bool {
         let port = self.port.get_mut();
         let (received, has_frames) = (port.counts(link).1, port.has_frames());
-        // What goes past the frames has been sent before the peer closed.
+        // Long messages outside the frames were sent before the peer closed, too.
         let moving = port.is_receiving_direct(link);
         let traffic = port.traffic(link).map_or(0, |traffic| traffic.received);
         if traffic != unread.received {
             (unread.received, unread.since_ns) = (traffic, now_ns);
         }
-        // Time in which nobody has looked is no silence.
+        // Time without polls does not count as silence.
         let unseen_ns = now_ns.saturating_sub(unread.looked_ns).saturating_sub(UNSEEN_NS_MIN);
         (unread.looked_ns, unread.since_ns) = (now_ns, unread.since_ns + unseen_ns);
         let quiet_ns = now_ns.saturating_sub(unread.since_ns);
@@ -123,7 +123,7 @@ impl Ofi {
         }
     }
 
-    /// Says that nothing follows, and waits until peers have what was sent, for a bounded time.
+    /// Tells all peers that nothing follows, and waits for a bounded time until they have received everything.
     pub(super) fn see_off_all(&mut self) {
         let start = Instant::now();
         let all = Duration::from_millis(self.own.config.close_ms_max.into());
@@ -145,13 +145,14 @@ impl Ofi {
         }
     }
 
-    /// Whether something is still to come of a farewell.
+    /// Whether a farewell is not finished yet.
     fn awaits(&mut self, farewell: &mut Farewell) -> bool {
         let counts = self.goodbye(farewell.link);
         let Some(line) = self.connections.line_mut(farewell.link) else { return false };
         line.socket.flush();
         match line.socket.hear() {
-            Heard::Nothing | Heard::Message(Ok(Message::Sent(_) | Message::Direct(_) | Message::OneSided(_))) => {}
+            Heard::Nothing
+            | Heard::Message(Ok(Message::Sent(_) | Message::Missing | Message::Direct(_) | Message::OneSided(_))) => {}
             Heard::Message(Ok(Message::Closed { sent: theirs, received: taken })) => {
                 farewell.theirs.get_or_insert((theirs, true));
                 farewell.taken |= taken == counts.sent;
@@ -174,13 +175,13 @@ impl Drop for Ofi {
     }
 }
 
-/// The end of one connection, as the side that closes sees it.
+/// The end of one connection, at the proc that closes.
 struct Farewell {
     link: u32,
     /// How long it may take.
     time: Duration,
-    /// How many frames the peer has sent, and whether it is still to be told that they are here.
+    /// How many frames the peer has sent, and whether it is still to be told that all have arrived.
     theirs: Option<(u32, bool)>,
-    /// The peer has all that was sent to it.
+    /// The peer has received everything.
     taken: bool,
 }

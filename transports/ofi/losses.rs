@@ -1,9 +1,11 @@
 //! Frames that a provider has lost: nothing may wait for one for ever.
 //!
-//! Frames are numbered, so a later one tells that an earlier one is missing. For a frame with nothing behind it, each side says
-//! over the control connection how many it has sent, now and then while that grows. Who stays behind such a number, or has a
-//! frame that waits for one before it, gives the link up after a time in which it has looked and nothing has come. That is
-//! twice what a network may be silent for: a fabric's own connection may take that much longer to find its way again.
+//! Frames are numbered, so a later frame shows that an earlier one is missing. For a frame with nothing behind it, each side says over the
+//! control connection how many frames it has sent, now and then while that number grows. A side that misses frames asks the peer how many
+//! it has sent, again and again. Each answer shows that the peer's engine ticks, so that its provider makes progress. Only the time between
+//! a question and its answer counts: a peer that computes answers nothing, and what it has sent may still be on its way. When that time
+//! exceeds twice what a network may be silent for, the frame is lost, and the link is given up: a fabric's own connection may take that
+//! much longer to find its way again.
 //!
 //! Messages that a provider matches (tagged mode) have no numbers; for them a provider's word counts.
 
@@ -13,28 +15,39 @@ use super::transport::LOOK_MAX;
 use crate::LinkEvent;
 use crate::connections;
 
-/// Between two words of how many frames have been sent, ns.
+/// Time between two messages about how many frames were sent, in ns.
 const TELL_NS: u64 = 250_000_000;
-/// A silence between two looks counts for so much at most, ns: what had come meanwhile has not been seen.
-const LOOK_NS_MAX: u64 = 200_000_000;
+/// The most that the time between a question and its answer counts for, in ns: this process may not have polled meanwhile.
+const ANSWER_NS_MAX: u64 = 200_000_000;
 
-/// What is known of one direction each of a link.
+/// The frame counts of a link.
 #[derive(Default)]
 pub(super) struct Tally {
-    /// Frames that the peer was told of, and when, ns.
+    /// How many sent frames the peer was told of, and when, in ns.
     told: u32,
     told_ns: u64,
-    /// Frames that the peer says it has sent.
-    pub(super) due: u32,
-    /// Frames that had come at the last look, which was when, ns.
+    /// How many frames the peer says it has sent.
+    due: u32,
+    /// How many frames had arrived at the last check.
     received: u32,
-    looked_ns: u64,
-    /// How long it has been looked for one that is missing, ns.
+    /// How long the peer has ticked while a frame of it was missing, in ns.
     missed_ns: u64,
+    /// When the peer was last asked how many frames it has sent, in ns, if frames are missing; and whether it has answered since.
+    asked_ns: Option<u64>,
+    is_answered: bool,
+}
+
+/// The result of a check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Missed {
+    /// How long a frame has been missing while the peer ticked, ns.
+    time_ns: u64,
+    /// The peer must be asked how many frames it has sent.
+    asks: bool,
 }
 
 impl Tally {
-    /// Whether to say that so many frames have been sent.
+    /// Whether to tell the peer now that `sent` frames have been sent.
     fn tells(&mut self, sent: u32, now_ns: u64) -> bool {
         let tells = sent != self.told && now_ns.saturating_sub(self.told_ns) >= TELL_NS;
         if tells {
@@ -43,19 +56,32 @@ impl Tally {
         tells
     }
 
-    /// A look: how long a frame has been missed, by what has been gone through.
-    fn looked(&mut self, received: u32, has_gap: bool, now_ns: u64) -> u64 {
-        let time = now_ns.saturating_sub(self.looked_ns).min(LOOK_NS_MAX);
+    /// Notes how many frames the peer says it has sent.
+    pub(super) fn hear(&mut self, sent: u32) {
+        (self.due, self.is_answered) = (sent, true);
+    }
+
+    /// Checks for missing frames: `received` frames have arrived, and with `has_gap` a frame waits for an earlier one.
+    fn look(&mut self, received: u32, has_gap: bool, now_ns: u64) -> Missed {
         let behind = has_gap || (self.due.wrapping_sub(received) as i32) > 0;
-        let moves = received != self.received || !behind;
-        self.missed_ns = if moves { 0 } else { self.missed_ns + time };
-        (self.received, self.looked_ns) = (received, now_ns);
-        self.missed_ns
+        let has_come = received != self.received;
+        self.received = received;
+        if has_come || !behind {
+            (self.missed_ns, self.asked_ns) = (0, None);
+            return Missed::default();
+        }
+        let asks = self.asked_ns.is_none() || self.is_answered;
+        if asks {
+            let time = self.asked_ns.map_or(0, |asked_ns| now_ns.saturating_sub(asked_ns).min(ANSWER_NS_MAX));
+            self.missed_ns += time;
+            (self.asked_ns, self.is_answered) = (Some(now_ns), false);
+        }
+        Missed { time_ns: self.missed_ns, asks }
     }
 }
 
 impl Ofi {
-    /// Tells peers what was sent, and gives up links whose frames do not come.
+    /// Tells peers how many frames were sent, and gives up links with lost frames.
     pub(super) fn report_losses(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
         let missed_ns_max = 2_000_000 * u64::from(self.own.config.dead_link_ms_max);
         let mut lost = Vec::new();
@@ -66,12 +92,15 @@ impl Ofi {
             if line.more.tally.tells(sent, now_ns) {
                 line.tell(&Message::Sent(sent));
             }
-            let missed_ns = line.more.tally.looked(received, port.has_gap(link), now_ns);
-            if missed_ns > 0 {
+            let missed = line.more.tally.look(received, port.has_gap(link), now_ns);
+            if missed.asks {
+                line.tell(&Message::Missing);
+            }
+            if missed.time_ns > 0 {
                 port.poll(LOOK_MAX);
             }
-            // Where no buffer is left for it, it cannot come.
-            if missed_ns > missed_ns_max && !port.is_starved(link) {
+            // Without a free buffer, the frame cannot arrive.
+            if missed.time_ns > missed_ns_max && !port.is_starved(link) {
                 lost.push(link);
             }
         }
@@ -96,21 +125,36 @@ mod tests {
         assert_eq!(told, [1, 251, 501, 751]);
     }
 
+    /// A look, and what it says: ms, and whether the peer is asked.
+    fn look(tally: &mut Tally, received: u32, has_gap: bool, ms: u64) -> (u64, bool) {
+        let Missed { time_ns, asks } = tally.look(received, has_gap, ms * MS);
+        (time_ns / MS, asks)
+    }
+
     #[test]
-    fn time_counts_only_while_frames_are_missing_and_none_comes() {
+    fn time_counts_only_while_frames_are_missing_none_comes_and_the_peer_answers() {
         let mut tally = Tally { due: 10, ..Tally::default() };
-        let mut look = |received, has_gap, ms: u64| tally.looked(received, has_gap, ms * MS) / MS;
-        assert_eq!([look(4, false, 1), look(4, false, 101), look(5, false, 201)], [0, 100, 0]);
-        // Who looks seldom has not looked for long.
-        assert_eq!([look(5, false, 301), look(5, false, 60_301)], [100, 300]);
-        assert_eq!([look(10, false, 60_401), look(10, false, 60_501)], [0, 0]);
-        assert_eq!([look(11, false, 60_601), look(11, true, 60_701), look(11, true, 60_801)], [0, 100, 200]);
+        assert_eq!(look(&mut tally, 4, false, 1), (0, false), "frames come");
+        assert_eq!(look(&mut tally, 4, false, 101), (0, true));
+        // A peer that computes answers nothing, however long that takes.
+        assert_eq!(look(&mut tally, 4, false, 201), (0, false));
+        assert_eq!(look(&mut tally, 4, false, 3_600_201), (0, false));
+        tally.hear(10);
+        assert_eq!(look(&mut tally, 4, false, 3_600_301), (200, true), "no more than a question may count for");
+        tally.hear(10);
+        assert_eq!(look(&mut tally, 4, false, 3_600_401), (300, true));
+        assert_eq!(look(&mut tally, 5, false, 3_600_501), (0, false));
+        assert_eq!(look(&mut tally, 5, false, 3_600_601), (0, true));
+        assert_eq!(look(&mut tally, 10, false, 3_600_701), (0, false), "all have come");
+        assert_eq!(look(&mut tally, 10, true, 3_600_801), (0, true), "one waits for one before it");
+        tally.hear(10);
+        assert_eq!(look(&mut tally, 10, true, 3_600_901), (100, true));
     }
 
     #[test]
     fn numbers_go_round() {
-        let mut tally = Tally { due: 1, received: u32::MAX, looked_ns: 0, ..Tally::default() };
-        assert_eq!(tally.looked(u32::MAX, false, MS), MS);
-        assert_eq!(tally.looked(1, false, 2 * MS), 0);
+        let mut tally = Tally { due: 1, received: u32::MAX, ..Tally::default() };
+        assert!(tally.look(u32::MAX, false, MS).asks);
+        assert_eq!(tally.look(1, false, 2 * MS), Missed::default());
     }
 }

@@ -1,4 +1,4 @@
-//! What connections need of a fabric and of the control connections beside it.
+//! The parts of making and ending connections that are specific to a fabric and its control connections.
 
 use super::Ofi;
 use super::card::Card;
@@ -12,11 +12,11 @@ use crate::connections::{self, Accepted, Heard, Medium, Parts};
 use crate::handshake::{Greeting, Packet};
 use crate::processes::{self, Process};
 
-/// What a lane is opened with.
+/// The parameters for opening a lane.
 pub(crate) struct Ends {
     /// The peer's number for the link.
     slot: u32,
-    /// What frames to the peer have to show.
+    /// The token that frames to the peer must carry.
     token: u64,
     /// The peer's fabric address.
     address: Vec<u8>,
@@ -41,9 +41,12 @@ impl connections::Socket for Socket {
             Message::Refused(reason) => connections::Message::Refused(reason),
             Message::Later(_) => connections::Message::Later,
             Message::Closed { sent, received } => connections::Message::Closed(Counts { sent, received }),
-            Message::Sent(_) | Message::Direct(_) | Message::OneSided(_) | Message::Ask(_) | Message::Answer => {
-                connections::Message::Other(message)
-            }
+            Message::Sent(_)
+            | Message::Missing
+            | Message::Direct(_)
+            | Message::OneSided(_)
+            | Message::Ask(_)
+            | Message::Answer => connections::Message::Other(message),
         })
     }
 
@@ -140,7 +143,8 @@ impl Medium for Ofi {
 
     fn identify(&self, _socket: &Socket, theirs: &Greeting) -> Result<Option<Process>, String> {
         let Greeting { pid, start_time, boot_id, .. } = *theirs;
-        // One that is not found as it says has its number in another pid namespace, or has ended: the socket tells then.
+        // If the peer's process is not found by its number, it runs in another pid namespace or has ended. In the latter case the socket
+        // tells.
         let known = boot_id == self.own.greeting.boot_id && processes::start_time(pid) == Some(start_time);
         Ok(known.then(|| Process::find(pid, start_time).ok()).flatten())
     }
@@ -161,7 +165,7 @@ impl Medium for Ofi {
 
     fn welcome(&mut self, link: u32, socket: &mut Socket) -> bool {
         let proof = Proof { secret: 0, token: self.port.get_mut().token(link), address: Vec::new() };
-        // Whether it has gone, its socket tells.
+        // If the peer has gone, its socket tells later.
         socket.tell(&Message::Welcome(self.introduction(link), proof));
         true
     }
@@ -170,7 +174,8 @@ impl Medium for Ofi {
         let proc = self.connections.proc(link);
         let Some(line) = self.connections.line_mut(link) else { return Ok(()) };
         match word {
-            Message::Sent(count) => line.more.tally.due = count,
+            Message::Sent(count) => line.more.tally.hear(count),
+            Message::Missing => line.socket.tell(&Message::Sent(self.port.get_mut().counts(link).0)),
             Message::Direct(address) => {
                 let met = self.port.get_mut().meet_direct(link, &address);
                 let own = met.map_err(|why| format!("proc {proc}: {why}"))?;

@@ -73,6 +73,27 @@ fn a_frame_that_a_provider_loses_ends_the_link_also_with_nothing_behind_it() {
 }
 
 #[test]
+fn nothing_is_lost_while_the_peer_computes() {
+    for provider in ["tcp;ofi_rxm", "sockets"] {
+        let Some(mut world) = World::pair(provider) else { continue };
+        let links = world.connect();
+        // Of three frames the second one is not there yet.
+        world.send(0, links[0], 1, vec![1; 100]);
+        world.all[0].port.get_mut().lose(links[0]);
+        world.send(0, links[0], 2, vec![1; 100]);
+        world.until("the third frame", |world| world.all[1].port.get_mut().has_gap(links[1]));
+        assert_eq!(world.received[1].len(), 1);
+        // Hours in which the other side looks alone.
+        let (mut now_ns, mut events) = (world.now_ns(), Vec::new());
+        for _ in 0..1000 {
+            now_ns += 10_000_000_000;
+            world.all[1].control(now_ns, &mut events);
+        }
+        assert_eq!(events, [], "{provider}");
+    }
+}
+
+#[test]
 fn nothing_is_lost_while_frames_come_or_nobody_looks() {
     let Some(mut world) = World::pair("tcp;ofi_rxm") else { return };
     let links = world.connect();
