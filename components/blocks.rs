@@ -99,7 +99,7 @@ pub struct Inlet {
     pub operation: Option<Operand>,
     /// The memory from which outgoing messages take the bytes.
     pub memory: InletMemory,
-    /// Which transport supplies that memory.
+    /// Who supplies that memory.
     pub supplier: Supplier,
     /// Indices of the outgoing messages that forward the bytes. With a window there is only one.
     pub outgoing: Box<[u32]>,

@@ -44,7 +44,8 @@ pub enum CarState {
     New,
     /// In a posted queue.
     Posted,
-    /// A receive that Match gives to a transport with its own matching. A receive from any source is [`CarState::Posted`] instead.
+    /// A receive that waits to be given to a transport with its own matching. A receive from any source is [`CarState::Posted`]
+    /// instead.
     ToProvider,
     /// A receive that such a transport has. A receive from any source is [`CarState::Posted`] instead and has
     /// [`car_flags::AT_PROVIDER`].
@@ -200,8 +201,7 @@ impl Car {
     }
 }
 
-/// The cold column of a CAR row: what only large messages and errors need. Written by Match and Transfer, unless a field says
-/// otherwise.
+/// The cold column of a CAR row: what only large messages and errors need.
 #[derive(Component, Clone, Copy, Debug)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Large {

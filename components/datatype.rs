@@ -1,9 +1,9 @@
 //! Datatypes (MPI 4.1 chapter 5): which bytes of a buffer a message consists of, and in which order.
 //!
-//! A [`Datatype`] is made of others by the constructors of MPI, in the end of the [`Basic`] numbers of Rust, and put over
-//! a buffer by [`Typed`], which the engine sends from and receives into. What is made is at once what MPI calls
-//! committed: a normal form of runs and loops, as small as its description. One that has a byte twice can be sent, and not be
-//! received into.
+//! The constructors of MPI make a [`Datatype`] from other datatypes, and at the bottom from the [`Basic`] number types of Rust.
+//! [`Typed`] puts a datatype over a buffer; the engine sends from a `Typed` and receives into it. A new datatype is at once what MPI
+//! calls committed: it is kept in a normal form of runs and loops, which is as small as its description. A datatype that contains a
+//! byte twice can be sent, but not received into.
 //!
 //! ```
 //! use tickwire_components::{Datatype, Typed};

@@ -1,4 +1,4 @@
-//! The errors of the application's interface, one enum per kind of operation.
+//! The errors of the application's interface, one enum for each kind of operation.
 
 mod communicators;
 
@@ -25,7 +25,7 @@ pub enum PostError {
         /// What was given.
         tag: u32,
     },
-    /// A tag that the tag mode in use has no bits for.
+    /// The tag mode in use has too few bits for this tag.
     #[error(
         "tag {tag} is above {most}, the bound of tag mode ofi_tag_2, which is in use: use ofi_tag_1 or ofi_tag_full"
     )]
@@ -41,7 +41,7 @@ pub enum PostError {
     /// The communicator was freed.
     #[error("communicator {0} has been freed: use one that is alive")]
     Freed(u32),
-    /// A wildcard where the application has promised none.
+    /// A wildcard on a communicator for which the application has promised to use none.
     #[error("communicator {0} takes no wildcards: name the source and the tag, or take back comm_set_no_wildcard")]
     Wildcard(u32),
     /// The message is too long.
@@ -52,12 +52,12 @@ pub enum PostError {
         /// What is possible, bytes.
         most: u64,
     },
-    /// A receive into a buffer whose datatype has a byte twice.
+    /// A receive into a buffer whose datatype contains a byte twice.
     #[error(
         "the buffer's datatype has a byte twice: a receive could not tell what to write there; set its blocks apart"
     )]
     Overlap,
-    /// A buffer of a collective operation that does not fit the other one, or the number of ranks.
+    /// A buffer of a collective operation whose length does not fit the other buffer or the number of ranks.
     #[error("the {what} has {given} elements, and {needed} are needed")]
     Elements {
         /// Which buffer.
@@ -106,19 +106,20 @@ pub enum PostError {
     /// A persistent request is active.
     #[error("the request is active: wait for it before it is started or freed")]
     Active,
-    /// A persistent collective operation has failed before.
+    /// The persistent collective operation has failed before.
     #[error("the operation has failed before: free it, and make it anew where all members are alive")]
     HasFailed,
     /// The buffer of a persistent collective operation is not the one that it was made with.
     #[error("the buffer of the operation has moved: change what is in it, not where it is or how long it is")]
     Moved,
-    /// A member other than the root gives no buffer of its own, or the one that has nothing in place.
+    /// In place was given for a buffer where this member may not use it, or there is nothing in place.
     #[error("in place is for {who}: give a buffer")]
     InPlace {
         /// Who may.
         who: &'static str,
     },
-    /// An operation among neighbours on a communicator without a topology, or whose ranks name each other otherwise.
+    /// A neighbourhood collective on a communicator without a topology, or with a topology in which two ranks do not agree about an
+    /// edge.
     #[error(
         "the communicator has no topology that fits: make it by cart_create or graph_create, with both ends of each edge"
     )]
@@ -159,13 +160,13 @@ pub struct OtherType {
 }
 
 impl OtherType {
-    /// Of a receive with this status.
+    /// The error of a receive with this status.
     pub fn new(status: Status, sent: String, expected: &'static str) -> Box<Self> {
         Box::new(OtherType { status, sent, expected })
     }
 }
 
-/// How an operation ended that did not succeed.
+/// Why an operation failed.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum RequestError {
@@ -193,17 +194,17 @@ pub enum RequestError {
         /// Bytes that it should have sent.
         expected: usize,
     },
-    /// Of an operation on a window or a region: the target has no such bytes, or elements that are to be updated are not aligned there.
+    /// Of an operation on a window or a region: the bytes are outside the target's part, or elements to update are not aligned there.
     #[error("the target has no such bytes, or its elements are not aligned there")]
     OutOfBounds,
-    /// Of an operation on a window or a region: the fabric could not do it, or has refused to.
+    /// Of an operation on a window or a region: the fabric failed to do it, or refused it.
     #[error("the fabric cannot do it: {reason}")]
     Fabric {
-        /// In its words.
+        /// The fabric's message.
         reason: String,
     },
-    /// Of a collective operation: a member has failed in it, has called it with other lengths, or had to give it up for the sake of
-    /// another one.
+    /// Of a collective operation: a member has failed during it, has called it with other lengths, or had to give it up because it gave
+    /// up another one.
     #[error(
         "rank {0} cannot go on with the collective operation: a member that it needs has failed, or has called it with other \
          lengths"
@@ -226,7 +227,7 @@ pub enum RequestError {
         /// What is known.
         reason: String,
     },
-    /// A proc failed that this receive from any source might be waiting for. The receive stays posted.
+    /// A proc failed whose message this receive from any source might match. The receive stays posted.
     #[error(
         "proc {proc} has failed while a receive from any source is pending ({reason}): acknowledge it to go on without it"
     )]
@@ -239,33 +240,33 @@ pub enum RequestError {
     /// The handle belongs to no live request.
     #[error("the request is stale: it was taken or belongs to another engine")]
     Stale,
-    /// It is not done yet.
+    /// The request is not done yet.
     #[error("the request is not done: wait for it, or test it and tick")]
     Pending,
-    /// The engine was finalized first.
+    /// The engine was finalized before the operation was done.
     #[error("the engine has been finalized before the request was done")]
     Finalized,
     /// A callback or system panicked.
     #[error("the engine is poisoned: {0}; finalize it and build a new one")]
     Poisoned(String),
-    /// One of several requests ended in an error, or cannot end well (`MPI_ERR_IN_STATUS`). The request itself says how as
-    /// long as it is not taken; the others stand as they would.
+    /// One of several requests has failed, or cannot succeed (`MPI_ERR_IN_STATUS`). The request itself still returns the error until it
+    /// is taken. The other requests are not affected.
     #[error("request {index} of those that were given: {error}")]
     InStatus {
-        /// Which one: the first that is not well.
+        /// Index of the first request with an error.
         index: usize,
         /// How it ended.
         error: Box<RequestError>,
     },
-    /// The wait's own time was over.
+    /// The timeout of the wait has passed.
     #[error("not done within the given time")]
     Timeout,
-    /// Waiting failed in the operating system.
+    /// The operating system reported an error while waiting.
     #[error("cannot wait: {0}")]
     System(String),
 }
 
-/// Why a tick for one transport or one proc alone was not done.
+/// Why a tick of only one transport, or for only one proc, was not done.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum ProgressError {
@@ -274,7 +275,7 @@ pub enum ProgressError {
     Transport {
         /// What was given.
         name: String,
-        /// The names of those that are.
+        /// The names of the open transports.
         open: String,
     },
     /// No such proc.
@@ -291,10 +292,10 @@ pub enum ProgressError {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// A limit is wrong, or two do not fit together.
+    /// A limit is wrong, or two limits contradict each other.
     #[error("limits: {0}")]
     Limits(String),
-    /// A variable of the environment has a value that it cannot have.
+    /// An environment variable has an invalid value.
     #[error("{variable} is '{value}': {expected}")]
     Environment {
         /// Its name.
@@ -304,7 +305,7 @@ pub enum BuildError {
         /// What to give.
         expected: String,
     },
-    /// A file descriptor that the engine sleeps on could not be had.
+    /// A file descriptor on which the engine sleeps could not be created.
     #[error("descriptors: {0}")]
     Descriptors(String),
     /// The exchange with the other ranks failed: the error of the bootstrap.
@@ -318,7 +319,7 @@ pub enum BuildError {
         /// What went wrong and what to do.
         reason: String,
     },
-    /// The file for events cannot be written.
+    /// The trace file cannot be written.
     #[error("trace file {path}: {reason}; name a file in a directory where this process may write")]
     Trace {
         /// Its path.
@@ -326,7 +327,7 @@ pub enum BuildError {
         /// The system's answer.
         reason: String,
     },
-    /// The application's preparation of the world does not fit the engine's rows.
+    /// The application has changed the world in a way that does not fit the engine's rows.
     #[error("world: {0}")]
     World(String),
     /// The systems cannot be ordered, or two access the same data without an order.
@@ -346,7 +347,7 @@ pub enum FinalizeError {
         /// How long it took, ms.
         ms: u64,
     },
-    /// It was poisoned before.
+    /// The engine was poisoned before.
     #[error("the engine was poisoned: {0}")]
     Poisoned(String),
 }

@@ -5,11 +5,11 @@ use bytemuck::{Pod, Zeroable};
 use std::fmt;
 use std::ops::AddAssign;
 
-/// A sum of floats that is not rounded until it is [read](ExactSum::value): the element of sums whose result depends on nothing but what
-/// was added, neither on the order nor on the number of ranks.
+/// A sum of floats that is not rounded until it is [read](ExactSum::value). So the result depends only on the values that were added,
+/// not on their order or on the number of ranks. It is an element type of reductions.
 ///
-/// It is an integer in two's complement that counts the least float above 0. It is long enough for 2⁷⁶ of the greatest ones: 280 bytes for
-/// `f64`, 56 for `f32`. Infinities and NaNs are noted beside it.
+/// It is a two's complement integer whose unit is the smallest positive float. It is long enough for 2⁷⁶ of the greatest floats: 280
+/// bytes for `f64`, 56 bytes for `f32`. Infinities and NaNs are recorded beside it.
 ///
 /// ```
 /// use tickwire_components::{ExactSum, Operation, op};
@@ -19,15 +19,15 @@ use std::ops::AddAssign;
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct ExactSum<F: ExactFloat> {
-    /// The integer, from its lowest bits on.
+    /// The integer, lowest word first.
     words: F::Words,
-    /// Which values of those below were added.
+    /// Which special values were added: a set of [`INFINITY`], [`NEGATIVE`] and [`NAN`].
     specials: u64,
 }
 
-/// An infinity was added.
+/// +∞ was added.
 const INFINITY: u64 = 1;
-/// That below zero was added.
+/// −∞ was added.
 const NEGATIVE: u64 = 2;
 /// A NaN was added.
 const NAN: u64 = 4;
@@ -39,7 +39,7 @@ pub trait ExactFloat: Copy + PartialEq + fmt::Debug + Send + Sync + 'static + se
     /// Bits of the fraction.
     #[doc(hidden)]
     const FRACTION: u32;
-    /// The exponent of infinities, as it is stored.
+    /// The stored exponent of infinities and NaNs.
     #[doc(hidden)]
     const SPECIAL: u64;
     #[doc(hidden)]
@@ -70,7 +70,7 @@ macro_rules! floats {
             }
         }
 
-        // The greatest float is shifted by this; a sign and 76 more bits are left.
+        // The greatest float is shifted left by `$exponent - 2`. A sign bit and 76 more bits remain.
         const _: () = assert!(64 * $words > $exponent - 2 + <$float>::MANTISSA_DIGITS + 76);
         const _: () = assert!(size_of::<ExactSum<$float>>() == 8 * ($words + 1));
     )*};
@@ -102,9 +102,10 @@ impl<F: ExactFloat> ExactSum<F> {
         Self::default()
     }
 
-    /// The float that is nearest to the sum; of two that are as near, the even one. A sum of zeros is 0, never −0.
+    /// The float that is nearest to the sum; of two equally near ones, the even one. A sum of zeros is 0, never −0.
     ///
-    /// Infinite if an infinity was added, or if the sum is too great for a float. A NaN if one was added, or infinities of both signs.
+    /// The result is infinite if an infinity was added, or if the sum is too great for a float. It is NaN if a NaN was added, or
+    /// infinities of both signs.
     pub fn value(&self) -> F {
         let (sign, infinity) = (1 << (F::FRACTION + F::SPECIAL.count_ones()), F::SPECIAL << F::FRACTION);
         match self.specials & (INFINITY | NEGATIVE | NAN) {
@@ -131,11 +132,12 @@ fn negate(words: &mut [u64]) {
     }
 }
 
-/// The bits of the float that is nearest to an integer, which counts the least one; more than those of infinity if there is none.
+/// The bits of the float that is nearest to an integer, in units of the smallest positive float. If the integer is too great for a
+/// float, the result is more than the bits of infinity.
 fn rounded(words: &[u64], fraction: u32) -> u64 {
     let Some(top) = words.iter().rposition(|&word| word != 0) else { return 0 };
     let highest = top as u64 * 64 + 63 - u64::from(words[top].leading_zeros());
-    // Up to here an exponent of 1 is the leading bit itself.
+    // For a shift of 0, the integer is the float's bits: the leading bit of a normal float becomes the exponent 1.
     let Some(shift) = highest.checked_sub(fraction.into()).filter(|&shift| shift > 0) else { return words[0] };
     let (first, offset) = ((shift / 64) as usize, shift % 64);
     let word = |index: usize| u128::from(words.get(index).copied().unwrap_or(0));
@@ -145,7 +147,7 @@ fn rounded(words: &[u64], fraction: u32) -> u64 {
     let below = (half / 64) as usize;
     let is_more = words[..below].iter().any(|&word| word != 0) || words[below] & ((1 << (half % 64)) - 1) != 0;
     let up = is_set(half) && (is_more || significand & 1 != 0);
-    // The leading bit adds the last one to the exponent, and so does a carry of rounding.
+    // The leading bit of the significand adds 1 to the exponent. A carry of rounding does so too.
     (shift << fraction) + significand + u64::from(up)
 }
 

@@ -1,6 +1,6 @@
-//! Values that only their owner touches.
+//! Values that are `Sync` because only a unique reference gives access.
 
-/// A value that only its owner touches, so that it may stand in a column whatever it is.
+/// A value that is accessible only through a unique reference. So it is `Sync` and may stand in a column, whatever its type is.
 #[derive(Default)]
 pub struct Exclusive<T>(T);
 
@@ -27,7 +27,7 @@ impl<T> Exclusive<T> {
 }
 
 impl Exclusive<Box<[u8]>> {
-    /// How many bytes there are: nothing of what they are.
+    /// The number of bytes. It is safe on a shared reference, since it does not read the bytes.
     #[inline]
     pub(crate) fn length(&self) -> usize {
         self.0.len()

@@ -1,5 +1,5 @@
-//! The bound that the system sets to the length of this process's files, those in memory included (`RLIMIT_FSIZE`, `ulimit
-//! -f`). Who makes a longer one is ended by a signal (SIGXFSZ), so it is looked at before.
+//! The system's limit for the length of this process's files, including files in memory (`RLIMIT_FSIZE`, `ulimit -f`). A process that
+//! exceeds the limit is killed by a signal (SIGXFSZ), so the engine checks the length first.
 
 use rustix::process::{Resource, getrlimit};
 use thiserror::Error;
@@ -10,21 +10,21 @@ use thiserror::Error;
     "files of this process may have {most} bytes at most, not {bytes} (RLIMIT_FSIZE): raise the limit, as `ulimit -f` does"
 )]
 pub struct FileTooLong {
-    /// How long it would be, bytes.
+    /// Length that the file would have, bytes.
     pub bytes: u64,
-    /// How long it may be, bytes.
+    /// Length that is allowed, bytes.
     pub most: u64,
 }
 
-/// How long a file may be, bytes; [`u64::MAX`] if there is no bound. Allocates nothing.
+/// The largest length of a file, bytes; [`u64::MAX`] if there is no limit. Allocates nothing.
 pub fn file_bytes_max() -> u64 {
     getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX)
 }
 
-/// Whether a file may be so long, bytes. Allocates nothing.
+/// Checks that a file may have `bytes` bytes. Allocates nothing.
 ///
 /// # Errors
-/// If it may not.
+/// If the limit is lower.
 pub fn check_file_bytes(bytes: u64) -> Result<(), FileTooLong> {
     let most = file_bytes_max();
     if bytes <= most { Ok(()) } else { Err(FileTooLong { bytes, most }) }

@@ -6,31 +6,31 @@ use std::any::TypeId;
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-/// The place of a CAR in a graph: a cold column of the CAR table. 24 B.
+/// The node of a graph that a CAR is: a cold column of the CAR table. 24 B.
 ///
 /// Written when a graph is built, and while it runs (`unmet`).
 #[derive(Component, Clone, Copy, PartialEq, Eq, Debug)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Node {
-    /// Which graph of [`Graphs`]; [`NIL`] for a CAR that is in none.
+    /// The number of its graph in [`Graphs`]; [`NIL`] for a CAR that is in no graph.
     pub graph: u32,
-    /// Nodes that must be done before this one starts.
+    /// How many nodes must be done before this one starts.
     pub needs: u32,
-    /// Those of them that are not done yet; [`NIL`] once the node itself is done.
+    /// How many of these nodes are not done yet; [`NIL`] once this node itself is done.
     pub unmet: u32,
-    /// Its successors: so many of [`Graph::successors`], from `first` on.
+    /// Index of its first successor in [`Graph::successors`].
     pub first: u32,
-    /// See `first`.
+    /// Number of its successors.
     pub successors: u32,
-    /// What it computes: index into [`Graph::computations`]. Of a message in parts its index in [`Graph::blocks`]; [`NIL`] for other
-    /// messages.
+    /// Of a computation: its index in [`Graph::computations`]. Of a message in parts: its index in the passages of [`Graph::blocks`].
+    /// [`NIL`] for other messages.
     pub computation: u32,
 }
 
 const _: () = assert!(size_of::<Node>() == 24);
 
 impl Node {
-    /// Of a CAR in no graph.
+    /// The value for a CAR that is in no graph.
     pub const NONE: Node = Node { graph: NIL, needs: 0, unmet: 0, first: 0, successors: 0, computation: NIL };
 }
 
@@ -40,17 +40,17 @@ impl Default for Node {
     }
 }
 
-/// On which side of an operation a run of elements stands.
+/// Whether a run of elements is the left or the right operand of a reduction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// The left operand: of lower ranks.
+    /// The left operand, which comes from lower ranks.
     Left,
-    /// The right operand.
+    /// The right operand, which comes from higher ranks.
     Right,
 }
 
 impl Side {
-    /// The other one.
+    /// The other side.
     pub const fn other(self) -> Side {
         match self {
             Side::Left => Side::Right,
@@ -59,10 +59,10 @@ impl Side {
     }
 }
 
-/// What a node does without a peer.
+/// What a node does if it is a computation, which needs no peer.
 #[derive(Clone, Copy, Debug)]
 pub enum Computation {
-    /// Reduces `into` and `other` into `into`, which is the operand on this side.
+    /// Reduces `into` and `other`, and writes the result to `into`.
     Reduce {
         /// Where the result goes.
         into: Span,
@@ -79,22 +79,22 @@ pub enum Computation {
         other: Span,
         /// The side of `into`.
         side: Side,
-        /// Which one.
+        /// Which operation: its index in [`Blocks::operations`].
         operation: u32,
     },
-    /// Copies bytes; both runs are of the same length and do not overlap.
+    /// Copies bytes. Both runs have the same length and do not overlap.
     Copy {
-        /// Where they are.
+        /// The source.
         from: Span,
-        /// Where they go.
+        /// The destination.
         to: Span,
     },
 }
 
-/// Memory of a graph's own, aligned for elements of up to 16 bytes.
+/// Memory that a graph owns, aligned for elements of up to 16 bytes.
 pub type Temporary = Box<[u128]>;
 
-/// What tells a call of a collective operation from others: calls with one key have one graph.
+/// The properties by which a call of a collective operation finds a kept graph: calls with equal keys use the same graph.
 #[derive(Clone, Copy, Debug)]
 pub struct GraphKey {
     /// The name of the operation.
@@ -103,9 +103,9 @@ pub struct GraphKey {
     pub comm: Comm,
     /// The root, if there is one.
     pub root: u32,
-    /// The type of the elements, and of the operation that reduces them, which has no state.
+    /// The type of the elements and of the reduction, which has no state.
     pub types: TypeId,
-    /// Where the buffers are.
+    /// The addresses and lengths of the buffers.
     pub buffers: [Span; 2],
 }
 
@@ -117,77 +117,78 @@ impl PartialEq for GraphKey {
     }
 }
 
-/// A graph: its nodes are CARs, and an edge says that a node starts when another one is done.
+/// A graph: its nodes are CARs. An edge means that a node starts when another node is done.
 ///
-/// The request of a graph is on a CAR row of its own, of kind [`Graph`](crate::CarKind::Graph); it counts the nodes that are not done.
+/// The request of a graph is on a CAR row of its own, of kind [`Graph`](crate::CarKind::Graph). The request counts the nodes that are
+/// not done.
 pub struct Graph {
-    /// What it is, in the words of its caller.
+    /// The name of the operation, as the caller gave it.
     pub name: &'static str,
     /// The communicator.
     pub comm: Comm,
-    /// The row of its request; [`NIL`] while it waits for a call.
+    /// The row of its request; [`NIL`] while the graph is kept and waits for the next call.
     pub request: Row,
-    /// Of a collective operation: how many its communicator had before it, persistent ones and others counted apart. All members count
-    /// the same, since they call in the same order.
+    /// Of a collective operation: its number among the operations of the communicator, from 0 on. Persistent operations and others are
+    /// counted separately. All members count the same, since they call in the same order.
     pub call: u32,
-    /// How often it has been started.
+    /// How many times it has been started.
     pub starts: u32,
-    /// When its member asks after messages. Written while that looks around.
+    /// When this rank next asks its peers about messages that do not come. Written when it asks.
     pub asking: Asking,
     /// Its CARs.
     pub nodes: Box<[Row]>,
     /// The successors of all nodes.
     pub successors: Box<[Row]>,
-    /// What nodes compute.
+    /// The computations of its nodes.
     pub computations: Box<[Computation]>,
-    /// How operands are reduced, if they are.
+    /// The reduction, if the operation has one.
     pub reduce: Option<Reduction>,
-    /// Messages in parts, if there are some.
+    /// Its messages in parts, if there are any.
     pub blocks: Option<Box<Blocks>>,
-    /// Memory that its nodes use. Freed when the graph is dissolved, and never with the engine: a peer may be reading it then,
-    /// as it may be with buffers of requests ([`Held`](crate::Held)).
+    /// Memory that its nodes use. It is freed when the graph is dissolved, but never when the engine is dropped: a peer may still be
+    /// reading it then, as it may still read buffers of requests ([`Held`](crate::Held)).
     pub temporaries: ManuallyDrop<Vec<Temporary>>,
-    /// Whether it stays when it is done, to be started again.
+    /// Whether it is persistent: it stays when it is done, and can be started again.
     pub persistent: bool,
-    /// Where the buffers of a persistent one are: its nodes have these addresses.
+    /// Of a persistent graph: the addresses and lengths of its buffers, which its nodes use.
     pub buffers: Box<[Span]>,
-    /// What tells it from others, if it stays when it is done, for the next call that is the same. Between two such calls its
-    /// request is [`NIL`].
+    /// The key by which the next equal call finds the graph, if it is kept when it is done. Between two such calls its request is
+    /// [`NIL`].
     pub key: Option<GraphKey>,
-    /// Which call was its last, by the order of all.
+    /// The number of the last call that used it: the least recently used graph has the lowest number.
     pub used: u64,
-    /// Whether a node of it has failed: it cannot be started any more.
+    /// Whether a node of it has failed. Such a graph cannot be started again.
     pub failed: bool,
 }
 
-/// A receive that a failed graph has left, for a message that may still come.
+/// A receive that a failed graph has abandoned. Its message may still come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeftReceive {
-    /// Its CAR, which has a request of its own.
+    /// The row of its CAR, which has a request of its own.
     pub row: Row,
-    /// The life of the row that is meant.
+    /// The generation of the row when the receive was abandoned.
     pub generation: u64,
     /// See [`Graph::call`].
     pub call: u32,
-    /// When its peer is asked after the message.
+    /// When this rank next asks the peer about the message.
     pub asking: Asking,
 }
 
-/// When a member asks after messages of a graph that do not come.
+/// When this rank asks its peers about messages of a graph that do not come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Asking {
     /// The start of the graph that this is about.
     pub start: u32,
     /// Time between the last question and the next one, ns.
     pub interval_ns: u64,
-    /// When that is due, ns by the engine's clock.
+    /// When the next question is due, ns of the engine's clock.
     pub next_ns: u64,
-    /// The node that the next question begins with: not the first one while a round of questions goes on.
+    /// Index of the node with which the next question begins. It is not 0 while a round of questions is in progress.
     pub cursor: u32,
 }
 
 impl Graph {
-    /// Bytes of memory of its own.
+    /// Bytes of memory that the graph owns.
     pub fn bytes(&self) -> usize {
         self.temporaries.iter().map(|memory| size_of_val(&**memory)).sum()
     }
@@ -203,26 +204,26 @@ impl fmt::Debug for Graph {
 /// The graphs of an engine.
 #[derive(Debug)]
 pub struct Graphs {
-    /// By number; `None` is free.
+    /// The graphs, by number; `None` if the number is free.
     pub list: Vec<Option<Box<Graph>>>,
-    /// Nodes that may start.
+    /// Nodes that are ready to start.
     pub staged: Queue,
-    /// How many persistent operations each communicator has made, by its handle.
+    /// Pairs of a communicator's handle, and how many persistent operations were made on it.
     pub made: Vec<(u32, u32)>,
-    /// Calls so far that have left a graph for the next one.
+    /// Calls so far that have left a kept graph for the next equal call.
     pub calls: u64,
-    /// Which of those that ask after messages begins: half of it is a place in the list, and its lowest bit says whether receives that were
-    /// left are before or behind.
+    /// Which of the waiting ones is first to ask about messages: twice an index in `list`, plus a lowest bit that says whether
+    /// abandoned receives come before or after the graphs.
     pub asks_first: u32,
-    /// Receives that failed graphs have left.
+    /// Receives that failed graphs have abandoned.
     pub left: Vec<LeftReceive>,
     /// Whether there may be unexpected messages of collective operations.
     pub has_unexpected: bool,
-    /// Graphs that wait for a call.
+    /// Number of kept graphs that wait for a call.
     pub kept: usize,
-    /// Bytes of their own memory.
+    /// Bytes of memory that these graphs own.
     pub kept_bytes: usize,
-    /// Parts that all of them pass on through windows: as many supply rows there are at least.
+    /// How many parts all graphs together forward through windows. There are at least as many supply rows.
     pub windows: usize,
 }
 
@@ -244,7 +245,7 @@ impl Default for Graphs {
 }
 
 impl Graphs {
-    /// Adds a graph; its number.
+    /// Adds a graph. Returns its number.
     pub fn add(&mut self, graph: Graph) -> u32 {
         let graph = Some(Box::new(graph));
         match self.list.iter().position(Option::is_none) {
@@ -259,18 +260,18 @@ impl Graphs {
         }
     }
 
-    /// A graph that is there.
+    /// The graph of a number; `None` if there is none.
     pub fn get(&self, number: u32) -> Option<&Graph> {
         self.list.get(number as usize)?.as_deref()
     }
 
-    /// The graph that waits for a call like this.
+    /// The number of the kept graph that waits for a call with this key.
     pub fn waiting(&self, key: &GraphKey) -> Option<u32> {
         let is_it = |graph: &Graph| graph.request == NIL && graph.key.as_ref() == Some(key);
         Some(self.list.iter().position(|graph| graph.as_deref().is_some_and(is_it))? as u32)
     }
 
-    /// A graph that is there, to be changed.
+    /// The graph of a number, to be changed; `None` if there is none.
     pub fn get_mut(&mut self, number: u32) -> Option<&mut Graph> {
         self.list.get_mut(number as usize)?.as_deref_mut()
     }

@@ -15,10 +15,10 @@ pub enum GroupError {
         /// Procs in the group.
         size: u32,
     },
-    /// A rank stands twice in a list, or in two ranges.
+    /// A rank is in a list twice, or in two ranges.
     #[error("rank {0} is given twice: a group has each proc once")]
     Twice(u32),
-    /// A proc stands twice in a list.
+    /// A proc is in a list twice.
     #[error("proc {0} is given twice: a group has each proc once")]
     ProcTwice(u32),
     /// A range that does not lead from its first to its last rank.
@@ -33,22 +33,22 @@ pub enum GroupError {
     },
 }
 
-/// How two groups, or two communicators, are alike.
+/// How two groups, or two communicators, compare.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Comparison {
-    /// The same: the same procs in the same order, and for communicators the same communicator.
+    /// Identical: the same procs in the same order, and for communicators also the same context.
     Identical,
-    /// Only of communicators: the same procs in the same order, under another context.
+    /// Only for communicators: the same procs in the same order, under different contexts.
     Congruent,
-    /// The same procs in another order.
+    /// The same procs in different orders.
     Similar,
-    /// Other procs.
+    /// Different procs.
     Unequal,
 }
 
-/// An ordered list of distinct procs, named by their ranks in the world. A rank in the group is a place in the list.
+/// An ordered list of distinct procs, given by their ranks in the world. A rank in the group is an index in the list.
 ///
-/// Procs at equal distances, as all procs of the world or a row of a grid, take no memory; clones share theirs.
+/// A list of equally spaced procs, such as all procs of the world or a row of a grid, takes no memory. Clones share their memory.
 #[derive(Clone, Debug)]
 pub struct Group {
     procs: Procs,
@@ -66,7 +66,7 @@ impl Group {
     /// No procs (`MPI_GROUP_EMPTY`).
     pub const EMPTY: Group = Group::all(0);
 
-    /// The procs below `procs`, in order: of a world, all.
+    /// The procs from 0 to `procs` − 1, in order: all procs of a world of that size.
     pub const fn all(procs: u32) -> Self {
         Group { procs: Procs::Range { first: 0, count: procs, stride: 1 } }
     }
@@ -74,7 +74,7 @@ impl Group {
     /// A list of procs.
     ///
     /// # Errors
-    /// If one stands in it twice.
+    /// If a proc is in the list twice.
     pub fn from_procs(procs: &[u32]) -> Result<Self, GroupError> {
         match twice(procs) {
             Some(proc) => Err(GroupError::ProcTwice(proc)),
@@ -87,7 +87,7 @@ impl Group {
         Group::distinct(procs.to_vec())
     }
 
-    /// A list that has each proc once.
+    /// A group of procs that are known to be distinct.
     fn distinct(procs: Vec<u32>) -> Self {
         let (first, stride) = match procs[..] {
             [] => return Group::EMPTY,
@@ -100,7 +100,7 @@ impl Group {
         Group { procs: Procs::List(procs.into()) }
     }
 
-    /// How many procs it has.
+    /// Number of procs.
     #[inline]
     pub fn size(&self) -> u32 {
         match &self.procs {
@@ -109,7 +109,7 @@ impl Group {
         }
     }
 
-    /// Whether it has none.
+    /// Whether the group is empty.
     pub fn is_empty(&self) -> bool {
         self.size() == 0
     }
@@ -166,7 +166,7 @@ impl Group {
     /// The procs of these ranks, in the order of the list (`MPI_Group_incl`).
     ///
     /// # Errors
-    /// A rank that does not exist or stands in the list twice.
+    /// If a rank does not exist, or is in the list twice.
     pub fn include(&self, ranks: &[u32]) -> Result<Group, GroupError> {
         self.check(ranks)?;
         Ok(Group::distinct(ranks.iter().filter_map(|&rank| self.proc(rank)).collect()))
@@ -175,7 +175,7 @@ impl Group {
     /// The procs of all other ranks, in this group's order (`MPI_Group_excl`).
     ///
     /// # Errors
-    /// A rank that does not exist or stands in the list twice.
+    /// If a rank does not exist, or is in the list twice.
     pub fn exclude(&self, ranks: &[u32]) -> Result<Group, GroupError> {
         self.check(ranks)?;
         let mut stays = vec![true; self.size() as usize];
@@ -199,7 +199,7 @@ impl Group {
         self.exclude(&self.expand(ranges)?)
     }
 
-    /// The ranks in another group of the procs that have these ranks here; `None` for those that are not in it
+    /// For procs given by their ranks in this group, their ranks in another group; `None` for procs that are not in the other group
     /// (`MPI_Group_translate_ranks`).
     ///
     /// # Errors
@@ -214,7 +214,7 @@ impl Group {
         ranks.iter().map(one).collect()
     }
 
-    /// How this group and another are alike (`MPI_Group_compare`); never [`Comparison::Congruent`].
+    /// Compares this group with another one (`MPI_Group_compare`). The result is never [`Comparison::Congruent`].
     pub fn compare(&self, other: &Group) -> Comparison {
         if self == other {
             return Comparison::Identical;
@@ -226,7 +226,7 @@ impl Group {
         }
     }
 
-    /// Each rank exists, and stands in the list once.
+    /// Checks that each rank exists and is in the list only once.
     fn check(&self, ranks: &[u32]) -> Result<(), GroupError> {
         let size = self.size();
         if let Some(&rank) = ranks.iter().find(|&&rank| rank >= size) {
@@ -235,7 +235,7 @@ impl Group {
         twice(ranks).map_or(Ok(()), |rank| Err(GroupError::Twice(rank)))
     }
 
-    /// The ranks of ranges. Each range is bounded by the group before it is expanded.
+    /// The ranks of ranges. First and last rank of each range are checked before it is expanded, so its length is bounded.
     fn expand(&self, ranges: &[(u32, u32, i32)]) -> Result<Vec<u32>, GroupError> {
         let mut ranks = Vec::new();
         for &(first, last, stride) in ranges {
@@ -261,11 +261,11 @@ impl PartialEq for Group {
 
 impl Eq for Group {}
 
-/// Ranks by proc, for many look-ups in one group.
+/// Finds the rank of a proc, for many look-ups in one group.
 enum Lookup<'a> {
-    /// Computed.
+    /// The rank is computed.
     Range(&'a Group),
-    /// Found by bisection: (proc, rank), by proc.
+    /// The rank is found by binary search in (proc, rank) pairs, sorted by proc.
     Sorted(Vec<(u32, u32)>),
 }
 
@@ -292,7 +292,7 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// A number that stands in a list twice.
+/// A number that is in a list twice, if there is one.
 fn twice(numbers: &[u32]) -> Option<u32> {
     let mut sorted = numbers.to_vec();
     sorted.sort_unstable();

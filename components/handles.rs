@@ -10,7 +10,7 @@ pub type Row = u32;
 /// No row: the end of a list, an empty queue, nothing linked.
 pub const NIL: Row = u32::MAX;
 
-/// Numbers from here on name no row of a table; there are never so many rows.
+/// Numbers from here on are not rows of any table: a table never has so many rows.
 pub const ROWLESS: Row = 1 << 31;
 
 /// The rank of a proc within a communicator.
@@ -18,8 +18,8 @@ pub const ROWLESS: Row = 1 << 31;
 pub struct Rank(pub u32);
 
 impl Rank {
-    /// No proc (`MPI_PROC_NULL`): sends to it and receives from it are done at once and move nothing.
-    // Far from all ranks, and from what a difference of ranks wraps to: who steps out of the world gets an error.
+    /// No proc (`MPI_PROC_NULL`). Sends to it and receives from it complete at once and move no bytes.
+    // Far from all ranks, and from the values to which a negative rank wraps. So a program that steps out of the world gets an error.
     pub const NULL: Rank = Rank(u32::from_be_bytes(*b"null"));
 }
 
@@ -36,18 +36,18 @@ impl Tag {
     pub const ANY: Tag = Tag(crate::limits::ANY);
 }
 
-/// Whom a receive takes messages from.
+/// The source that a receive matches.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Source {
     /// One rank of the communicator.
     Rank(Rank),
-    /// Whoever sends first (`MPI_ANY_SOURCE`).
+    /// Any rank (`MPI_ANY_SOURCE`).
     Any,
 }
 
 impl Source {
-    /// Its word in the tables: a rank, or [`ANY`]. No rank gives that: the one with its number becomes the one before, which
-    /// is out of range too.
+    /// The number in the tables: a rank, or [`ANY`]. A rank with the number [`ANY`] becomes the number below it, which is out of range
+    /// too. So no rank is taken for a wildcard.
     #[inline(always)]
     pub const fn number(self) -> u32 {
         match self {
@@ -64,7 +64,7 @@ impl From<Rank> for Source {
     }
 }
 
-/// Which tags a receive takes.
+/// The tags that a receive matches.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TagFilter {
     /// One tag.
@@ -74,7 +74,7 @@ pub enum TagFilter {
 }
 
 impl TagFilter {
-    /// Its word in the tables: a tag, or [`ANY`]. No tag gives that, as no rank does in [`Source::number`].
+    /// The number in the tables: a tag, or [`ANY`]. As in [`Source::number`], no tag is taken for a wildcard.
     #[inline(always)]
     pub const fn number(self) -> u32 {
         match self {
@@ -91,7 +91,7 @@ impl From<Tag> for TagFilter {
     }
 }
 
-/// A communicator of one engine: the number of its row.
+/// A communicator of one engine: its handle.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Comm(pub u32);
 
@@ -102,11 +102,11 @@ impl Comm {
     pub const SELF: Comm = Comm(1);
 }
 
-/// The number of a proc in the world that the launcher started: its rank in the world's communicator.
+/// The number of a proc in the world that the launcher started: its rank in [`Comm::WORLD`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ProcId(pub u32);
 
-/// What a finished operation tells: MPI 4.1 §3.2.5.
+/// The status of a completed operation: MPI 4.1 §3.2.5.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Status {
     /// The rank of the sender in the communicator of the operation.
@@ -117,7 +117,7 @@ pub struct Status {
     pub length: usize,
 }
 
-/// A message that is no whole number of elements.
+/// The message is not a whole number of elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[error(
     "the message has {bytes} bytes, no multiple of the {size} of {element}: receive it as the type that was sent, or as u8"
@@ -131,18 +131,18 @@ pub struct CountError {
     pub element: &'static str,
 }
 
-/// An untyped name of a request, good for asking after it; it does not keep the request alive.
+/// An untyped handle of a request, with which one can ask about its state. It does not keep the request alive.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RequestId {
-    /// Its row. An operation that was complete when it was started has none: [`NIL`], or from [`ROWLESS`] on the place of its
-    /// receipt.
+    /// The row of the request. An operation that was complete when it was started has no row: then this is [`NIL`], or [`ROWLESS`] plus
+    /// the index of its receipt.
     pub row: Row,
-    /// The row's generation while the request lives.
+    /// The generation of the row during the life of the request.
     pub generation: u64,
 }
 
 impl RequestId {
-    /// Whether there is a row; if not, the operation was complete when it was started.
+    /// Whether the request has a row. If not, the operation was complete when it was started.
     #[inline(always)]
     pub const fn has_row(self) -> bool {
         self.row < ROWLESS
@@ -153,7 +153,7 @@ impl Status {
     /// How many elements of a type the message had (`MPI_Get_count`).
     ///
     /// # Errors
-    /// Its bytes are no multiple of the type's.
+    /// If the message's length is no multiple of the size of the type.
     pub fn count<T>(&self) -> Result<usize, CountError> {
         let (bytes, size) = (self.length, size_of::<T>());
         match bytes.checked_rem(size) {
@@ -163,7 +163,7 @@ impl Status {
         }
     }
 
-    /// What an operation with [`Rank::NULL`] tells.
+    /// The status of an operation with [`Rank::NULL`].
     pub const NULL: Status = Status { source: Rank::NULL, tag: Tag::ANY, length: 0 };
 }
 

@@ -1,4 +1,4 @@
-//! Rows by envelope: what deep queues of matching are looked up in.
+//! Hash indices from envelopes to rows, for look-ups in long matching queues.
 
 use crate::limits::ANY;
 use crate::{NIL, Queue, Row};
@@ -6,7 +6,7 @@ use ahash::RandomState;
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 
-/// What a receive asks for, or what a message is found by: [`ANY`] stands for any source and any tag.
+/// The envelope that a receive asks for, or by which a message is found. [`ANY`] stands for any source or any tag.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EnvelopeKey {
     /// Context id.
@@ -17,17 +17,17 @@ pub struct EnvelopeKey {
     pub tag: u32,
 }
 
-/// Forms of a key: with or without a source, with or without a tag.
+/// Number of forms of a key: with or without a source, with or without a tag.
 pub const FORMS: usize = 4;
 
 impl EnvelopeKey {
-    /// Which form it has: bit 0 for any source, bit 1 for any tag.
+    /// The form of the key: bit 0 is set for any source, bit 1 for any tag.
     #[inline]
     pub fn form(&self) -> usize {
         usize::from(self.source == ANY) | usize::from(self.tag == ANY) << 1
     }
 
-    /// The key of a form under which an envelope is found.
+    /// This envelope as a key of the given form, with wildcards where the form has them.
     #[inline]
     pub fn as_form(&self, form: usize) -> EnvelopeKey {
         EnvelopeKey {
@@ -37,7 +37,7 @@ impl EnvelopeKey {
         }
     }
 
-    /// Whether a receive with this key takes a message with that one.
+    /// Whether a receive with this key matches a message with the key `message`.
     #[inline(always)]
     pub fn takes(&self, message: &EnvelopeKey) -> bool {
         self.context == message.context
@@ -53,16 +53,17 @@ impl Hash for EnvelopeKey {
     }
 }
 
-/// Rows by key, those of one key in the order in which they came, each with a value. The map is never iterated.
+/// An index from keys to rows. Rows of one key are kept in the order in which they were added. Each row has a value. The map is never
+/// iterated.
 ///
-/// Insertion, removal and look-up take the same time at any depth, but for the growth of the storage, which doubles.
+/// Insertion, removal and look-up take constant time, except when the storage grows, which doubles it.
 #[derive(Debug)]
 pub struct EnvelopeIndex<T = ()> {
     lists: HashMap<EnvelopeKey, Queue, RandomState>,
     places: Vec<Place<T>>,
 }
 
-/// Where a row is in its list.
+/// The links of a row in the list of its key.
 #[derive(Clone, Copy, Debug)]
 struct Place<T> {
     next: Row,
@@ -71,7 +72,7 @@ struct Place<T> {
 }
 
 impl<T: Copy + Default> EnvelopeIndex<T> {
-    /// No rows. The seed decides how keys are spread.
+    /// An index without rows. The seed selects the hash function.
     pub fn new(seed: u64) -> Self {
         let spread = RandomState::with_seeds(seed, !seed, seed.rotate_left(32), seed ^ 0x9E37_79B9_7F4A_7C15);
         EnvelopeIndex { lists: HashMap::with_hasher(spread), places: Vec::new() }
@@ -128,7 +129,7 @@ impl<T: Copy + Default> EnvelopeIndex<T> {
         }
     }
 
-    /// Forgets all rows; the storage stays.
+    /// Removes all rows, and keeps the storage.
     pub fn clear(&mut self) {
         self.lists.clear();
     }
@@ -141,21 +142,21 @@ impl<T: Copy + Default> EnvelopeIndex<T> {
     }
 }
 
-/// Posted receives by what they ask for, ordered by a 64-bit sequence: the counter of the lists cannot order a receive of
-/// one tag against one of any tag.
+/// An index of posted receives by the envelope that they ask for. A 64-bit sequence number orders them, since the wildcard counter of
+/// the lists cannot order a receive of one tag against one of any tag.
 #[derive(Debug)]
 pub struct PostedIndex {
-    /// With the sequence of each.
+    /// The receives, each with its sequence number.
     index: EnvelopeIndex<u64>,
-    /// Receives of each form: forms that nobody uses are not looked up.
+    /// Number of receives of each form. Forms without receives are not looked up.
     forms: [u32; FORMS],
     next: u64,
-    /// Receives in it.
+    /// Number of receives.
     pub count: u32,
 }
 
 impl PostedIndex {
-    /// No receives.
+    /// An index without receives.
     pub fn new(seed: u64) -> Self {
         PostedIndex { index: EnvelopeIndex::new(seed), forms: [0; FORMS], next: 0, count: 0 }
     }
@@ -165,7 +166,7 @@ impl PostedIndex {
         self.push_at(key, row, self.next);
     }
 
-    /// Appends a receive that was posted at a given place of the order, behind those of its key.
+    /// Appends a receive with a given sequence number, behind the other receives of its key.
     pub fn push_at(&mut self, key: EnvelopeKey, row: Row, sequence: u64) {
         self.next = self.next.max(sequence + 1);
         self.index.push(key, row, sequence);
@@ -173,7 +174,7 @@ impl PostedIndex {
         self.count += 1;
     }
 
-    /// The oldest receive that takes a message.
+    /// The oldest receive that matches a message.
     #[inline]
     pub fn find(&self, message: &EnvelopeKey) -> Option<Row> {
         let mut oldest = None;
@@ -198,12 +199,12 @@ impl PostedIndex {
         self.count -= 1;
     }
 
-    /// How many of them take any source.
+    /// How many of the receives take any source.
     pub fn any_source(&self) -> u32 {
         (0..FORMS).filter(|form| form & 1 != 0).map(|form| self.forms[form]).sum()
     }
 
-    /// Forgets all receives; the storage stays.
+    /// Removes all receives, and keeps the storage.
     pub fn clear(&mut self) {
         self.index.clear();
         self.forms = [0; FORMS];

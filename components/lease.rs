@@ -5,9 +5,10 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 const WORDS: usize = 3;
 type Room = [MaybeUninit<usize>; WORDS];
 
-/// A column's cell that owns a buffer of any type: up to three words in place (a `Vec`, a slice, an `Arc`), more in a box.
+/// A cell of a column that owns a buffer of any type. Buffer values of up to three words (a `Vec`, a slice, an `Arc`) are stored in
+/// place, larger ones in a box.
 ///
-/// Written when a request is posted, emptied when it is taken or freed. 32 B.
+/// Written when a request is posted. Emptied when the request is taken or freed. 32 B.
 #[derive(Default)]
 pub struct Lease {
     room: Option<(Room, Dropper)>,
@@ -47,7 +48,7 @@ impl Lease {
     /// Gives the buffer back; `None` if there is none.
     ///
     /// # Safety
-    /// `B` is the type it was put with, but for lifetimes.
+    /// `B` is the type that was given to [`Lease::put`], apart from lifetimes.
     #[expect(unsafe_code, reason = "type-erased ownership")]
     #[inline]
     pub unsafe fn take<B>(&mut self) -> Option<B> {
@@ -65,7 +66,7 @@ impl Lease {
     /// The buffer, if there is one.
     ///
     /// # Safety
-    /// `B` is the type it was put with, but for lifetimes.
+    /// `B` is the type that was given to [`Lease::put`], apart from lifetimes.
     #[expect(unsafe_code, reason = "type-erased ownership")]
     pub unsafe fn get<B>(&self) -> Option<&B> {
         let (room, _) = self.room.as_ref()?;
@@ -96,7 +97,7 @@ impl Lease {
         }
     }
 
-    /// Whether there is none.
+    /// Whether it owns no buffer.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.room.is_none()
@@ -108,7 +109,7 @@ impl Lease {
         drop(std::mem::take(self));
     }
 
-    /// Leaves the buffer to whoever holds its address: never dropped.
+    /// Empties the cell without dropping the buffer: something else still uses its address.
     pub fn leak(&mut self) {
         let _ = ManuallyDrop::new(std::mem::take(self));
     }

@@ -1,5 +1,5 @@
-//! Every limit and per-tick budget, with the sum that argues for it. What an application may change is a field of
-//! [`Limits`]; the constants are its defaults and the bounds of the formats.
+//! All limits and per-tick budgets, each with the calculation that justifies it. What an application may change is a field of
+//! [`Limits`]. The constants are the defaults of these fields, and the bounds that wire and memory formats set.
 
 mod configured;
 mod lengths;
@@ -16,214 +16,226 @@ pub const TAG_MAX: u32 = (1 << 31) - 1;
 pub const ANY: u32 = u32::MAX;
 /// Most procs in one world. Proc numbers and ranks are u32; the top value is [`ANY`].
 pub const PROCS_MAX: usize = 1 << 24;
-/// What a message in buffered mode takes of the attached buffer besides its bytes: its rows.
+/// Bytes that a message in buffered mode takes of the attached buffer besides its data: the cost of its rows.
 pub const BUFFERED_OVERHEAD: usize = 128;
-/// Ranks that one local launcher starts. One engine maps 20 KiB a peer, 80 MiB for 4096 of them, and what its rings have grown by.
+/// Ranks that one local launcher starts at most. An engine maps 20 KiB for each peer, 80 MiB for 4096 peers, plus the rings that have
+/// grown.
 pub const LOCAL_RANKS_MAX: usize = 4096;
 
-/// Context ids, and so communicators of one proc: 20 bits of a context word. A row costs about 110 B with what bevy keeps of it;
-/// there are rows up to the highest id that was in use.
+/// Context ids, and so communicators of one proc: the id has 20 bits of a context word. A row costs about 110 B, including what bevy
+/// keeps for it. There are rows up to the highest id that was ever in use.
 pub const CONTEXTS_MAX: usize = 1 << 20;
 
-/// Bytes that one direction of a pair's ring over shared memory grows to, if much is streamed through it: twice a common L2 cache of
-/// 1 MiB, so that a line has left its reader's caches when it is written again. By measurement, messages in a row between near processors:
-/// 1.2 times as many of 64 B as with [`ROOMY_RING_BYTES`], 1.6 times of 256 B, 2.3 times of 1 KiB. 4 MiB gain little more.
+/// Bytes to which a shared-memory ring, one direction of a pair, grows if much is streamed through it. It is twice a common L2 cache of
+/// 1 MiB, so that a line has left the reader's caches when it is written again. By measurement, for messages in a row between near
+/// processors: 1.2 times the message rate of [`ROOMY_RING_BYTES`] for 64 B, 1.6 times for 256 B, 2.3 times for 1 KiB. 4 MiB gain little
+/// more.
 pub const RING_BYTES: usize = 2 << 20;
-/// Bytes that such a ring grows to at first: eight pieces, and half of a common 512 KiB L2 slice.
+/// Bytes to which such a ring grows in the first step: eight pieces, and half of a common 512 KiB L2 slice.
 pub const ROOMY_RING_BYTES: usize = 256 << 10;
-/// Bytes of such a ring at first: 128 short messages, and both rings of a pair in the nearest cache. Five pages a pair: 64
-/// procs that all talk to each other take 40 MiB.
+/// Bytes of such a ring at the start: room for 128 short messages, and small enough that both rings of a pair stay in the L1 cache. A
+/// pair takes five pages; 64 procs that all talk to each other take 40 MiB.
 pub const FIRST_RING_BYTES: usize = 8 << 10;
-/// Bytes of a ring that are used while two procs take turns, whatever its length: both directions together take an eighth of a second cache
-/// of 512 KiB. By measurement, Zen 3, messages of 128 B and 256 B one by one: up to a tenth faster than with 8 KiB.
+/// Bytes of a ring that are used while two procs send in turns (ping-pong), however long the ring is. Both directions together take an
+/// eighth of a 512 KiB L2 cache. By measurement on Zen 3, for messages of 128 B and 256 B one by one: up to a tenth faster than with 8
+/// KiB.
 pub const TURNS_BYTES: u64 = 32 << 10;
-/// Frames that fit there at least: 32 of 4 KiB take 132 KiB. By measurement, Zen 3, messages of 4 KiB one by one: 0.55 µs, 0.6 to 0.75 with 16
-/// frames, and 1.3 µs with one or two.
+/// Number of frames that fit into that space at least: 32 of 4 KiB take 132 KiB. By measurement on Zen 3, a message of 4 KiB, one by
+/// one, takes 0.55 µs; with 16 frames 0.6 to 0.75 µs, and with one or two frames 1.3 µs.
 pub const TURNS_FRAMES: u64 = 32;
-/// How many times a ring has to be filled while it is too small before it grows: a message of a few frames is no reason.
+/// How many times its length a ring that is too small has to carry before it grows: a message of a few frames is no reason to grow.
 pub const RING_PATIENCE: u64 = 8;
-/// How many times a ring has to be filled at all before it becomes [`ROOMY_RING_BYTES`] long: 1 MiB through one of [`FIRST_RING_BYTES`].
+/// How many times its length a ring has to carry in all before it grows to [`ROOMY_RING_BYTES`]: 1 MiB for a ring of
+/// [`FIRST_RING_BYTES`].
 pub const RING_LAPS: u64 = 128;
-/// How many times a ring of [`ROOMY_RING_BYTES`] has to be filled by frames in a row before it becomes as long as it may: 4 MiB, which is 65,000
-/// short messages.
+/// How many times its length a ring of [`ROOMY_RING_BYTES`] has to carry in frames in a row before it grows to its full length: 4 MiB,
+/// which is 65,000 short messages.
 pub const STREAM_LAPS: u64 = 16;
-/// Bytes of all rings together that have grown, which a proc writes. One half is for 32 of [`ROOMY_RING_BYTES`], for the 26 neighbours of a
-/// cell in a grid of three dimensions; rings that are longer only get what is left of the other. A host of 128 procs has 2 GiB of them at
-/// most.
+/// Bytes of all grown rings together that a proc writes. One half is enough for 32 rings of [`ROOMY_RING_BYTES`]: a cell of a
+/// three-dimensional grid has 26 neighbours. Longer rings only get what is left of the other half. A host of 128 procs has 2 GiB of
+/// grown rings at most.
 pub const GROWN_BYTES: usize = 16 << 20;
-/// Bytes of a ring between two engines of one process: a cluster of 64 has 4032 of them, 63 MiB at most.
+/// Bytes of a ring between two engines of one process. A cluster of 64 engines has 4032 rings, 63 MiB at most.
 pub const LOOPBACK_RING_BYTES: usize = 16 << 10;
-/// Largest eager payload. Above, one more round trip is cheaper than the copy out of a temporary.
+/// Largest eager payload, bytes. For longer messages one more round trip is cheaper than the copy out of a temporary buffer.
 pub const EAGER_MAX: usize = 8 << 10;
-/// Shortest payload of a frame over shared memory that is written past the caches. By measurement, 8 KiB in a row: 1.6 times as
-/// many, 6 times where a line takes 0.27 µs from one processor to the other; one by one 4 KiB take a quarter longer.
+/// Shortest payload of a shared-memory frame that is written past the caches (streaming stores), bytes. By measurement, for messages of
+/// 8 KiB in a row: 1.6 times the message rate, and 6 times between processors where the transfer of a cache line takes 0.27 µs.
+/// Messages of 4 KiB one by one would take a quarter longer.
 pub const PAST_MIN: usize = 8 << 10;
-/// The same of what is packed, which is read in small parts.
+/// The same limit for payloads that are packed from many short runs, bytes.
 pub const PACKED_PAST_MIN: usize = 32 << 10;
-/// Payload of a part of a message that is sent without asking and in more than one frame.
+/// Payload of one frame of an eager message that needs several frames, bytes.
 pub const PART_BYTES: usize = EAGER_MAX;
-/// Payload of one piece of a large message: long enough to hide a frame's cost, short enough for eight in a ring.
+/// Payload of one piece of a large message, bytes: long enough to hide the cost of a frame, short enough that eight fit into a ring.
 pub const PIECE_BYTES: usize = 32 << 10;
-/// The same three over a fabric, where asking costs two round trips through a network, a frame a system call of either side,
-/// and nothing has to fit in a ring. TCP within a host takes 64 KiB less a header at a time, and is slow with what is a
-/// little longer: so these stay below once or four times that. Half as much a piece costs an eighth of the bandwidth.
+/// The same three lengths over a fabric. There, asking costs two round trips through a network, a frame costs a system call on either
+/// side, and nothing has to fit into a ring. TCP within a host takes 64 KiB, less a header, at a time, and is slow for slightly longer
+/// frames. So these lengths stay below once or four times that. Pieces of half the length cost an eighth of the bandwidth.
 pub const FABRIC_LENGTHS: Lengths = Lengths { eager_max: 64 << 10, part_bytes: 32 << 10, piece_bytes: 255 << 10 };
-/// Longest frame over a fabric.
+/// Longest frame over a fabric, bytes.
 const FABRIC_FRAME_MAX: usize = 16 << 20;
-/// Shortest message that is read out of the sender's memory: below, two copies cost less than a system call.
+/// Shortest message that the receiver reads out of the sender's memory, bytes: below, two copies cost less than a system call.
 pub const READ_MIN: usize = EAGER_MAX + 1;
-/// The same for what the receiver has mapped: reading it takes a line more, for its end, and saves both a copy of sixteen.
+/// The same limit for messages in memory that the receiver has mapped, bytes. Such a read moves one cache line more, for its end, and
+/// saves both copies of sixteen lines.
 pub const MAPPED_MIN: usize = 1 << 10;
-/// Pieces that one pass sends for one VC at most: a ring's worth, so that neither side waits for the other.
+/// Pieces that one pass sends over one VC at most: as many as fit into a ring, so that neither side waits for the other.
 pub const PIECES_A_PASS: usize = 8;
-/// Bytes, in whole pages, that are read out of the memory of senders before others have their turn: 200 µs at 10 GB/s.
+/// Bytes, in whole pages, that one turn reads out of the memory of senders before other messages have their turn: 200 µs at 10 GB/s.
 pub const READ_BYTES_A_TURN: usize = 2 << 20;
-/// Turns of one pass at most; all are one message's if it is the only one. There is but one if frames have arrived meanwhile.
+/// Turns of one pass at most. If there is only one message, it gets all of them. If frames have arrived meanwhile, the pass ends after
+/// one turn.
 pub const READ_TURNS_A_PASS: usize = 2;
-/// Reads of one VC that are done by one call at most: each saves a call, and its message waits until all are read.
+/// Messages of one VC that one system call reads at most. Each further message saves a call, but every message waits until all are
+/// read.
 pub const READS_A_CALL: usize = 8;
-/// Default of [`Limits::direct_min`]: below, the port's own places cost less than a question to one more queue.
+/// Default of [`Limits::direct_min`], bytes: below, the endpoint's own receive buffers cost less than polling one more queue.
 pub const DIRECT_MIN: usize = 256 << 10;
-/// Bytes of a page as most systems have them, and none has fewer.
+/// Bytes of a page on most systems. No system has smaller pages.
 pub const PAGE_BYTES: usize = 4096;
-/// Address space of a process's shared heap, which it asks for or half of the machine's memory if that is less: the maps of
-/// 4096 peers fill half of an address space of 2^47 bytes. It is no memory until it is used.
+/// Address space of a process's shared heap if it asks for one, bytes; half of the machine's memory if that is less. The mappings of
+/// 4096 peers fill half of an address space of 2^47 bytes. Address space takes no memory until it is used.
 pub const HEAP_BYTES: usize = 16 << 30;
-/// Bytes of a shared heap at most, also of a peer's: 64 of them fill half of such an address space.
+/// Largest shared heap, also of a peer, bytes: 64 of them fill half of such an address space.
 pub const HEAP_BYTES_MAX: usize = 1 << 40;
-/// Bytes of a shared heap at least: below, the fallback is all there is.
+/// Smallest shared heap, bytes. With less, allocations would all go to the system's allocator.
 pub const HEAP_BYTES_MIN: usize = 1 << 20;
-/// Shortest block that a program's allocator takes from the shared heap. A shorter one is never read there, and most blocks
-/// are shorter: they stay with the system's allocator, which has caches for each thread.
+/// Shortest block that a program's allocator takes from the shared heap, bytes. Peers never read a shorter message out of the heap, and
+/// most blocks are shorter. Such blocks stay with the system's allocator, which has per-thread caches.
 pub const HEAP_BLOCK_MIN: usize = 1 << 10;
-/// Shortest block of the shared heap whose memory may go back to the system when it is freed: 64 pages, so that the call
-/// costs less than the faults it causes.
+/// Shortest block of the shared heap whose memory may go back to the system when it is freed, bytes: 64 pages, so that the call costs
+/// less than the page faults that it causes.
 pub const HEAP_LARGE_MIN: usize = 256 << 10;
-/// Freed memory that the shared heap keeps for reuse: sixteen messages of 4 MiB.
+/// Freed memory that the shared heap keeps for reuse, bytes: sixteen messages of 4 MiB.
 pub const HEAP_KEPT_BYTES: usize = 64 << 20;
-/// Shortest block of the shared heap that is zeroed by giving its pages back: clearing it would cost more than their faults,
-/// and would touch what is perhaps never used.
+/// Shortest block of the shared heap that is zeroed by giving its pages back to the system, bytes. Clearing such a block would cost
+/// more than its page faults, and would touch pages that are perhaps never used.
 pub const HEAP_ZEROED_MIN: usize = 32 << 20;
-/// Alignment of a buffer of the shared heap: a cache line.
+/// Alignment of a buffer of the shared heap, bytes: a cache line.
 pub const HEAP_ALIGN: usize = 64;
-/// Largest message: the length field has 64 bits, addresses have 47.
+/// Largest message, bytes: the length field has 64 bits, addresses have 47.
 pub const MESSAGE_MAX: u64 = 1 << 46;
-/// Runs of an operation that have rows of their own at most; more are one list, which has one: what an application may have
-/// by the million has no rows.
+/// Runs of one operation that have CAR rows of their own at most. More runs are one list, which has one row, so that an application may
+/// have runs by the million.
 pub const RUN_ROWS_MAX: usize = 16;
-/// Levels of loops and lists in a datatype at most: walking over one is recursive, 200 B of stack each.
+/// Largest nesting depth of loops and lists in a datatype: walking over it is recursive and takes 200 B of stack for each level.
 pub const DATATYPE_DEPTH_MAX: u32 = 64;
 
-/// Arrival rows, and so frames that one pass drains at most.
+/// Arrival rows, and so the most frames that one pass drains.
 pub const ARRIVALS: usize = 128;
-/// Frames and completions that one tick reads at most, whatever the number of passes.
+/// Frames and completions that one tick reads at most, in all of its passes.
 pub const TICK_BUDGET: usize = 256;
-/// Of how many frames of a tick's budget one is left to DrainCq by Deliver, so that what only DrainCq reads is read however
-/// much there is to deliver. With the usual budget 32 frames, of at least two rings.
+/// Deliver leaves one of this many frames of a tick's budget to DrainCq. So what only DrainCq reads is read, however much there is to
+/// deliver. With the usual budget these are 32 frames, from at least two rings.
 pub const DRAINED_PART: usize = 8;
 /// Passes over the systems in one tick. An eager message needs one, a rendezvous step two.
 pub const PASSES_MAX: u32 = 8;
-/// Nodes of graphs that one pass starts.
+/// Nodes of graphs that one pass starts at most.
 pub const STAGED_A_PASS: usize = 256;
-/// Rounds of nodes that Complete starts and ends at once, one behind the other, in one run.
+/// Rounds of successive graph nodes that one run of Complete starts and ends at most.
 pub const ROUNDS_A_RUN: usize = 16;
-/// Graphs of calls that stay for calls that are the same, at most.
+/// Graphs that are kept for the next equal call at most.
 pub const GRAPHS_KEPT: usize = 16;
-/// Bytes of their own memory, at most.
+/// Bytes of memory that the kept graphs own at most.
 pub const GRAPH_BYTES_KEPT: usize = 8 << 20;
-/// Operations of one communicator that a member may be ahead of the slowest one, over shared memory. A slot of 2 KiB each: two of
-/// these boards stay within a first cache of 32 KiB.
+/// How many operations of a communicator a member may be ahead of the slowest member, over shared memory. Each has a slot of 2 KiB. Two
+/// of these boards stay within an L1 cache of 32 KiB.
 pub const BOARD_SLOTS: usize = 8;
-/// Bytes of chunks that a member shows to others at a time, where boards are narrow: four chunks of 16 KiB, of which two fit a first cache.
+/// Bytes of the chunks that a member shows to others at a time on a narrow board: four chunks of 16 KiB, of which two fit into an L1
+/// cache.
 pub const BOARD_CELL_BYTES: usize = 64 << 10;
-/// The same where boards are wide: twice a second cache of 1 MiB. A line that a reader still has in a cache of its own is written five
-/// times as slowly as one that has left it, so cells are used in turn and come round late.
+/// The same on a wide board, bytes: twice an L2 cache of 1 MiB. Writing a line that a reader still has in its cache takes five times as
+/// long as writing one that has left it. So cells are used in turn, and reused late.
 pub const BOARD_CELL_BYTES_WIDE: usize = 2 << 20;
-/// Wide boards of a proc at most: 16 MiB. They are those of the communicators that open theirs first.
+/// Wide boards of a proc at most: 16 MiB. The communicators that open their boards first get them.
 pub const BOARDS_WIDE: usize = 8;
-/// Members of a communicator that has boards: each reads those of all others, so that more of them are better served by trees.
+/// Members of a communicator with boards at most. Each member reads the boards of all others, so larger communicators are better served
+/// by trees of messages.
 pub const BOARD_MEMBERS: u32 = 16;
-/// Communicators with boards at most: 81 KiB of each proc for each narrow one, 5 MiB.
+/// Communicators with boards at most. Each narrow board takes 81 KiB of each proc, in all 5 MiB.
 pub const BOARDS_MAX: usize = 64;
-/// Bytes of an update of a window up to which each element is updated by itself, by an atomic operation of the processor: 6 ns an element.
-/// Longer updates take a lock, for about 15 ns, and less than 1 ns an element.
+/// Longest update of a window whose elements are each updated by an atomic operation of the processor, bytes: 6 ns for each element.
+/// Longer updates take a lock, for about 15 ns, and then less than 1 ns for each element.
 pub const UPDATED_FREE_MAX: usize = 64;
-/// Bytes from which a put goes past the caches: a quarter of a cache of 32 MiB that processors share, out of which it would push what
-/// both need. Below, stores into the caches are faster by a third, also if the target reads the bytes at once.
+/// Shortest put that goes past the caches (streaming stores), bytes: a quarter of a shared L3 cache of 32 MiB, from which it would
+/// evict what both sides need. Shorter puts are a third faster by stores into the caches, also if the target reads the bytes at once.
 pub const STREAMED_MIN: usize = 8 << 20;
-/// Requests of one-sided operations that an origin may have sent to a target without an answer. The target keeps as many answers for each
-/// origin, and old values of as many bytes: 256 KiB.
+/// Unanswered one-sided requests that an origin may have at a target. For each origin, the target keeps as many answers, and old values
+/// of as many bytes: 256 KiB.
 pub const REMOTE_FRAMES: u32 = 16;
-/// Bytes that one such request puts, gets or updates at most.
+/// Bytes that one such request puts, gets or updates at most. Longer operations take several requests.
 pub const REMOTE_BYTES: u64 = 16 << 10;
-/// Bytes that an operation puts, gets or updates at most to share a request with others: a longer one gains little by that, and would be
-/// copied once more.
+/// Longest put, get or update that shares a request with others, bytes. A longer one would gain little, and would be copied once more.
 pub const BATCHED_BYTES: u64 = 1 << 10;
-/// Bytes of elements that the kernel reads, and writes back, under one hold of a lock.
+/// Bytes of elements that are updated through the kernel (read, and written back) while a lock is held once.
 pub const KERNEL_UPDATE_BYTES: usize = 64 << 10;
-/// Bytes of a put that is left for the target's engine, where only the kernel reaches its memory from elsewhere. Longer ones gain less.
+/// Longest put that the origin leaves for the target's engine, bytes, if only the kernel reaches the target's memory. Longer puts gain
+/// less.
 pub const MAIL_BYTES: usize = 4096;
-/// Members of a window up to which its parts have room for that, 4 KiB for each: a tick of the target looks at all of them.
+/// Members of a window at most for which its parts have slots for such puts, 4 KiB for each member. A tick of the target polls all
+/// slots.
 pub const MAIL_MEMBERS: u32 = 16;
-/// Looks of an origin after which it takes such a put back, about 3 us: a target that ticks takes it within 1 us, and a call of the kernel takes
-/// 2 us.
+/// Polls of an origin after which it takes such a put back, about 3 µs. A target that ticks takes the put within 1 µs, and a system
+/// call takes 2 µs.
 pub const MAIL_LOOKS: u32 = 250;
-/// Puts that go by the kernel after one was taken back: the target computes.
+/// Number of puts that go through the kernel after one was taken back, since the target is computing.
 pub const MAIL_PAUSE: u32 = 64;
-/// Shared runs that a peer has passed and nobody has asked for, for one connection: those of one communicator at a time, which is also made
-/// ready or made a window of.
+/// Shared memory runs of one connection that a peer has passed and that no call has asked for yet, at most. They are those of one
+/// communicator at a time, which is made, gets its boards, or becomes a window.
 pub const SHARED_PASSED: usize = 8;
-/// Steps that one look makes for one operation, at most: a sum of 1 MiB takes up to 25, three for each chunk.
+/// Steps that one poll does for one operation at most. A sum of 1 MiB takes up to 25 steps, three for each chunk.
 pub const BOARD_CHUNKS_A_LOOK: u32 = 32;
-/// Looks for others' next chunk that one look at a long operation makes once it has moved one: about 15 us, twice as long as a peer takes
-/// for a chunk of 128 KiB.
+/// Polls for the next chunk of other members that one look at a long operation does after it has moved a chunk: about 15 µs, twice as
+/// long as a peer takes for a chunk of 128 KiB.
 pub const BOARD_LOOKS: u32 = 500;
-/// Submissions of other threads that one pass takes.
+/// Submissions of other threads that one pass takes at most.
 pub const SUBMISSIONS_A_PASS: usize = 64;
-/// Operations that other threads have submitted and not taken back, and calls that wait for the engine's thread, each.
+/// Limit for operations that other threads have submitted and not taken back, and likewise for calls that wait for the engine's thread.
 pub const SUBMISSIONS_MAX: usize = 1024;
 
-/// Entries of a matching queue that a look-up walks past before an index is made: 32 of 64 B are as many instructions as
-/// two look-ups in the index, and 2 KiB of a near cache.
+/// Entries of a matching queue that a look-up walks past before the engine makes an index. 32 entries of 64 B take as many instructions
+/// as two look-ups in the index, and 2 KiB of a near cache.
 pub const WALK_MAX: u32 = 32;
 
-/// CAR rows spawned at start: 4096 rows of 128 B and their ticks stay within an L2.
+/// CAR rows spawned at start: 4096 rows of 128 B, with bevy's change ticks, stay within an L2 cache.
 pub const ROWS_INITIAL: usize = 4096;
 /// CAR rows at most: a million posted receives and as many again in flight.
 pub const ROWS_MAX: usize = 1 << 21;
-/// Control frames that only grants of credit use: no number of other frames can hold them up.
+/// Control frame rows that are reserved for grants of credit, so that other frames cannot hold grants up.
 pub const CONTROL_GRANTS: usize = 8;
-/// Control frames that wait for room at a transport at most: the answers to all arrivals of a pass, and grants. Where there is none
-/// for another one, an offer in ready mode is kept as any other, and acknowledgements wait.
+/// Control frames that wait for room at a transport at most: the answers to all arrivals of a pass, and grants. If the list is full, an
+/// offer in ready mode is kept like any other offer, and acknowledgements wait.
 pub const CONTROL_FRAMES: usize = ARRIVALS + CONTROL_GRANTS;
-/// Buffer rows at start and at most; each holds one unexpected payload.
+/// Buffer rows at start. Each row holds one unexpected payload.
 pub const BUFFERS_INITIAL: usize = 1024;
-/// See [`BUFFERS_INITIAL`].
+/// Buffer rows at most.
 pub const BUFFERS_MAX: usize = 1 << 21;
-/// Buffer rows that unexpected messages leave to operations that pass bytes on, an eighth of all at most: two windows.
+/// Buffer rows that are reserved for operations that forward bytes: two windows. At most an eighth of all rows.
 pub const FORWARD_BUFFERS: usize = 2 * FORWARD_WINDOW / GRANT_BYTES;
-/// Buffer rows that are left to the engine's own messages, a sixteenth of all at most: one in each direction.
+/// Buffer rows that are reserved for the engine's own messages: one in each direction. At most a sixteenth of all rows.
 pub const CONTROL_BUFFERS: usize = 2;
-/// Bytes of temporaries that operations which pass bytes on hold at most: 64 of them at their full window.
+/// Bytes of temporary buffers that all forwarding operations together hold at most: 64 operations with a full window.
 pub const FORWARD_BYTES: usize = 16 << 20;
-/// Bytes of space that one such operation holds at most, at the head of its VC's queue: a ring's worth of pieces.
+/// Bytes of space that one forwarding operation holds at most, if it is at the head of its VC's queue: as many pieces as fit into a
+/// ring.
 pub const FORWARD_WINDOW: usize = 256 << 10;
-/// Bytes of one grant at most: two pieces, so that one is filled while the other one leaves.
+/// Bytes of one grant of space at most: two pieces, so that one is filled while the other one leaves.
 pub const GRANT_BYTES: usize = 2 * PIECE_BYTES;
-/// Longest message in parts that its receiver asks for as a whole, and so one that may leave without asking: its parts have places of
-/// their own, a grant's worth, instead of a window.
+/// Longest message in parts that its receiver asks for as a whole, and that may therefore be sent eagerly, bytes. Its parts have memory
+/// of their own, as much as one grant, instead of a window.
 pub const PASSED_WHOLE_MAX: usize = GRANT_BYTES;
-/// Bytes of a part with an operation that are combined at a time: they stay in the nearest cache.
+/// Bytes that one step of a reduction combines in a part of a message: they stay in the L1 cache.
 pub const COMBINED_BYTES: usize = 4 << 10;
-/// Grants of one pass at most: a window for sixteen operations.
+/// Grants of space in one pass at most: a window each for sixteen operations.
 pub const GRANTS_A_PASS: usize = 64;
 /// Supply rows at start; there are never more than CAR rows.
 pub const SUPPLIES_INITIAL: usize = 32;
-/// Shortest run that is registered with a method: below, a copy of 1 µs costs less than two system calls.
+/// Shortest run that is registered as a memory region, bytes: below, a copy of 1 µs costs less than two system calls.
 pub const REGISTER_MIN: usize = EAGER_MAX + 1;
-/// Registered ranges that are kept in the cache while nobody needs them: a look-up is a search among them.
+/// Registered ranges that stay in the cache while no operation uses them. A look-up searches them.
 pub const REGISTRATIONS_MAX: usize = 1024;
-/// Bytes of such ranges: pages that the system cannot use otherwise.
+/// Bytes of such unused ranges: their pages are pinned, so the system cannot use them otherwise.
 pub const REGISTERED_BYTES: usize = 256 << 20;
 /// Bytes that the pool keeps for reuse after the unexpected queue has been emptied.
 pub const POOL_KEPT_BYTES: usize = 32 << 20;
@@ -232,44 +244,45 @@ pub const POOL_KEPT_BYTES: usize = 32 << 20;
 /// pieces a pass it keeps 3 % of a VC.
 pub const FAIR_TURN: u32 = 4;
 
-/// Rows whose age is known, of CARs and of unexpected messages each: 1 MiB of stamps, sixteen times the rows at start.
+/// Rows whose age is recorded, for CARs and for unexpected messages each: 1 MiB of stamps, sixteen times the rows at start.
 pub const STAMPS_MAX: usize = 1 << 16;
 
-/// Completions that one call reads from a fabric: a tenth of a call's cost each, where one costs 10 ns and the call 100 ns.
+/// Completions that one call reads from a fabric at most. A completion costs 10 ns and a call 100 ns, so that the call adds a tenth.
 pub const PROGRESS_EVENTS: usize = 100;
 
-/// Time between two looks at sockets, µs; a look is two system calls of about 300 ns, so it costs less than 1 %.
+/// Time between two polls of the sockets, µs. A poll is two system calls of about 300 ns, so it costs less than 1 %.
 pub const CONTROL_US: u32 = 100;
-/// Looks between two samples of the clock: 25 ns in 512 looks of 5 ns or more. A tick counts for [`CLOCK_LOOKS_A_TICK`].
+/// Polls between two readings of the clock: 25 ns for 512 polls of 5 ns or more. A tick counts as [`CLOCK_LOOKS_A_TICK`] polls.
 pub const CLOCK_LOOKS: u32 = 512;
-/// A tick counts as so many looks, so that the clock is sampled at least every 64 ticks.
+/// Polls that a tick counts as, so that the clock is read at least every 64 ticks.
 pub const CLOCK_LOOKS_A_TICK: u32 = 8;
-/// Time between two times of writing the statistics page, ns: a microsecond or two of work, so at most 0.2 %.
+/// Time between two updates of the statistics page, ns. An update takes one or two µs, so at most 0.2 %.
 pub const OBSERVE_NS: u64 = 1_000_000;
-/// CAR rows that are counted for it each time: all rows there are at start in 16 ms, 16 KiB of a cache at a time.
+/// CAR rows that each update counts. All rows of the start are counted within 16 ms, 16 KiB of cache at a time.
 pub const ROWS_A_LOOK: usize = 256;
-/// The same where it is written rarely, as in a wait that sleeps: 20 µs.
+/// The same if the page is updated rarely, as in a wait that sleeps: 20 µs.
 pub const ROWS_A_LOOK_MAX: usize = 4096;
-/// Peers whose figures are written each time.
+/// Peers whose figures each update writes.
 pub const PEERS_A_LOOK: usize = 32;
-/// Empty looks of `wait` before it yields where procs outnumber processors: about 2 µs, a round trip between processors.
+/// Unsuccessful polls of `wait` before it yields, if there are more procs than processors: about 2 µs, a round trip between processors.
 pub const SPINS_SHARED: u32 = 200;
-/// Request rows that a tick looks at twice for an operation that waits for a transport which is expensive to look at: two
-/// cache lines each, 10 ns, where such a look costs 100 ns.
+/// Request rows that a tick checks to find an operation that waits for a transport whose poll is expensive. A check reads two cache
+/// lines, 10 ns; such a poll costs 100 ns.
 pub const OPERATION_LOOKS: u32 = 8;
-/// Rings that the owner polls directly; all others announce themselves by a bit.
+/// Rings that their reader polls directly. The other rings announce frames by a bit.
 pub const WATCHED: usize = 4;
-/// Frames that a ring which is not watched hands over before the next one has its turn: eight rings have one in each pass.
+/// Frames that a ring which is not polled directly hands over before the next one has its turn: eight such rings have a turn in each
+/// pass.
 pub const TURN_FRAMES: usize = ARRIVALS / 8;
 
-/// Bytes that a proc keeps of messages before their receives, from all peers together: half of what would still be called
-/// small beside an application, and 30,000 messages of 1 KiB.
+/// Bytes of unexpected messages that a proc keeps, from all peers together: small compared with an application, and enough for 30,000
+/// messages of 1 KiB.
 pub const UNEXPECTED_BYTES: usize = 32 << 20;
-/// Credit that both sides of a VC know of without a word: enough to be busy until the first grant arrives, 64 KiB.
+/// Credit of each side of a new VC, without a grant: enough to keep a sender busy until the first grant arrives, 64 KiB.
 pub const CREDIT_INITIAL: Credit = Credit { lines: 1 << 10, envelopes: 64 };
-/// Most lines of a window: 2^24 of 64 B are 1 GiB.
+/// Most lines of credit that a peer may have: 2^24 lines of 64 B are 1 GiB.
 pub const CREDIT_LINES_MAX: u32 = 1 << 24;
-/// Most envelopes of a window: a header's field has 16 bits, and two windows may meet in one.
+/// Most envelopes of credit that a peer may have: the header's field has 16 bits, and may hold the sum of two such amounts.
 pub const CREDIT_ENVELOPES_MAX: u32 = 1 << 14;
 
 // A frame never fills more than a quarter of a ring, so that a drained ring always takes the next one.

@@ -1,4 +1,4 @@
-//! One-sided operations on windows: the handle of a window, what a request to a target's engine says, and how operations fail.
+//! One-sided operations on windows: the handle of a window, the requests to a target's engine, and the errors.
 
 mod regions;
 
@@ -11,8 +11,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use thiserror::Error;
 
-/// A window (`MPI_Win`): memory of all members of a communicator that each of them may read, write and update. Its elements are of type
-/// `T`, and displacements count elements.
+/// A window (`MPI_Win`): each member of a communicator exposes a part of memory, and all members may read, write and update all parts.
+/// The elements are of type `T`, and displacements count elements.
 pub struct Window<T> {
     /// The handle of the window's own communicator.
     pub handle: u32,
@@ -25,7 +25,7 @@ impl<T> Window<T> {
         Window { handle, marker: PhantomData }
     }
 
-    /// The same window with elements of another type: displacements count these from now on.
+    /// The same window with elements of another type. Displacements then count elements of type `U`.
     pub const fn cast<U>(self) -> Window<U> {
         Window::new(self.handle)
     }
@@ -56,22 +56,22 @@ impl<T> fmt::Debug for Window<T> {
 /// How a lock on a member's part of a window is held.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LockKind {
-    /// With others (`MPI_LOCK_SHARED`).
+    /// Shared with other holders (`MPI_LOCK_SHARED`).
     Shared,
-    /// Alone (`MPI_LOCK_EXCLUSIVE`).
+    /// By one holder alone (`MPI_LOCK_EXCLUSIVE`).
     Exclusive,
 }
 
-/// Who makes updates of a window atomic. There is one domain for each window, and all updates take it, those of a part's owner too.
+/// What makes updates of a window atomic. Each window has one domain, and all updates use it, also those by the owner of a part.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum AtomicsDomain {
-    /// The processor: all members are on one host, and update the memory that they share.
+    /// Atomic operations of the processor: all members are on one host, and update memory that they share.
     Processor,
-    /// A lock in shared memory: all members are on one host, and the kernel reads and writes the memory that is updated.
+    /// A lock in shared memory: all members are on one host, and update the memory through the kernel, which reads and writes it.
     Lock,
-    /// The target's engine, beside members on the target's host, which do it as its engine does.
+    /// The target's engine does the updates. Members on the target's host do them by themselves, in the same way as the engine does.
     Engine,
-    /// A fabric: all updates go through it, those on the target's host and the target's own, too.
+    /// The fabric: all updates go through it, also those by members on the target's host and by the target itself.
     Fabric,
 }
 
@@ -86,29 +86,30 @@ impl fmt::Display for AtomicsDomain {
     }
 }
 
-/// What a request asks of a target's engine, as the tag of its frame says.
+/// What a request to a target's engine asks for. The tag of its frame says it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemoteKind {
     /// Write the payload.
     Put,
-    /// Answer with so many bytes.
+    /// Answer with bytes of the part.
     Get,
-    /// Update elements by those of the payload.
+    /// Update elements with the elements of the payload.
     Update(UpdateCode),
     /// The same, and answer with the old values.
     FetchUpdate(UpdateCode),
-    /// Compare an element with the first word of the payload, swap it for the second one, and answer with what was there.
+    /// Compare an element with the first word of the payload. If they are equal, replace it by the second word. Answer with the old
+    /// value.
     CompareSwap(NumberType),
-    /// Take the access lock; answer once it is taken.
+    /// Take the lock of the part. Answer once the lock is taken.
     Lock(LockKind),
-    /// Give it back.
+    /// Release the lock.
     Unlock(LockKind),
-    /// Do several short operations, in their order, and answer once for all of them.
+    /// Do several short operations in order, and answer once for all of them.
     Batch,
 }
 
 impl RemoteKind {
-    /// The word that a frame has for it.
+    /// The word for it in a frame.
     pub const fn word(self) -> u32 {
         match self {
             RemoteKind::Put => 1,
@@ -124,17 +125,17 @@ impl RemoteKind {
         }
     }
 
-    /// Whether it is about a lock, and no operation on memory.
+    /// Whether it takes or releases a lock.
     pub const fn is_of_lock(self) -> bool {
         matches!(self, RemoteKind::Lock(_) | RemoteKind::Unlock(_))
     }
 
-    /// Whether it can be one of several in a frame ([`RemoteKind::Batch`]).
+    /// Whether it can be one of several operations in a frame ([`RemoteKind::Batch`]).
     pub const fn is_batched(self) -> bool {
         !matches!(self, RemoteKind::Lock(_) | RemoteKind::Unlock(_) | RemoteKind::Batch)
     }
 
-    /// Bytes that a request brings for an operation on so many bytes of the target's memory.
+    /// Bytes of operands in the payload of a request, for an operation on `length` bytes of the target's memory.
     pub const fn operands(self, length: u64) -> u64 {
         match self {
             RemoteKind::Put | RemoteKind::Update(_) | RemoteKind::FetchUpdate(_) => length,
@@ -143,12 +144,12 @@ impl RemoteKind {
         }
     }
 
-    /// Whether its answer has bytes, if it is done.
+    /// Whether the answer to a successful request has a payload.
     pub const fn is_answered_by_bytes(self) -> bool {
         matches!(self, RemoteKind::Get | RemoteKind::FetchUpdate(_) | RemoteKind::CompareSwap(_))
     }
 
-    /// Reads a word; `None` if it is none.
+    /// Decodes the word of a frame; `None` if it is invalid.
     pub fn from_word(word: u32) -> Option<Self> {
         let rest = word >> 8;
         Some(match word & 0xFF {
@@ -168,22 +169,22 @@ impl RemoteKind {
     }
 }
 
-/// How a target's engine has dealt with a request, as the tag of its answer says.
+/// The result of a request at the target's engine. The tag of the answer says it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemoteOutcome {
-    /// It is done.
+    /// The request is done.
     Done,
-    /// It is not within the target's part, or not aligned there.
+    /// The bytes are not within the target's part, or its elements are not aligned there.
     OutOfBounds,
-    /// A member that holds the lock has failed: its rank.
+    /// A member that holds the lock has failed. Holds its rank.
     HolderFailed(u32),
 }
 
-/// Ranks that an answer can name.
+/// Number of ranks that an answer can name.
 const RANKS: u32 = 1 << 24;
 
 impl RemoteOutcome {
-    /// The word that a frame has for it.
+    /// The word for it in a frame.
     pub const fn word(self) -> u32 {
         match self {
             RemoteOutcome::Done => 0,
@@ -192,7 +193,7 @@ impl RemoteOutcome {
         }
     }
 
-    /// Reads a word; `None` if it is none.
+    /// Decodes the word of a frame; `None` if it is invalid.
     pub const fn from_word(word: u32) -> Option<Self> {
         match (word & 0xFF, word >> 8) {
             (0, 0) => Some(RemoteOutcome::Done),
@@ -203,46 +204,46 @@ impl RemoteOutcome {
     }
 }
 
-/// Why an operation on a window failed. Nothing of it was done, unless it says so.
+/// Why an operation on a window failed. Nothing of the operation was done, unless the error says otherwise.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum WindowError {
-    /// An engine that is closed, no such rank, or no free row.
+    /// The engine is closed, the rank does not exist, or no row is free.
     #[error(transparent)]
     Post(#[from] PostError),
-    /// The communicator of the window.
+    /// An error of the window's communicator.
     #[error(transparent)]
     Comm(#[from] CommError),
     /// A wait failed.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// A datatype that does not fit.
+    /// The datatype does not fit.
     #[error(transparent)]
     Datatype(#[from] DatatypeError),
-    /// There is no such window.
+    /// The window does not exist, or has been freed.
     #[error("window {0} does not exist in this engine, or has been freed: use one that is alive")]
     Freed(u32),
-    /// Bytes that are not within the target's part.
+    /// The bytes are not within the target's part.
     #[error("bytes {first} to {end} are not within the {length} bytes of rank {target}'s part of the window")]
     OutOfBounds {
         /// Whose part.
         target: Rank,
         /// The first byte.
         first: usize,
-        /// The byte behind the last one.
+        /// The end: one past the last byte.
         end: usize,
         /// Bytes of the part.
         length: usize,
     },
-    /// Elements that are not aligned in the target's memory.
+    /// An element to update is not aligned in the target's memory.
     #[error("element {displacement} is not aligned in rank {target}'s part: updates need elements that are")]
     Unaligned {
         /// Whose part.
         target: Rank,
-        /// Where.
+        /// The displacement of the element.
         displacement: usize,
     },
-    /// Buffers of different lengths.
+    /// A buffer has the wrong length.
     #[error("the {what} has {given} elements, and {needed} are needed")]
     Elements {
         /// Which buffer.
@@ -269,7 +270,7 @@ pub enum WindowError {
         /// What is open.
         open: &'static str,
     },
-    /// An epoch is to be ended that is not open.
+    /// The call would end an epoch that is not open.
     #[error("{what} has nothing to end: {needed} comes first")]
     NothingOpen {
         /// The call.
@@ -277,10 +278,10 @@ pub enum WindowError {
         /// What must come first.
         needed: &'static str,
     },
-    /// A fabric could not do it, or refuses it.
+    /// The fabric failed to do it, or refused it.
     #[error("the fabric cannot do it: {reason}")]
     Fabric {
-        /// In its words.
+        /// The fabric's message.
         reason: String,
     },
     /// A member that holds a lock has failed.
@@ -291,7 +292,7 @@ pub enum WindowError {
         /// What is known.
         reason: String,
     },
-    /// A member has failed that the operation needs.
+    /// A member that the operation needs has failed.
     #[error("proc {proc} has failed: {reason}")]
     PeerFailed {
         /// Which proc.
@@ -299,7 +300,7 @@ pub enum WindowError {
         /// What is known.
         reason: String,
     },
-    /// The memory of a part cannot be had.
+    /// The memory of a part could not be allocated or mapped.
     #[error("rank {rank} has no memory for its part of the window: {reason}")]
     Memory {
         /// Whose part.
@@ -307,7 +308,7 @@ pub enum WindowError {
         /// Why.
         reason: String,
     },
-    /// The own part is not in reach of this call.
+    /// The call cannot access the own part.
     #[error("the own part is {what}: {instead}")]
     OwnPart {
         /// What is in the way.

@@ -4,8 +4,8 @@ use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// A value on the heap, as a box. Other than a box it may have a [second](Own::second) owner: a part of the same engine, which
-/// is used by one thread at a time. No lock is taken.
+/// A value on the heap, like a box. Unlike a box it may have a [second](Own::second) owner, which is another part of the same engine.
+/// Only one thread at a time may use them; no lock is taken.
 pub struct Own<T: ?Sized>(Arc<UnsafeCell<T>>);
 
 // SAFETY: it is used as the only owner of its value, by the promise of [`Own::second`].
@@ -20,10 +20,11 @@ impl<T> Own<T> {
 }
 
 impl<T: ?Sized> Own<T> {
-    /// The same value once more. It ends with the last of its owners.
+    /// A second owner of the same value. The value is dropped with the last of its owners.
     ///
     /// # Safety
-    /// Both are used as if they were one: by one thread at a time, and neither while a reference that came of the other lives.
+    /// The caller uses both owners as if they were one: from one thread at a time, and neither while a reference from the other one
+    /// lives.
     #[expect(unsafe_code, reason = "two owners of one value")]
     pub unsafe fn second(&self) -> Self {
         Own(self.0.clone())

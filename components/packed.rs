@@ -1,4 +1,4 @@
-//! Elements that a datatype describes, packed, and what combines them.
+//! Packed elements of a datatype, and reductions of them.
 
 use crate::pieces::{LeasedBytes, OneRun, Pieces};
 use crate::reduction::{Operands, Operation};
@@ -7,7 +7,7 @@ use crate::{Basic, Datatype, Described, Elements, ElementsMut, Span, Typed, Unfi
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A byte of elements that are [`Packed`].
+/// A byte of [`Packed`] elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(transparent)]
 pub struct PackedByte(pub u8);
@@ -19,11 +19,11 @@ unsafe impl bytemuck::Zeroable for PackedByte {}
 #[expect(unsafe_code, reason = "plain data")]
 unsafe impl bytemuck::Pod for PackedByte {}
 
-/// A buffer of elements that a [`Datatype`] describes, with their packed form: that is what collective operations and blocks take,
-/// send and reduce. An element of it is one of the datatype.
+/// A buffer of elements of a [`Datatype`], together with the packed elements. Collective operations and blocks send, receive and reduce
+/// the packed bytes. One of its elements is one element of the datatype.
 ///
-/// It is packed when it is made. [`Packed::pack`] takes over later changes of the buffer, and [`Packed::unpack`] puts what has been
-/// received into it.
+/// The elements are packed when the value is made. [`Packed::pack`] packs them again after changes of the buffer. [`Packed::unpack`]
+/// copies the packed bytes, for example received ones, back into the buffer.
 ///
 /// ```
 /// use tickwire_components::{Datatype, Packed, combine, op};
@@ -43,9 +43,9 @@ unsafe impl bytemuck::Pod for PackedByte {}
 /// ```
 pub struct Packed<B> {
     typed: Typed<B>,
-    /// The bytes of all elements, one behind the other.
+    /// The packed bytes of all elements.
     bytes: Vec<u8>,
-    /// Bytes of an element.
+    /// Bytes of a packed element.
     element: usize,
 }
 
@@ -56,15 +56,15 @@ impl<B> fmt::Debug for Packed<B> {
 }
 
 impl<B: Elements<Element: Basic>> Packed<B> {
-    /// `count` elements of a type, displacement 0 at the start of the buffer.
+    /// `count` elements of a type, with displacement 0 at the start of the buffer.
     ///
     /// # Errors
-    /// If bytes of them are not within the buffer, which comes back.
+    /// If some bytes of the elements are outside the buffer. The error gives the buffer back.
     pub fn new(buffer: B, of: &Datatype, count: usize) -> Result<Self, Unfit<B>> {
         Self::at(buffer, 0, of, count)
     }
 
-    /// As [`Packed::new`], displacement 0 at byte `origin` of the buffer.
+    /// As [`Packed::new`], with displacement 0 at byte `origin` of the buffer.
     ///
     /// # Errors
     /// As [`Packed::new`].
@@ -74,7 +74,8 @@ impl<B: Elements<Element: Basic>> Packed<B> {
 }
 
 impl<B: Elements> Packed<B> {
-    /// All elements of a buffer, each by the datatype of its type: structs with `#[derive(Datatype)]`, without their padding.
+    /// All elements of a buffer, with the datatype of their Rust type: for example structs with `#[derive(Datatype)]`, without their
+    /// padding.
     ///
     /// # Errors
     /// As [`Packed::new`].
@@ -88,7 +89,7 @@ impl<B: Elements> Packed<B> {
         packed
     }
 
-    /// Takes over what is in the buffer now.
+    /// Packs the elements that are in the buffer now.
     pub fn pack(&mut self) {
         self.typed.pack(0, &mut self.bytes);
     }
@@ -100,7 +101,7 @@ impl<B: Elements> Packed<B> {
 }
 
 impl<B: ElementsMut> Packed<B> {
-    /// Puts the packed bytes to their places in the buffer. Of a byte that is there twice the later one stays.
+    /// Copies the packed bytes to their places in the buffer. If the datatype contains a byte twice, the later value stays.
     pub fn unpack(&mut self) -> &B {
         self.typed.unpack(0, &self.bytes);
         self.typed.buffer()
@@ -108,7 +109,7 @@ impl<B: ElementsMut> Packed<B> {
 }
 
 impl<B: ElementsMut + AsMut<[B::Element]>> Packed<B> {
-    /// All elements of the buffer, also those that are not packed. What is written there counts when it has been packed.
+    /// All elements of the buffer, including those that are not packed. Changes take effect with the next [`Packed::pack`].
     pub fn elements_mut(&mut self) -> &mut [B::Element] {
         self.typed.elements_mut()
     }
@@ -120,7 +121,7 @@ impl<B> Packed<B> {
         self.typed.buffer()
     }
 
-    /// The buffer, as it is: what has come is in it if it has been unpacked.
+    /// The buffer as it is now. Received bytes are in it only if they have been unpacked.
     pub fn into_buffer(self) -> B {
         self.typed.into_buffer()
     }
@@ -232,7 +233,7 @@ where
     }
 }
 
-/// The values of packed bytes. What their datatype leaves out is as `T::default()` has it.
+/// Unpacks elements. Bytes that the datatype leaves out are those of `T::default()`.
 fn unpacked<T: Described + Default>(packed: &[PackedByte]) -> Vec<T> {
     let count = packed.len().checked_div(T::layout().size()).unwrap_or(0);
     let mut values: Vec<T> = std::iter::repeat_with(T::default).take(count).collect();
@@ -242,7 +243,7 @@ fn unpacked<T: Described + Default>(packed: &[PackedByte]) -> Vec<T> {
     values
 }
 
-/// Combines elements of so many bytes one by one, into the right one of two.
+/// Combines operands element by element, with elements of `element` bytes. `combine` writes its result to its second argument.
 fn each(element: usize, operands: Operands<'_, PackedByte>, mut combine: impl FnMut(&[u8], &mut [u8])) {
     let size = element.max(1);
     match operands {

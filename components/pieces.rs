@@ -1,4 +1,4 @@
-//! What a message is sent from and received into: buffers, as runs of bytes.
+//! Buffers of messages, as runs of bytes.
 
 use crate::{Span, Stretch};
 use bytemuck::{AnyBitPattern, NoUninit};
@@ -7,9 +7,9 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// The runs of bytes that a buffer consists of, in message order.
+/// A buffer of a message: the runs of bytes that it consists of, in message order.
 ///
-/// Addresses alone are no buffers, since they may outlive what they point to.
+/// Addresses alone ([`Span`], [`Stretch`]) are not buffers, since they may outlive the memory that they point to.
 ///
 /// ```compile_fail,E0277
 /// # use tickwire_components::{Pieces, Span};
@@ -30,16 +30,16 @@ use std::sync::Arc;
 /// ```
 ///
 /// # Safety
-/// [`Pieces::piece`] must keep giving the same addresses while the value is moved about, and these must stay valid
-/// as long as the value lives: for reads, and if the type is also [`LeasedBytes`] for writes. The same holds for the
-/// segment behind [`Pieces::layout`], if there is one; [`Pieces::pieces`] is 0 then, and [`Pieces::total`] its size.
+/// [`Pieces::piece`] must return the same addresses when the value is moved, and these must stay valid as long as the value lives: for
+/// reads, and if the type is also [`LeasedBytes`], for writes. The same holds for the segment behind [`Pieces::layout`], if there is
+/// one. Then [`Pieces::pieces`] is 0, and [`Pieces::total`] is the size of the segment.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no buffer of a message",
     note = "buffers are vectors, slices, boxes, arrays in a box and `Arc`s of plain data (`bytemuck::NoUninit`), `List`s of them, and `Typed`"
 )]
 pub unsafe trait Pieces {
-    /// How many runs there are; most buffers have one.
+    /// Number of runs; most buffers have one.
     #[inline]
     fn pieces(&self) -> usize {
         1
@@ -48,30 +48,30 @@ pub unsafe trait Pieces {
     /// Run `index`, below [`Pieces::pieces`].
     fn piece(&self, index: usize) -> Span;
 
-    /// Bytes in all.
+    /// Length of the message, bytes.
     #[inline]
     fn total(&self) -> usize {
         (0..self.pieces()).map(|i| self.piece(i).len()).sum()
     }
 
-    /// Whether a byte is in the message twice: such a buffer can be sent, and not be received into.
+    /// Whether the message contains a byte of the buffer twice. Such a buffer can be sent, but not received into.
     fn has_overlap(&self) -> bool {
         false
     }
 
-    /// What the bytes are of a buffer that has too many runs to count them up: there are no pieces then.
+    /// The bytes of a buffer with a datatype of many runs; then [`Pieces::pieces`] is 0. `None` for all other buffers.
     #[inline(always)]
     fn layout(&self) -> Option<Stretch> {
         None
     }
 
-    /// The name of its elements' type ([`std::any::type_name`]), for engines that check types; `None` fits all of them.
+    /// The name of the element type ([`std::any::type_name`]), for engines that check types. `None` matches every type.
     fn type_name(&self) -> Option<&'static str> {
         None
     }
 }
 
-/// A buffer that is one run of bytes: of these a [`List`] is a buffer, each of them a run of it.
+/// A buffer that is one run of bytes. A [`List`] of such buffers is a buffer, too.
 ///
 /// # Safety
 /// [`Pieces::pieces`] is always 1 and [`Pieces::layout`] always `None`.
@@ -83,8 +83,8 @@ pub unsafe trait OneRun: Pieces {
     }
 }
 
-/// A buffer that a receive may write: `Vec<T>` (up to its length), `Box<[T]>`, `Box<[T; N]>`, a [`List`] of these, and what is
-/// lent: `&mut [T]`, `&mut [T; N]`, `&mut Vec<T>`, [`Cells`]. Any bytes must be values of `T`:
+/// A buffer that a receive may write: `Vec<T>` (up to its length), `Box<[T]>`, `Box<[T; N]>`, a [`List`] of these, and the borrowed
+/// buffers `&mut [T]`, `&mut [T; N]`, `&mut Vec<T>` and [`Cells`]. All byte patterns must be valid values of `T`:
 ///
 /// ```compile_fail,E0277
 /// # use tickwire_components::LeasedBytes;
@@ -92,7 +92,7 @@ pub unsafe trait OneRun: Pieces {
 /// receive(vec![true; 8]);
 /// ```
 ///
-/// What is shared is only read:
+/// A shared buffer can only be sent:
 ///
 /// ```compile_fail,E0277
 /// # use std::sync::Arc;
@@ -102,8 +102,8 @@ pub unsafe trait OneRun: Pieces {
 /// ```
 ///
 /// # Safety
-/// The runs that [`Pieces`] reports must be valid for writes while the value lives and nobody else uses it, and any bytes
-/// written to them leave it valid.
+/// The runs that [`Pieces`] reports must be valid for writes while the value lives and nobody else uses it. Whatever bytes are written
+/// to them, the value must stay valid.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no buffer that a message can be received into",
@@ -111,10 +111,10 @@ pub unsafe trait OneRun: Pieces {
 )]
 pub unsafe trait LeasedBytes: Pieces {}
 
-/// What calls that keep a buffer take: a buffer that stands still while it is moved about, or an array, which is put into a
-/// box.
+/// The argument of calls that take over a buffer: a buffer whose bytes keep their address when it is moved, or an array, which is put
+/// into a box.
 pub trait IntoBuffer {
-    /// What the engine owns until the request is taken.
+    /// The buffer that the engine owns until the request is taken.
     type Buffer: Pieces;
 
     /// Makes a buffer of it.
@@ -139,7 +139,7 @@ impl<T: NoUninit, const N: usize> IntoBuffer for [T; N] {
     }
 }
 
-/// Elements of plain data that are read where they are.
+/// Buffers of plain data, which are sent without a copy.
 macro_rules! read {
     ($(($($generic:tt)*) $type:ty, $self:ident => $start:expr, $count:expr;)*) => {$(
         // SAFETY: the elements are on the heap or borrowed, so moving the value does not move them, and have no padding.
@@ -187,8 +187,8 @@ impl<T: ?Sized> Unique for &mut T {
     type Target = T;
 }
 
-/// Where a box or a unique borrow points to, with its own right to write there: one that was borrowed from it anew could
-/// only read.
+/// The address that a box or a unique borrow points to, with the pointer's own provenance, so that it allows writes. A pointer from a
+/// new shared borrow would only allow reads.
 #[expect(unsafe_code, reason = "a pointer is read as what it is")]
 pub(crate) fn unique<P: Unique>(pointer: &P) -> *const u8 {
     const { assert!(size_of::<P>() == size_of::<*mut P::Target>()) }
@@ -213,7 +213,7 @@ write! {
     ('a, T: NoUninit + AnyBitPattern) Cells<'a, T>;
 }
 
-/// Cells of this thread, which may be written while they are shared.
+/// A borrowed slice of cells. A receive may write them while this thread shares them.
 #[derive(Clone, Copy)]
 pub struct Cells<'a, T>(pub &'a [Cell<T>]);
 
@@ -235,7 +235,7 @@ unsafe impl Pieces for String {
 #[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
 unsafe impl OneRun for String {}
 
-/// Passes on what a borrowed buffer reports.
+/// Forwards to the borrowed buffer.
 macro_rules! borrowed {
     ($($type:ty),*) => {$(
         // SAFETY: the buffer stays where it is while it is borrowed, and reports what it always does.
@@ -281,9 +281,10 @@ borrowed!(&B, &mut B);
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
 unsafe impl<B: LeasedBytes> LeasedBytes for &mut B {}
 
-/// Buffers that are one message, one after another (what MPI builds by `MPI_Type_create_hindexed`): each is a run of it.
+/// Several buffers that together are one message, one after another (in MPI: `MPI_Type_create_hindexed`). Each buffer is a run of the
+/// message.
 ///
-/// Lists of lists are no buffers, nor are lists of elements that a datatype scatters:
+/// A list of lists is not a buffer, nor is a list of buffers with datatypes ([`Typed`](crate::Typed)):
 ///
 /// ```
 /// # use tickwire_components::{List, Pieces};
@@ -344,7 +345,7 @@ unsafe impl<B: OneRun> Pieces for List<B> {
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
 unsafe impl<B: OneRun + LeasedBytes> LeasedBytes for List<B> {}
 
-/// A run of memory that the application lends on its own word.
+/// A run of memory that the application lends to the engine by an unsafe promise.
 #[derive(Debug)]
 pub struct Ownership<'a>(Span, PhantomData<&'a mut [u8]>);
 
@@ -352,7 +353,7 @@ impl Ownership<'static> {
     /// Lends the bytes of a span.
     ///
     /// # Safety
-    /// What [`Span::new`] asks for holds until the request is done.
+    /// The conditions of [`Span::new`] hold until the request is done.
     #[expect(unsafe_code, reason = "the caller lends memory")]
     pub const unsafe fn new(span: Span) -> Self {
         Ownership(span, PhantomData)

@@ -1,4 +1,4 @@
-//! Procs: the compact table of all that are known, and the virtual connection to each that was contacted.
+//! Procs: the compact table of all known procs, and the virtual connection (VC) to each contacted proc.
 
 use crate::limits::CREDIT_INITIAL;
 use crate::{NIL, Queue, Routes, Row};
@@ -11,22 +11,22 @@ pub enum VcState {
     /// Known, never used.
     #[default]
     Unconnected,
-    /// The first use has started the handshake; sends wait in order.
+    /// The first use has started the handshake. Sends wait, in order.
     Connecting,
     /// Frames may flow.
     Connected,
-    /// It has ended; every operation that needs it gets the reason.
+    /// The connection has ended. Every operation that needs it fails with the reason.
     Failed,
 }
 
-/// A virtual connection: the state that point-to-point, RMA and collectives share about a contacted proc. 56 B.
+/// A virtual connection: the state of a contacted proc that point-to-point, RMA and collectives share. 56 B.
 ///
-/// Written by posting and Post (queues, state, credit), Match and Deliver (posted, what is owed), DrainCq (state, link).
-/// See [`crate::credit`] for what its credit is.
+/// Written by posting and Post (queues, state, credit), Match and Deliver (`posted`, credit that is owed) and DrainCq (state, link).
+/// See [`crate::credit`] for the meaning of credit.
 #[derive(Component, Clone, Copy, Debug)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Vc {
-    /// Envelopes that wait for the connection, for credit or for room. CAR rows.
+    /// Envelopes that wait for the connection, for credit, or for room at the transport. CAR rows.
     pub sends: Queue,
     /// Large messages whose pieces are leaving. CAR rows.
     pub data: Queue,
@@ -36,33 +36,33 @@ pub struct Vc {
     pub proc: u32,
     /// The transport's number of the connection.
     pub link: u32,
-    /// Next VC in the list of those with something to send.
+    /// The next VC in the list of VCs with something to send.
     pub next: Row,
-    /// Lines that may be sent to it.
+    /// Credit: lines that this side may still send to the peer.
     pub lines: u32,
-    /// Lines of its messages that are kept no more, and have not been granted again.
+    /// Credit: lines of the peer's messages that this side no longer keeps, and has not granted again yet.
     pub lines_owed: u32,
-    /// Its offers that wait for their receives.
+    /// The peer's offers (RTS) that wait here for their receives.
     pub offers_kept: u32,
-    /// Offers that may be sent to it.
+    /// Credit: offers (RTS) that this side may still send to the peer.
     pub envelopes: u16,
-    /// Offers that it may still send.
+    /// Credit: offers (RTS) that the peer may still send to this side.
     pub envelopes_left: u16,
     /// See [`VcState`].
     pub state: VcState,
-    /// The endpoint: row of the transport it is routed over.
+    /// The endpoint: the row of the transport that the VC uses.
     pub endpoint: u8,
-    /// Whether it is in the list of VCs with something to send.
+    /// Whether the VC is in the list of VCs with something to send.
     pub listed: bool,
-    /// Whether its failure has been acknowledged, so that any-source receives go on without it.
+    /// Whether the application has acknowledged the failure, so that receives from any source go on without this proc.
     pub acknowledged: bool,
 }
 
-// With its 8 B of change ticks and two slots of 8 B + 8 B, a contacted proc stays within 96 B.
+// A contacted proc stays within 96 B: this, 8 B of change ticks, and two endpoint slots of 8 B + 8 B.
 const _: () = assert!(size_of::<Vc>() <= 56);
 
 impl Vc {
-    /// A VC of a proc over an endpoint, unconnected.
+    /// A new VC of a proc over an endpoint, not connected yet.
     pub const fn new(proc: u32, endpoint: u8) -> Self {
         Vc {
             sends: Queue::EMPTY,
@@ -84,10 +84,10 @@ impl Vc {
     }
 }
 
-/// What is kept of a proc that nobody has talked to: 4 B.
+/// The entry of a known proc; it takes 4 B even if the proc was never contacted.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownProc {
-    /// Its row in the proc table once contacted, else [`NIL`].
+    /// The row of its VC once it was contacted, else [`NIL`].
     pub row: Row,
 }
 
@@ -95,26 +95,26 @@ pub struct KnownProc {
 #[derive(Component, Debug, Default)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct ProcTable {
-    /// One entry a proc.
+    /// One entry for each proc.
     pub known: Vec<KnownProc>,
-    /// Their cards, as exchanged at start, `card_bytes` each.
+    /// The address cards of all procs, as exchanged at start; `card_bytes` each.
     pub cards: Vec<u8>,
     /// Bytes of a card.
     pub card_bytes: usize,
-    /// The own proc.
+    /// The number of this proc.
     pub me: u32,
-    /// Why VCs have failed: (row, words). Few.
+    /// Why VCs have failed: (row, reason). Few.
     pub reasons: Vec<(Row, String)>,
-    /// VCs that have ended in order. Few.
+    /// VCs that have ended in an orderly way. Few.
     pub departed: Vec<Row>,
-    /// Procs whose processes have failed, by the launcher's word, and why, while their last frames are still to be read. Few.
+    /// Procs whose processes have failed according to the launcher, and why, while their last frames have not been read yet. Few.
     pub fallen: Vec<(u32, String)>,
-    /// What has become of the routes to them.
+    /// The state of the routes to the procs.
     pub routes: Routes,
 }
 
 impl ProcTable {
-    /// The card of a proc; empty if it left none.
+    /// The address card of a proc; empty if it published none.
     pub fn card(&self, proc: u32) -> &[u8] {
         let first = proc as usize * self.card_bytes;
         self.cards.get(first..first + self.card_bytes).unwrap_or(&[])

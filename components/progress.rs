@@ -1,4 +1,4 @@
-//! The engine's own row: what is pending, the free lists, the queues that belong to no VC.
+//! The engine's own row: pending work, the free lists, and the queues that belong to no VC.
 
 use crate::credit::Credit;
 use crate::index::PostedIndex;
@@ -14,21 +14,21 @@ use std::sync::Arc;
 
 /// Bits of [`Progress::posting`].
 pub mod posting {
-    /// Posted receives are in the index, and not in the lists.
+    /// Posted receives are in the index rather than in the lists.
     pub const INDEXED: u8 = 1;
-    /// A transport matches by itself: some receives go there.
+    /// A transport matches messages itself, and some receives go there.
     pub const PROVIDER: u8 = 2;
-    /// The engine takes no calls any more: nothing is posted.
+    /// The engine is closed: no operation can be posted.
     pub const CLOSED: u8 = 4;
 }
 
-/// Which systems have something to do.
-// One byte: bits are set in and cleared from single bytes, and what reads more than was just written waits for the store.
+/// The systems that have something to do, as bits.
+// One byte: bits are set and cleared by single-byte stores, and a wider load just after them would stall on store-forwarding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Pending(pub u8);
 
 impl Pending {
-    /// Nothing.
+    /// No system.
     pub const NONE: Pending = Pending(0);
     /// Submissions or sends wait.
     pub const POST: Pending = Pending(1);
@@ -38,9 +38,9 @@ impl Pending {
     pub const SUPPLY: Pending = Pending(4);
     /// Bytes wait to be moved, or transport space to be released.
     pub const TRANSFER: Pending = Pending(8);
-    /// A transport has something.
+    /// A transport has frames or completions to read.
     pub const DRAIN: Pending = Pending(16);
-    /// CARs are finished.
+    /// Finished CARs wait.
     pub const COMPLETE: Pending = Pending(32);
     /// The world must change: rows to spawn, procs to contact, VCs that have ended.
     pub const WORLD: Pending = Pending(64);
@@ -73,34 +73,35 @@ impl BitOrAssign for Pending {
     }
 }
 
-/// Bytes of messages, without headers, by what has moved them.
+/// Counts of message bytes, without headers, by the system that moved them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Moved {
-    /// Given to transports with their envelopes: by Post, and by calls that send at once.
+    /// Bytes that were given to transports with their envelopes, by Post and by calls that send at once.
     pub post: u64,
-    /// Put into segments and temporaries, read out of a sender's memory, and given to transports in pieces, by Transfer.
+    /// Bytes that Transfer has copied into receive buffers and temporary buffers, has read out of a sender's memory, or has given to
+    /// transports in pieces.
     pub transfer: u64,
-    /// Put into segments by Deliver, which does the work of four systems.
+    /// Bytes that Deliver, which does the work of four systems, has copied into receive buffers.
     pub deliver: u64,
 }
 
-/// How a VC came to its end.
+/// Why a VC has ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ended {
     /// The peer has finalized.
     Finalized,
-    /// The peer says that it ends without having finalized.
+    /// The peer has announced that it ends without having finalized.
     Unfinished,
-    /// The peer sent what cannot be; in words.
+    /// The peer has sent something invalid. Holds a description.
     Corrupt(String),
-    /// The transport says so; in words.
+    /// The transport has reported a failure. Holds its description.
     Link(String),
 }
 
 impl Ended {
-    /// The reason that is told of [`Ended::Finalized`].
+    /// The reason that errors give for [`Ended::Finalized`].
     pub const FINALIZED: &'static str = "the peer has finalized";
-    /// The reason that is told of [`Ended::Unfinished`].
+    /// The reason that errors give for [`Ended::Unfinished`].
     pub const UNFINISHED: &'static str = "the peer has ended without having finalized";
 }
 
@@ -108,11 +109,11 @@ impl Ended {
 #[derive(Component, Debug)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Progress {
-    /// Which systems have something to do. Read by the executor before each system.
+    /// The systems that have something to do. The executor reads it before each system.
     pub pending: Pending,
     /// Arrival rows in use, from row 0.
     pub arrivals: u32,
-    /// Finished CARs for Complete.
+    /// Finished CARs that wait for Complete.
     pub finished: Queue,
     /// Free rows of CARs and their requests.
     pub free_cars: FreeList,
@@ -120,57 +121,57 @@ pub struct Progress {
     pub wildcard: Queue,
     /// Incremented on each enqueue into the wildcard queue.
     pub counter: u32,
-    /// Where the counter ends: receives are numbered anew then.
+    /// The highest value of `counter`. When it is reached, the receives are renumbered.
     pub counter_max: u32,
-    /// How posted receives are found.
+    /// Whether matching uses lists or an index.
     pub matching: Matching,
-    /// How receives are posted: bits of [`posting`]. 0 is the frequent case, in lists.
+    /// How receives are posted: bits of [`posting`]. 0 is the frequent case: receives are in lists.
     pub posting: u8,
-    /// Posted receives by envelope, once they have been deep.
+    /// The index of posted receives, which is used once a list was long.
     pub posted: Box<PostedIndex>,
-    /// Receives that have yet to look at the unexpected messages.
+    /// New receives, which Match has yet to compare with the unexpected messages.
     pub new_receives: Queue,
-    /// Matching that a transport does by itself: what it was given, and which messages are deferred for it.
+    /// State of the transport that matches messages itself: which receives it has, and which messages are deferred for it.
     pub provider: Box<ProviderMatching>,
-    /// Receives that were paired with an RTS and wait for SupplyBuffers.
+    /// Receives that are matched with an RTS and wait for SupplyBuffers.
     pub offers: Queue,
-    /// Receives that read their message out of the sender's memory.
+    /// Receives whose message this side reads out of the sender's memory.
     pub reads: Queue,
-    /// Lists of runs of operations that have many, each with the row of the data CAR that has its address.
+    /// Segments of operations with many runs, each with the row of the data CAR that holds the segment's address.
     pub run_lists: Vec<(Row, Arc<Segment>)>,
-    /// Receives that were paired with a message in a temporary and wait for Transfer.
+    /// Receives that are matched with a message in a temporary buffer and wait for Transfer.
     pub copies: Queue,
-    /// Messages that are arriving in parts; few.
+    /// Eager messages in several frames that are still arriving. Few.
     pub streams: Vec<Stream>,
-    /// Bytes that were copied out of temporaries so far.
+    /// Bytes that were copied out of temporary buffers so far.
     pub kept_copied: u64,
-    /// Bytes of messages that have been moved so far, by what has moved them.
+    /// Bytes of messages that have been moved so far, by the system that moved them.
     pub moved: Moved,
-    /// Receives that answer an offer, of all VCs: they need no credit, and so wait for nothing that does.
+    /// Receives of all VCs that answer an offer (RTS). They need no credit, so they do not wait behind sends that need it.
     pub replies: Queue,
-    /// Control frames that are owed to peers.
+    /// Control frames that wait to leave.
     pub control: ControlFrames,
     /// Graphs of CARs.
     pub graphs: Box<Graphs>,
     /// VCs with something to send, linked through the VC rows.
     pub senders: Queue,
-    /// Whether a priority above 0 may wait in a queue: else nobody looks at priorities.
+    /// Whether a row with a priority above 0 may be in a queue. If not, priorities are not looked at.
     pub urgent: bool,
-    /// Passes in which priorities mattered.
+    /// Number of passes in which priorities were used.
     pub turns: u32,
-    /// Priorities above 0 of offers in the unexpected queue, by (VC, message id).
+    /// Priorities above 0 of offers among the unexpected messages, by (VC, message id).
     pub offered: HashMap<(Row, Row), u8, ahash::RandomState>,
-    /// Since the tick before: see [`crate::Work`].
+    /// Work since the previous tick. See [`crate::Work`].
     pub work: Tally,
-    /// The clock as the caller gave it, ns since the engine was built.
+    /// The time that the caller gave, ns since the engine was built.
     pub now_ns: u64,
-    /// Operations with memory that is registered for them.
+    /// Number of operations that hold registered memory.
     pub registered: u32,
     /// Memory that is registered with transports.
     pub registrations: Box<Registrations>,
-    /// Requests that are not done.
+    /// Number of requests that are not done.
     pub active: u32,
-    /// Requests of open scopes that are not free.
+    /// Number of requests of open scopes whose rows are not free yet.
     pub scoped: u32,
     /// Messages that arrived before their receive.
     pub unexpected: UnexpectedQueue,
@@ -178,62 +179,63 @@ pub struct Progress {
     pub free_buffers: [FreeList; Buffer::CLASSES],
     /// Free buffer rows of all classes.
     pub free_buffer_rows: u32,
-    /// Buffer rows that unexpected messages may not take: the first number is kept for operations that pass bytes on, and the second
-    /// one, a part of the first, for control frames.
+    /// Buffer rows that unexpected messages may not take. The first number is reserved for operations that forward bytes. The second
+    /// number, a part of the first, is reserved for control frames.
     pub held_buffers: [u32; 2],
     /// Bytes of storage in free buffer rows.
     pub pool_bytes: u64,
-    /// Supplies that have not got all their space yet, oldest first.
+    /// Supplies that have not got all of their space yet, oldest first.
     pub supplies: Queue,
     /// Free supply rows.
     pub free_supplies: FreeList,
-    /// Bytes of temporaries in the hands of supplies, and how many they may be.
+    /// Bytes of temporary buffers that supplies hold now, and the most that they may hold.
     pub forward_bytes: [u64; 2],
-    /// The most that there have been at a time.
+    /// The most that supplies have ever held, bytes.
     pub forward_bytes_most: u64,
-    /// Callbacks of requests that were done before wait for Complete.
+    /// Whether callbacks that were added after the end of their request wait for Complete.
     pub late: bool,
-    /// Requests done that other threads await; [`NIL`] for a call of another thread that is next in the inbound queue.
+    /// Finished requests that other threads await. [`NIL`] stands for a call of another thread that is next in the inbound queue.
     pub answers: Vec<Row>,
-    /// What each peer may have outstanding here.
+    /// The credit that each peer may have for messages and offers that this side keeps.
     pub window: Credit,
     /// VCs whose peer has used up its envelope credit, plus deferred messages. While it is not zero, posting a receive checks whether
     /// to grant credit.
     pub starved_peers: u32,
-    /// Whether a probe has found nothing since the last pass: as good as a receive that is posted.
+    /// Whether a probe has found no message since the last pass. For grants of credit this counts as a posted receive.
     pub probing: bool,
-    /// Procs that submissions want to talk to for the first time.
+    /// Procs that operations need and that were never contacted.
     pub to_contact: Vec<u32>,
     /// VCs that have ended, and why.
     pub ended: Vec<(Row, Ended)>,
-    /// What peers have said of links that they have called over.
+    /// Calls, and answers to calls, that peers have sent over links.
     pub calls: Vec<CallWord>,
-    /// VCs that have failed, and not in order, and whose failure nobody has acknowledged.
+    /// Number of VCs that have failed (rather than ended in an orderly way), and whose failure the application has not acknowledged.
     pub unacknowledged: u32,
-    /// Incremented whenever the state of a VC changes, for those who watch.
+    /// Incremented whenever the state of a VC changes, so that a change can be noticed.
     pub vc_changes: u32,
-    /// The tables are as large as they may become.
+    /// Whether the tables have reached their largest size.
     pub rows_exhausted: bool,
     /// Frames that this tick may still read.
     pub budget: u32,
     /// Frames of each tick that Deliver leaves to DrainCq. Fixed when the engine is built.
     pub drained_min: u32,
-    /// The endpoint that DrainCq reads first: the one behind that which has had the last of a pass's room.
+    /// The endpoint that DrainCq reads first: the one after the endpoint with which the last pass ran out of arrival rows.
     pub drained_first: u32,
-    /// Poll only this endpoint and link; [`NIL`] for all.
+    /// Endpoint and link, if only these are polled; [`NIL`] for all.
     pub only: (u32, u32),
-    /// Ticks so far, the looks of a wait included.
+    /// Ticks so far, including the polls of a wait.
     pub ticks: u64,
-    /// Where somebody watches: the [stamp](crate::Clock::stamp) after a look of a wait that has found nothing, and the tick of that
-    /// look. What the next look finds has come since.
+    /// If receipts or events are recorded: the [stamp](crate::Clock::stamp) after a poll of a wait that found nothing, and the tick of
+    /// that poll. Whatever the next poll finds has arrived since.
     pub looked: Option<(u64, u64)>,
-    /// When operations were posted, by CAR row. Written by posting.
+    /// The time at which operations were posted, by CAR row. Written by posting.
     pub stamps: Stamps,
-    /// Receipts of operations, where they were asked for.
+    /// Receipts of the operations for which a receipt was requested.
     pub receipts: Receipts,
-    /// Types of messages, if they are checked.
+    /// The type signatures of messages, if types are checked.
     pub signatures: Option<Box<Signatures>>,
-    /// Why a fabric could not do the operation of a request, by the request's row. The next request in the row forgets it.
+    /// Why a fabric could not do the operation of a request: (row of the request, reason). The next request in the row removes the
+    /// entry.
     pub refusals: Vec<(Row, String)>,
 }
 
@@ -307,7 +309,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// The row of an engine with these limits, in a world of so many procs.
+    /// The row of an engine with these limits, in a world of `procs` procs.
     pub fn new(limits: &Limits, procs: u32) -> Self {
         let matching = limits.matching;
         let mut unexpected = UnexpectedQueue::default();
@@ -331,31 +333,31 @@ impl Progress {
         }
     }
 
-    /// Whether posted receives are in the index, and not in the lists.
+    /// Whether posted receives are in the index rather than in the lists.
     #[inline(always)]
     pub fn indexed(&self) -> bool {
         self.posting & posting::INDEXED != 0
     }
 
-    /// Whether the engine takes no calls any more.
+    /// Whether the engine is closed.
     #[inline(always)]
     pub fn closed(&self) -> bool {
         self.posting & posting::CLOSED != 0
     }
 
-    /// Whether there is a transport that matches by itself.
+    /// Whether there is a transport that matches messages itself.
     #[inline(always)]
     pub fn has_provider(&self) -> bool {
         self.posting & posting::PROVIDER != 0
     }
 
-    /// What the clocks say.
+    /// The tick and the time.
     #[inline(always)]
     pub fn stamp(&self) -> Stamp {
         Stamp { tick: self.ticks, now_ns: self.now_ns }
     }
 
-    /// Counts the free buffer rows of all classes, for [`Progress::free_buffer_rows`], of `rows` in all.
+    /// Updates [`Progress::free_buffer_rows`] from the free lists, and the reserved rows from `rows`, the number of buffer rows in all.
     pub fn count_free_buffers(&mut self, rows: usize) {
         self.free_buffer_rows = self.free_buffers.iter().map(|list| list.count).sum();
         let control = (rows / 16).min(CONTROL_BUFFERS) as u32;

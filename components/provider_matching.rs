@@ -1,78 +1,79 @@
-//! Receives at a transport that matches by itself, and what waits for them to come back.
+//! The transport with its own matching: the receives that it has, and the messages that wait until a receive comes back from it.
 
 use crate::credit::Credit;
 use crate::{NIL, Queue, Row};
 
-/// What is at the one transport of an engine that matches by itself. Empty where there is none.
+/// State of the one transport of an engine that matches messages itself. Empty if there is none.
 ///
-/// Written by posting (in), Post (given and asked back), Match (out) and probes.
+/// Written by posting (adds receives), Post (gives receives to the transport and asks for them back), Match (removes receives) and
+/// probes.
 #[derive(Clone, Debug)]
 pub struct ProviderMatching {
-    /// The endpoint; [`NIL`] for none.
+    /// The endpoint of the transport; [`NIL`] if there is none.
     pub endpoint: u32,
-    /// What each peer over it may have outstanding: less than of others, as its messages take more memory there.
+    /// The credit that each peer over it may have. It is less than for other transports, since kept messages take more memory there.
     pub window: Credit,
-    /// Receives that are to be given to it, oldest first: those behind one that it has no room for wait.
+    /// Receives that are to be given to the transport, oldest first. If it has no room for a receive, the receives behind it wait too.
     pub queue: Queue,
-    /// Receives that are to be asked back.
+    /// Receives that the engine is to ask back from the transport.
     pub recalls: Vec<Row>,
-    /// Synchronous messages that have met their receive, which their senders are to be told: VC and the sender's CAR.
+    /// Synchronous messages that have met their receive, and whose senders are to be told: VC, and the sender's CAR row.
     pub acknowledgements: Vec<(Row, Row)>,
-    /// Receives that it has.
+    /// Number of receives that the transport has.
     pub count: u32,
-    /// Messages of other transports whose receive is being asked back, and those of the same senders behind them, oldest
-    /// first. Few.
+    /// Messages from other transports whose receive is being asked back, and later messages of the same senders; oldest first. Few.
     pub deferred: Vec<DeferredMessage>,
-    /// Messages that were claimed for a probe and have arrived while that waits: their entries among the unexpected.
+    /// Messages that were claimed for a waiting probe and have arrived: their rows among the unexpected messages.
     pub claimed: Vec<Row>,
-    /// A message was claimed for a probe and has not arrived.
+    /// Whether a message was claimed for a probe and has not arrived yet.
     pub claims: bool,
-    /// Whether a message is being moved from the transport into the engine's own queue.
+    /// Whether a message is being moved from the transport into the engine's own unexpected queue.
     pub pull: Pull,
-    /// What is known of peers over it, by row of their VCs.
+    /// State of the peers over this transport, by the row of their VC.
     pub peers: Vec<MatchedPeer>,
 }
 
-/// A peer whose messages the transport matches. Offers are numbered as they are given to it; numbers wrap.
+/// A peer whose messages the transport matches. Offers count up in the order in which the transport gets them; the counts wrap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MatchedPeer {
-    /// Offers that were given to the peer's transport.
+    /// Offers that this side has sent over the transport to the peer.
     pub given: u32,
-    /// The same, as the peer was told last.
+    /// The value of `given` that the peer was last told.
     pub told: u32,
-    /// Offers of the peer that have met a receive or a probe here.
+    /// Offers of the peer that were matched here with a receive or a probe.
     pub paired: u32,
-    /// Offers of the peer that wait at the transport here, by the peer's last word: a part of
+    /// Offers of the peer that wait at this side's transport, according to the peer's last count: a part of
     /// [`Vc::offers_kept`](crate::Vc::offers_kept).
     pub there: u32,
-    /// Receives from this peer alone that the transport has.
+    /// Receives for this peer as the only source that the transport has.
     pub receives: u32,
 }
 
-/// Where the move of a message stands. While there is one, no receive is given to the transport: it could be paired with a younger
-/// message.
+/// State of a move of a message from the transport into the unexpected queue. During a move the transport gets no receive, since it
+/// could match the receive with a younger message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Pull {
-    /// There is none.
+    /// No move is in progress.
     #[default]
     No,
-    /// Whoever has asked for it looks what comes of it.
+    /// A move is in progress, and the probe that has asked for it still waits for the result.
     Awaited,
-    /// Nobody does any more, or a probe has not waited for the message that it has claimed. It ends when the message arrives, or when the
-    /// transport says that there is none.
+    /// A move is in progress, but nothing waits for it any more. It ends when the message arrives, or when the transport reports that
+    /// there is none.
     Left,
 }
 
-/// A message that waits until it is known whether the receive that takes it was paired elsewhere.
+/// A deferred message: it waits until the transport says whether it has matched the receive with another message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeferredMessage {
-    /// Its entry among the unexpected, which is not in their queue.
+    /// Its row among the unexpected entries. It is not in their queue.
     pub entry: Row,
     /// Its VC: row of the proc.
     pub vc: Row,
-    /// The receive; [`NIL`] while it waits behind another one of its sender, and once its receive was paired elsewhere.
+    /// The receive that it matches. [`NIL`] while it waits behind another message of the same sender, and after its receive was matched
+    /// with another message.
     pub receive: Row,
-    /// The receive has come back: it is this message's.
+    /// Whether the receive has come back. Then it takes this message.
     pub came_back: bool,
 }
 
@@ -100,7 +101,7 @@ impl ProviderMatching {
         self.deferred.iter().any(|deferred| deferred.vc == vc)
     }
 
-    /// What is known of the peer of a VC.
+    /// The state of the peer of a VC.
     pub fn peer(&mut self, vc: Row) -> &mut MatchedPeer {
         let index = vc as usize;
         if self.peers.len() <= index {
@@ -109,7 +110,7 @@ impl ProviderMatching {
         &mut self.peers[index]
     }
 
-    /// Whether the transport has a receive from the peer of a VC alone.
+    /// Whether the transport has a receive with the peer of a VC as its only source.
     pub fn awaits(&self, vc: Row) -> bool {
         self.peers.get(vc as usize).is_some_and(|peer| peer.receives > 0)
     }

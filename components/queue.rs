@@ -44,7 +44,7 @@ impl Queue {
         Some(row)
     }
 
-    /// Removes the first row, which is this one.
+    /// Removes the first row, to which `first` is the reference.
     #[inline(always)]
     pub fn pop_first<L: Link>(&mut self, first: &mut L) {
         self.head = *first.next_mut();
@@ -53,7 +53,7 @@ impl Queue {
         }
     }
 
-    /// Removes `row`, which follows `previous` ([`NIL`]: is first).
+    /// Removes `row`, which follows `previous`; [`NIL`] if `row` is the first one.
     #[inline]
     pub fn unlink<L: Link>(&mut self, rows: &mut [L], previous: Row, row: Row) {
         let next = *rows[row as usize].next_mut();
@@ -83,7 +83,7 @@ impl Queue {
 
 /// A row that can be in a list.
 pub trait Link {
-    /// Where its link is.
+    /// The link to the next row.
     fn next_mut(&mut self) -> &mut Row;
 }
 
@@ -104,7 +104,7 @@ linked!(crate::Car, crate::Vc, Buffer, crate::Supply);
 pub struct FreeList {
     /// The row to use next.
     pub head: Row,
-    /// How many there are.
+    /// Number of free rows.
     pub count: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Reductions: what combines the elements of two buffers.
+//! Reductions: operations that combine the elements of two buffers.
 
 use crate::graph::Side;
 use crate::{LeasedBytes, Sequence, Span};
@@ -7,15 +7,15 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// What can be reduced: plain data that any thread may have.
+/// An element that can be reduced: plain data that may move between threads.
 pub trait Element: NoUninit + AnyBitPattern + Send + Sync + 'static {}
 
 impl<T: NoUninit + AnyBitPattern + Send + Sync + 'static> Element for T {}
 
 /// A reduction operation on elements of a type: one of [`op`], or a function of two elements.
 ///
-/// The left operand is that of lower ranks. An operation must be associative up to rounding; it need not be commutative: all
-/// reductions keep the order of ranks, and which operands meet is the same in all runs.
+/// The left operand comes from lower ranks. An operation must be associative up to rounding, but need not be commutative: all
+/// reductions keep the order of ranks. Which operands are combined with each other is the same in all runs.
 ///
 /// ```
 /// use tickwire_components::{Operation, op};
@@ -31,26 +31,27 @@ pub trait Operation<T>: Send + Sync + 'static {
     /// Combines two elements.
     fn combine(&self, left: T, right: T) -> T;
 
-    /// Bytes of the elements that it combines: those of their type, or of a datatype that describes them.
+    /// Bytes of one element that it combines: the size of the type, or of the packed elements of a datatype.
     #[inline(always)]
     fn element(&self) -> usize {
         size_of::<T>()
     }
 
-    /// Whether it may panic. The predefined ones do not, so they need no code that catches a panic. If one panics that says it does not,
-    /// the panic may come out of the call that waits, instead of the error of an engine that has failed.
+    /// Whether the operation may panic. The predefined operations do not, so they need no code that catches a panic. If an operation
+    /// panics although it returns `false` here, the panic may propagate out of the waiting call, instead of an error of a poisoned
+    /// engine.
     #[inline(always)]
     fn may_panic(&self) -> bool {
         true
     }
 
-    /// Combines many elements, one by one.
+    /// Combines two runs element by element.
     #[inline(always)]
     fn combine_all(&self, operands: Operands<'_, T>)
     where
         T: Copy,
     {
-        // Three loops, so that the compiler knows what overlaps.
+        // There are three loops, so that the compiler knows in each which operands are the same.
         match operands {
             Operands::Left(into, right) => {
                 into.iter_mut().zip(right).for_each(|(into, right)| *into = self.combine(*into, *right));
@@ -66,14 +67,14 @@ pub trait Operation<T>: Send + Sync + 'static {
     }
 }
 
-/// Two runs of elements that are combined, and where the results go.
+/// Two runs of elements to combine, and where the results go.
 #[derive(Debug)]
 pub enum Operands<'a, T> {
-    /// Into the left one.
+    /// The results go into the left operand.
     Left(&'a mut [T], &'a [T]),
-    /// Into the right one.
+    /// The results go into the right operand.
     Right(&'a [T], &'a mut [T]),
-    /// Into the first of three, from a left and a right one.
+    /// The results go into the first run. The others are the left and the right operand.
     Apart(&'a mut [T], &'a [T], &'a [T]),
 }
 
@@ -83,15 +84,15 @@ impl<T, F: Fn(T, T) -> T + Send + Sync + 'static> Operation<T> for F {
     }
 }
 
-/// A value and where it is from: the element of [`op::MinLoc`] and [`op::MaxLoc`].
+/// A value and its index: the element of [`op::MinLoc`] and [`op::MaxLoc`].
 ///
 /// Value and index have the same size, so that there is no padding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[repr(C)]
 pub struct Indexed<V, I> {
-    /// What is compared.
+    /// The value that is compared.
     pub value: V,
-    /// Of equal values the lowest index is taken.
+    /// The index. Among equal values, the lowest index wins.
     pub index: I,
 }
 
@@ -100,14 +101,14 @@ pub mod op {
     use super::{Indexed, Operation};
     use crate::{Datatype, Described, OnPacked, OnStructs};
 
-    /// A function of elements of a datatype, of buffers that are [`Packed`](crate::Packed). It gets the packed bytes of the left one
-    /// and those of the right one, and puts those of the result into the latter.
+    /// A reduction of [`Packed`](crate::Packed) buffers by a function on packed elements of a datatype. The function gets the bytes of
+    /// the left and of the right element, and writes the result over the right one.
     pub fn on_packed<F: Fn(&[u8], &mut [u8])>(of: &Datatype, function: F) -> OnPacked<F> {
         OnPacked::new(of, function)
     }
 
-    /// A function of structs that have a datatype, of buffers that are [`Packed`](crate::Packed). What their datatype leaves out is as
-    /// `T::default()` has it.
+    /// A reduction of [`Packed`](crate::Packed) buffers by a function on structs with a datatype. The bytes that the datatype leaves
+    /// out are those of `T::default()`.
     pub fn on_structs<T: Described, F: Fn(T, T) -> T>(function: F) -> OnStructs<T, F> {
         OnStructs::new(function)
     }
@@ -122,33 +123,33 @@ pub mod op {
     }
 
     operations! {
-        /// The sum; of integers it wraps around.
+        /// The sum (`MPI_SUM`). Integers wrap around.
         Sum;
-        /// The product; of integers it wraps around.
+        /// The product (`MPI_PROD`). Integers wrap around.
         Product;
-        /// The least one. Of floats, a NaN loses against a number.
+        /// The smaller one (`MPI_MIN`). Between a NaN and a number, the number wins.
         Min;
-        /// The greatest one. Of floats, a NaN loses against a number.
+        /// The greater one (`MPI_MAX`). Between a NaN and a number, the number wins.
         Max;
-        /// Whether both are other than 0: 1 or 0.
+        /// 1 if both are not 0, else 0 (`MPI_LAND`).
         LogicalAnd;
-        /// Whether one is other than 0: 1 or 0.
+        /// 1 if at least one is not 0, else 0 (`MPI_LOR`).
         LogicalOr;
-        /// Whether exactly one is other than 0: 1 or 0.
+        /// 1 if exactly one is not 0, else 0 (`MPI_LXOR`).
         LogicalXor;
-        /// Bit by bit and.
+        /// Bitwise and (`MPI_BAND`).
         BitAnd;
-        /// Bit by bit or.
+        /// Bitwise or (`MPI_BOR`).
         BitOr;
-        /// Bit by bit exclusive or.
+        /// Bitwise exclusive or (`MPI_BXOR`).
         BitXor;
-        /// The least value, and its index.
+        /// The smaller value, with its index (`MPI_MINLOC`).
         MinLoc;
-        /// The greatest value, and its index.
+        /// The greater value, with its index (`MPI_MAXLOC`).
         MaxLoc;
-        /// The right one: an update by it writes (`MPI_REPLACE`).
+        /// The right operand: an update with it overwrites the target (`MPI_REPLACE`).
         Replace;
-        /// The left one: an update by it only reads (`MPI_NO_OP`).
+        /// The left operand: an update with it only reads the target (`MPI_NO_OP`).
         Keep;
     }
 
@@ -220,7 +221,7 @@ pub mod op {
     }
 }
 
-/// Pairs of types of one size.
+/// Implements plain data for pairs of types of the same size.
 macro_rules! indexed {
     ($($value:ty, $index:ty;)*) => {$(
         const _: () = assert!(size_of::<$value>() == size_of::<$index>());
@@ -243,18 +244,18 @@ indexed! {
     f64, u64; f64, i64; i64, u64; i64, i64; u64, u64;
 }
 
-/// An operation on runs of bytes, which are elements of one type.
+/// A reduction operation on runs of bytes that contain elements of one type.
 pub trait Reducer: Send + Sync {
     /// Combines two runs, element by element, into `out`.
     ///
     /// # Safety
-    /// All three are runs of elements of the operation's type and of one length. `out` is one of the other two, or overlaps with
-    /// neither. Nobody else uses it meanwhile.
+    /// All three are runs of elements of the operation's type and of the same length. `out` is one of the other two, or does not
+    /// overlap them. Nobody else uses `out` meanwhile.
     #[expect(unsafe_code, reason = "addresses of elements")]
     unsafe fn combine(&self, out: Span, left: Span, right: Span);
 }
 
-/// An operation on elements of a type.
+/// The [`Reducer`] of an [`Operation`].
 struct Elementwise<T, O>(O, PhantomData<fn(T)>);
 
 #[expect(unsafe_code, reason = "addresses of elements")]
@@ -268,16 +269,16 @@ impl<T: Element, O: Operation<T>> Reducer for Elementwise<T, O> {
 /// How operands of a collective operation are reduced.
 #[derive(Clone)]
 pub enum Reduction {
-    /// By an operation that takes no memory and does not panic.
+    /// By an operation of size 0 that does not panic.
     Predefined(&'static dyn Reducer),
-    /// By one that takes no memory.
+    /// By an operation of size 0.
     Stateless(&'static dyn Reducer),
-    /// By any other one.
+    /// By an operation with state.
     Shared(Arc<dyn Reducer>),
 }
 
 impl Reduction {
-    /// Whether a function of the application runs in it, which may panic.
+    /// Whether it may run a function of the application, which may panic.
     #[inline(always)]
     pub fn may_panic(&self) -> bool {
         !matches!(self, Reduction::Predefined(_))
@@ -286,7 +287,7 @@ impl Reduction {
     /// Combines two runs into `out`. See [`Reducer::combine`].
     ///
     /// # Safety
-    /// As there.
+    /// As [`Reducer::combine`].
     #[expect(unsafe_code, reason = "addresses of elements")]
     #[inline(always)]
     pub unsafe fn combine(&self, out: Span, left: Span, right: Span) {
@@ -299,10 +300,10 @@ impl Reduction {
         }
     }
 
-    /// Combines two runs into the first one, which is the operand on this side.
+    /// Combines two runs into `into`, which is the operand of side `side`.
     ///
     /// # Safety
-    /// As of [`Reducer::combine`].
+    /// As [`Reducer::combine`].
     #[expect(unsafe_code, reason = "addresses of elements")]
     pub unsafe fn combine_into(&self, into: Span, other: Span, side: Side) {
         // SAFETY: by the same contract.
@@ -321,7 +322,7 @@ impl fmt::Debug for Reduction {
     }
 }
 
-/// An operation on runs of bytes that are elements of a type.
+/// Makes a [`Reduction`] of runs of bytes from an operation on elements.
 #[inline(always)]
 pub fn reduce<T: Element>(operation: impl Operation<T>) -> Reduction {
     const { assert!(align_of::<T>() <= align_of::<u128>(), "elements are aligned to 16 bytes at most") };
@@ -332,7 +333,7 @@ pub fn reduce<T: Element>(operation: impl Operation<T>) -> Reduction {
     }
 }
 
-/// What has no bytes is leaked for nothing: it lives for ever without an allocation.
+/// Wraps a reducer. A reducer of size 0 is leaked, which costs nothing: its box allocates no memory.
 #[inline(always)]
 fn stateless<R: Reducer + 'static>(reducer: R) -> Reduction {
     match size_of::<R>() {
@@ -341,7 +342,7 @@ fn stateless<R: Reducer + 'static>(reducer: R) -> Reduction {
     }
 }
 
-/// Combines the elements of two buffers into the right one.
+/// Combines the elements of two buffers, and writes the results to the right one. If their lengths differ, the shorter one counts.
 pub fn combine<S: Sequence, R: LeasedBytes + Sequence<Item = S::Item>>(
     left: &S,
     right: R,
@@ -360,12 +361,12 @@ pub fn combine<S: Sequence, R: LeasedBytes + Sequence<Item = S::Item>>(
 /// See [`Reducer::combine`].
 ///
 /// # Safety
-/// As there.
+/// As [`Reducer::combine`].
 #[expect(unsafe_code, reason = "addresses of elements")]
 unsafe fn combine_runs<T: Element>(out: Span, left: Span, right: Span, operation: &impl Operation<T>) {
     let count = out.len().min(left.len()).min(right.len()) / size_of::<T>().max(1);
     let is_aligned = |span: Span| span.start().cast::<T>().is_aligned();
-    // Where another process has its operands is its own word: a wrong one spoils the result.
+    // Operand addresses may come from another process and may be wrong. A misaligned one leaves the result as it is.
     if count == 0 || !(is_aligned(out) && is_aligned(left) && is_aligned(right)) {
         return;
     }

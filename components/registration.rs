@@ -1,14 +1,15 @@
-//! Memory that is registered with transports: a cache with references and a bound.
+//! Memory that is registered with transports: a bounded cache with reference counts.
 //!
-//! An address outlives the memory behind it: what a transport has registered under it may be pages that the process has given
-//! back. So an entry lives as long as somebody promises that its memory does:
+//! An address may outlive its memory: a registration of the address would then refer to pages that the process has freed. So an entry
+//! is valid only as long as somebody guarantees that its memory stays:
 //!
-//! - an operation that is not done, and a persistent request, which own or borrow the buffer: they hold a reference;
-//! - the application, for a range that it has announced ([`Registrations::announce`]): entries within stay in the cache
-//!   without a reference, until the range is withdrawn, which its owner does before it frees the memory.
+//! - an operation that is not done, or a persistent request, which owns or borrows the buffer: it holds a reference;
+//! - the application, for a range that it has announced ([`Registrations::announce`]): entries within the range stay in the cache
+//!   without a reference, until the range is withdrawn. Its owner withdraws it before it frees the memory.
 //!
-//! With the last of these an entry is found no more, and it is deregistered at the next look at the world. It is found no more either
-//! once nobody promises all of it, though an operation still uses a part of it: the rest may be freed.
+//! When the last guarantee ends, look-ups no longer find the entry, and it is deregistered at the next look at the world. Look-ups also
+//! no longer find an entry once nobody guarantees all of its memory, even if an operation still uses a part of it, since the rest may
+//! be freed.
 
 use crate::limits::Limits;
 use crate::{Row, Span};
@@ -18,7 +19,7 @@ use std::collections::HashMap;
 use std::ops::BitOr;
 use std::sync::Arc;
 
-/// A transport's own name of a range that is registered with it.
+/// A transport's own identifier of a registered range.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Registration(pub u64);
 
@@ -27,9 +28,9 @@ pub struct Registration(pub u64);
 pub struct Access(pub u8);
 
 impl Access {
-    /// Send out of it; a peer may read it, where the transport reads memory of peers.
+    /// Send from the memory. A peer may also read it, if the transport can read memory of peers.
     pub const SEND: Access = Access(1);
-    /// Fill it.
+    /// Receive into the memory.
     pub const RECEIVE: Access = Access(2);
 
     /// Whether this allows what `other` asks for.
@@ -45,25 +46,26 @@ impl BitOr for Access {
     }
 }
 
-/// A range that is registered.
+/// A registered range.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// The endpoint whose transport has it.
+    /// The endpoint of its transport.
     endpoint: u8,
     /// First address.
     start: usize,
     /// Bytes.
     length: usize,
     access: Access,
-    /// The transport's name of it.
+    /// The transport's identifier.
     registration: Registration,
-    /// Operations and persistent requests that need it, and those of them that need all of it.
+    /// Number of references by operations and persistent requests.
     references: u32,
-    /// See `references`.
+    /// Number of these references that cover the whole range.
     whole: u32,
-    /// When it was asked for last, in look-ups.
+    /// The number of the look-up that last found it.
     used: u64,
-    /// There was a time at which nobody promised all of it: it is found no more, whoever promises that memory now.
+    /// Whether, at some time, nobody guaranteed all of its memory. Look-ups no longer find such an entry, whoever guarantees that
+    /// memory now.
     stale: bool,
 }
 
@@ -81,47 +83,47 @@ impl Entry {
 /// A reference to an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegistrationUse {
-    /// The endpoint whose transport has it.
+    /// The endpoint of its transport.
     endpoint: u8,
-    /// The transport's name of it.
+    /// The transport's identifier.
     pub registration: Registration,
-    /// All of it is needed.
+    /// Whether the reference covers the whole range.
     whole: bool,
 }
 
-/// What the cache has done.
+/// Statistics of the cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RegistrationCounts {
-    /// Ranges that are registered.
+    /// Number of registered ranges.
     pub entries: usize,
     /// Their bytes.
     pub bytes: usize,
-    /// Look-ups that found one.
+    /// Look-ups that found a range.
     pub hits: u64,
-    /// Look-ups that did not.
+    /// Look-ups that found none.
     pub misses: u64,
-    /// Ranges that had to go for the bound, or because a transport had no room for another.
+    /// Ranges that were removed because the cache was full, or because a transport had no room for another range.
     pub evictions: u64,
 }
 
-/// Entries in front of a range that a look-up passes at most: ranges that overlap are few.
+/// Entries before the looked-up address that a look-up checks at most: few ranges overlap.
 const LOOKS: usize = 8;
 
-/// All ranges that are registered, ordered by endpoint and first address.
+/// All registered ranges, ordered by endpoint and first address.
 #[derive(Debug)]
 pub struct Registrations {
     /// The ranges.
     entries: Vec<Entry>,
-    /// What operations that are not done hold, by the row of the envelope CAR.
+    /// References of operations that are not done, by the row of the envelope CAR.
     uses: HashMap<Row, Uses, ahash::RandomState>,
-    /// What persistent requests hold, by request row.
+    /// References of persistent requests, by the row of the request.
     held: HashMap<Row, Uses, ahash::RandomState>,
     /// Ranges that the application has announced: (number, first address, end).
     announced: Vec<(u64, usize, usize)>,
     next: u64,
-    /// Numbers of ranges that are withdrawn, from whatever thread.
+    /// Numbers of announced ranges that are withdrawn. Any thread may push to it.
     pub withdrawn: Arc<SegQueue<u64>>,
-    /// Entries that are not found any more and have yet to be deregistered: (endpoint, name).
+    /// Entries that were removed and have yet to be deregistered: (endpoint, identifier).
     pub dead: Vec<(u8, Registration)>,
     clock: u64,
     counts: RegistrationCounts,
@@ -151,23 +153,23 @@ impl Registrations {
         }
     }
 
-    /// What it has done.
+    /// The statistics.
     pub fn counts(&self) -> RegistrationCounts {
         let bytes = self.entries.iter().map(|entry| entry.length).sum();
         RegistrationCounts { entries: self.entries.len(), bytes, ..self.counts }
     }
 
-    /// Operations that hold ranges.
+    /// Number of operations that hold ranges.
     pub fn users(&self) -> u32 {
         self.uses.len() as u32
     }
 
-    /// Whether an operation has its ranges.
+    /// Whether an operation holds ranges.
     pub fn serves(&self, row: Row) -> bool {
         self.uses.contains_key(&row)
     }
 
-    /// The range that covers these bytes, with one reference more; counted as a hit, or as a miss if there is none.
+    /// Looks up a range that covers these bytes, and adds a reference to it. Counts a hit, or a miss if there is none.
     pub fn find(&mut self, endpoint: u8, span: Span, access: Access) -> Option<RegistrationUse> {
         self.take_withdrawn();
         self.clock += 1;
@@ -186,7 +188,7 @@ impl Registrations {
         Some(RegistrationUse { endpoint, registration: entry.registration, whole })
     }
 
-    /// Adds a range that was just registered, with one reference.
+    /// Adds a newly registered range, with one reference.
     pub fn insert(&mut self, endpoint: u8, span: Span, access: Access, registration: Registration) -> RegistrationUse {
         let (start, length, used) = (span.start().addr(), span.len(), self.clock);
         let behind = self.entries.partition_point(|entry| (entry.endpoint, entry.start) <= (endpoint, start));
@@ -196,25 +198,25 @@ impl Registrations {
         RegistrationUse { endpoint, registration, whole: true }
     }
 
-    /// Notes what an operation holds, or a persistent request if `persistent`.
+    /// Records that an operation, or a persistent request if `persistent`, holds a reference.
     pub fn hold(&mut self, row: Row, reference: RegistrationUse, persistent: bool) {
         let map = if persistent { &mut self.held } else { &mut self.uses };
         map.entry(row).or_default().push(reference);
     }
 
-    /// Ends a reference that is held by no row.
+    /// Releases a reference that no row holds.
     pub fn give_back(&mut self, reference: RegistrationUse) {
         self.unreference(reference);
     }
 
-    /// An operation is done with its ranges; whether it had any.
+    /// Releases the references of an operation that is done. Returns whether it had any.
     pub fn release(&mut self, row: Row) -> bool {
         let uses = self.uses.remove(&row);
         uses.iter().flatten().for_each(|&name| self.unreference(name));
         uses.is_some()
     }
 
-    /// A persistent request has come to its end, or its buffer may have moved.
+    /// Releases the references of a persistent request that has ended, or whose buffer may have moved.
     pub fn let_go(&mut self, row: Row) {
         let held = self.held.remove(&row);
         held.iter().flatten().for_each(|&name| self.unreference(name));
@@ -237,7 +239,7 @@ impl Registrations {
         }
     }
 
-    /// Somebody promises an entry's memory no more.
+    /// Checks an entry for whose memory a guarantee has ended: marks it stale, or removes it.
     fn look_after(&mut self, index: usize) {
         let promised = self.entries[index].whole > 0 || self.is_announced(index);
         let entry = &mut self.entries[index];
@@ -247,7 +249,7 @@ impl Registrations {
         }
     }
 
-    /// Whether the application promises that all memory of an entry stays.
+    /// Whether all memory of an entry is within an announced range.
     fn is_announced(&self, index: usize) -> bool {
         let Entry { start, length, .. } = self.entries[index];
         self.announced.iter().any(|&(_, first, last)| first <= start && start + length <= last)
@@ -258,7 +260,7 @@ impl Registrations {
         self.dead.push((entry.endpoint, entry.registration));
     }
 
-    /// What nobody needs is kept up to the bounds, the most recently used first.
+    /// Removes the least recently used entries without references, until the others are within the bounds.
     fn keep_bounds(&mut self) {
         loop {
             let unused = self.entries.iter().filter(|entry| entry.references == 0);
@@ -269,7 +271,8 @@ impl Registrations {
         }
     }
 
-    /// Makes the entry that has not been used for longest go, of one endpoint or of all. `false` if all are needed.
+    /// Removes the least recently used entry without references, of one endpoint or of all. Returns `false` if all entries have
+    /// references.
     pub fn evict(&mut self, endpoint: Option<u8>) -> bool {
         let unused = self.entries.iter().enumerate().filter(|(_, entry)| entry.references == 0);
         let unused = unused.filter(|(_, entry)| endpoint.is_none_or(|endpoint| endpoint == entry.endpoint));
@@ -279,19 +282,19 @@ impl Registrations {
         true
     }
 
-    /// Whether an endpoint's ranges are needed by somebody who will be done with them.
+    /// Whether an operation that is not done holds a range of an endpoint.
     pub fn is_busy(&self, endpoint: u8) -> bool {
         self.uses.values().flatten().any(|reference| reference.endpoint == endpoint)
     }
 
-    /// The application promises that a range stays as it is until its number comes through `withdrawn`.
+    /// The application guarantees that the memory of a range stays until the returned number is pushed to `withdrawn`.
     pub fn announce(&mut self, span: Span) -> u64 {
         self.next += 1;
         self.announced.push((self.next, span.start().addr(), span.start().addr() + span.len()));
         self.next
     }
 
-    /// Forgets entries whose range was withdrawn, before any look-up could find them.
+    /// Processes withdrawn ranges, so that no look-up finds their entries.
     pub fn take_withdrawn(&mut self) {
         while let Some(number) = self.withdrawn.pop() {
             self.announced.retain(|&(other, ..)| other != number);

@@ -1,4 +1,4 @@
-//! The request: what an application waits for.
+//! The request: the state of an operation that an application waits for.
 
 use bevy_ecs::component::Component;
 
@@ -11,12 +11,13 @@ pub enum RequestState {
     Free,
     /// Some of its CARs are not done.
     Active,
-    /// Nobody will ask for it: freed when done.
+    /// No handle is left. The request is freed when it is done.
     Detached,
-    // From here on there is nothing to wait for: one comparison tells.
-    /// Done; the application has not taken it yet.
+    // In the states from here on there is nothing to wait for, so one comparison is enough.
+    /// Done. The application has not taken it yet.
     Done,
-    /// Of a persistent request that has not been started since its last end was told, or at all. Its CAR still has the status.
+    /// Of a persistent request: it was never started, or its completion was returned and it has not been started again. Its CAR still
+    /// has the status.
     Inactive,
 }
 
@@ -28,27 +29,28 @@ impl RequestState {
     }
 }
 
-/// What a request waits for, on the row of its envelope CAR, which holds its status once it is done. 16 B.
+/// A request. It is on the row of its envelope CAR, which holds its status once it is done. 16 B.
 ///
-/// Written by posting, by Complete and Deliver (`counter`, `state`) and by taking.
+/// Written by posting, by Complete and Deliver (`counter`, `state`), and by the call that takes the request.
 ///
-/// A row counts its lives in 64 bits. The free list is last in, first out, so that one row can be used by every operation
-/// of a program: 10⁸ times a second, by what a message to oneself costs. 32 bits would wrap within a minute, and a handle
-/// that was kept would name another request; 64 bits take 5800 years.
+/// A row counts its lives in 64 bits. The free list is last in, first out, so one row may be used by every operation of a program: up
+/// to 10⁸ times a second, since a message to the own rank takes so little. 32 bits would wrap within a minute, and a stale handle would
+/// name another request. 64 bits last 5800 years.
 #[derive(Component, Clone, Copy, Debug)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Request {
     /// Counts the lives of the row: a handle with another number is stale.
     pub generation: u64,
-    /// CARs that are not done yet; the request is done at 0.
+    /// Number of its CARs that are not done yet. The request is done at 0.
     pub counter: u32,
     /// See [`RequestState`].
     pub state: RequestState,
     /// Whether its buffer is borrowed by an open scope.
     pub scoped: bool,
-    /// Whether a peer's failure that may concern this any-source receive has not been acknowledged yet.
+    /// Whether a peer has failed that this receive from any source might wait for, and the application has not acknowledged the
+    /// failure.
     pub disturbed: bool,
-    /// Whether Complete tells somebody when it is done: callbacks, or another thread. See [`crate::Callbacks`].
+    /// Whether Complete notifies callbacks, or another thread, when it is done. See [`crate::Callbacks`].
     pub notified: bool,
 }
 
@@ -74,10 +76,10 @@ impl Default for Request {
 
 /// The column that owns the buffers of requests.
 ///
-/// A row that is dropped leaves its buffer to whoever has the address, for good: what drops rows is the end of a world, and
-/// that may come while a transport or a peer is at the buffer. An engine [clears](Held::clear) its rows before.
+/// Dropping a row leaks its buffer. Rows are dropped when a world ends, and a transport or a peer may still use the buffer then. An
+/// engine [clears](Held::clear) its rows before.
 ///
-/// As all columns of the engine it is written by the engine alone: two buffers in flight cannot be exchanged.
+/// As with all columns of the engine, only the engine writes it: a system cannot exchange two buffers in flight.
 ///
 /// ```compile_fail,E0271
 /// # use bevy_ecs::prelude::*;

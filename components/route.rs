@@ -1,17 +1,17 @@
-//! Routes: the transports by which a proc can be reached, and what has become of those that were tried.
+//! Routes: the transports by which a proc can be reached, and the results of those that were tried.
 
 use crate::{NIL, Row};
 
-/// What a route is for. Each class takes the best route that there is for it.
+/// A class of traffic. Each class uses the best route that exists for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum TrafficClass {
-    /// Messages, and all that goes in frames: collectives, and one-sided operations that the target's engine does.
+    /// Messages, and everything else that goes in frames: collectives, and one-sided operations that the target's engine does.
     PointToPoint,
     /// Puts and gets.
     OneSided,
-    /// Updates of a target's memory: fetches, compare and swap, accumulates. A fabric does those of exposed memory where it is named for
-    /// them; else they follow from the other routes.
+    /// Updates of a target's memory: accumulate, fetch and update, compare and swap. A fabric does the updates of exposed memory if the
+    /// configuration names it for them; otherwise they follow the other routes.
     Atomics,
 }
 
@@ -29,75 +29,75 @@ impl TrafficClass {
     }
 }
 
-/// How far the call of a VC that is connecting has come. See [`Kind::Call`](crate::wire::Kind::Call).
+/// The stage of the call of a VC that is connecting. See [`Kind::Call`](crate::wire::Kind::Call).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CallStage {
     /// The transport connects.
     Calling,
-    /// The link is open. The peer is still to be asked whether it is used.
+    /// The link is open. This side has yet to ask the peer whether the link is used.
     Open,
     /// The peer has been asked.
     Asked,
 }
 
-/// The routes of a VC that have been tried, kept for as long as it is connecting or some have failed.
+/// The routes of a VC that were tried. Kept as long as the VC is connecting, or some routes have failed.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     /// The VC.
     pub vc: Row,
     /// Endpoints that could not connect, and why.
     pub failed: Vec<(u8, String)>,
-    /// Of the call over the VC's own link.
+    /// The stage of the call over the VC's own link.
     pub stage: CallStage,
 }
 
-/// A link to a proc beside that of its VC.
+/// An additional link to a proc, beside the link of its VC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SideLink {
     /// The VC.
     pub vc: Row,
-    /// The endpoint, another one than the VC's.
+    /// The endpoint of the link, which is not that of the VC.
     pub endpoint: u8,
-    /// The transport's number of it.
+    /// The transport's number of the link.
     pub link: u32,
     /// Whether it is connected.
     pub is_open: bool,
-    /// Whether the peer would use it for messages, and waits for the answer.
+    /// Whether the peer has asked to use the link for messages, and waits for the answer.
     pub is_asked: bool,
 }
 
-/// What a peer has said of a link.
+/// A call, or an answer to a call, that a peer has sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallWord {
     /// The VC.
     pub vc: Row,
-    /// The number of the transport's name.
+    /// The number of the transport.
     pub transport: u32,
-    /// Whether it answers a call, or makes one.
+    /// Whether it is an answer that accepts a call, rather than a call.
     pub accepts: bool,
 }
 
-/// What is known of the routes of contacted procs, but for the links of their VCs.
+/// The state of the routes to contacted procs, except for the links of their VCs.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
-    /// VCs that are connecting, or were not connected by their first route. Few.
+    /// The attempts of VCs that are connecting, or that were not connected by their first route. Few.
     pub attempts: Vec<Attempt>,
-    /// Links beside those of VCs. Few.
+    /// Additional links, beside those of VCs. Few.
     pub sides: Vec<SideLink>,
-    /// VCs whose peers have called over the link that is used, and are owed the answer. Each once.
+    /// VCs whose peers have called over the link that is used, and wait for the answer. Each VC is listed once.
     pub owed: Vec<Row>,
-    /// Endpoint and link of one-sided traffic, by VC, once that is known; link [`NIL`] until then and afterwards. Written when a link is
-    /// looked for, and when one ends.
+    /// Endpoint and link of one-sided traffic, by VC row; the link is [`NIL`] if it is not known. Written when a link is looked for,
+    /// and when a link ends.
     one_sided: Vec<(u8, u32)>,
 }
 
 impl Routes {
-    /// The attempt of a VC.
+    /// The attempt of a VC, if there is one.
     pub fn attempt(&mut self, vc: Row) -> Option<&mut Attempt> {
         self.attempts.iter_mut().find(|attempt| attempt.vc == vc)
     }
 
-    /// The attempt of a VC, a new one if it has none.
+    /// The attempt of a VC. Adds one if there is none.
     pub fn attempt_of(&mut self, vc: Row) -> &mut Attempt {
         let at = self.attempts.iter().position(|attempt| attempt.vc == vc).unwrap_or_else(|| {
             self.attempts.push(Attempt { vc, failed: Vec::new(), stage: CallStage::Calling });
@@ -106,12 +106,12 @@ impl Routes {
         &mut self.attempts[at]
     }
 
-    /// What has failed of a VC's routes, and why.
+    /// The endpoints of a VC that could not connect, and why.
     pub fn failed(&self, vc: Row) -> &[(u8, String)] {
         self.attempts.iter().find(|attempt| attempt.vc == vc).map_or(&[], |attempt| &attempt.failed)
     }
 
-    /// An endpoint could not connect to a VC's proc.
+    /// Records that an endpoint could not connect to a VC's proc.
     pub fn note_failed(&mut self, vc: Row, endpoint: u8, reason: String) {
         let failed = &mut self.attempt_of(vc).failed;
         failed.retain(|(of, _)| *of != endpoint);
@@ -123,7 +123,7 @@ impl Routes {
         self.one_sided.get(vc as usize).copied().filter(|(_, link)| *link != NIL)
     }
 
-    /// Notes the endpoint and link of a VC for one-sided traffic, or that they must be looked for.
+    /// Records the endpoint and link of a VC for one-sided traffic; with `None`, that they must be looked for.
     pub fn set_one_sided(&mut self, vc: Row, link: Option<(u8, u32)>) {
         let at = vc as usize;
         if link.is_some() && self.one_sided.len() <= at {
@@ -134,7 +134,7 @@ impl Routes {
         }
     }
 
-    /// The link of a VC over an endpoint, beside its own.
+    /// The additional link of a VC over an endpoint, if there is one.
     pub fn side(&self, vc: Row, endpoint: u8) -> Option<SideLink> {
         self.sides.iter().find(|side| side.vc == vc && side.endpoint == endpoint).copied()
     }

@@ -1,11 +1,11 @@
-//! Buffers of collective operations: runs of elements, and what stands for one that is in place.
+//! Buffers of collective operations: contiguous elements, or the placeholder for a buffer that is in place.
 
 use crate::pieces::{LeasedBytes, List, OneRun, Pieces};
 use crate::{Element, Span};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// A buffer that is a run of elements which can be reduced and compared in number: what collective operations take.
+/// A buffer of collective operations: contiguous elements that can be counted and reduced.
 ///
 /// # Safety
 /// The bytes are values of [`Sequence::Item`], at an address that is aligned for it.
@@ -18,25 +18,25 @@ pub unsafe trait Sequence: OneRun {
     /// The type of its elements.
     type Item: Element;
 
-    /// How many there are.
+    /// Number of elements.
     fn count(&self) -> usize {
         self.total().checked_div(self.element()).unwrap_or(0)
     }
 
-    /// Bytes of an element: those of its type, or of the datatype that describes it ([`Packed`](crate::Packed)).
+    /// Bytes of an element: the size of its type, or of a packed element of a datatype ([`Packed`](crate::Packed)).
     #[inline(always)]
     fn element(&self) -> usize {
         size_of::<Self::Item>()
     }
 }
 
-/// Stands for a buffer of a collective operation whose elements are in the other one already (`MPI_IN_PLACE`). See [`in_place`].
+/// The placeholder for a buffer whose elements are in the other buffer of the operation already (`MPI_IN_PLACE`). See [`in_place`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InPlace<T>(PhantomData<T>);
 
-/// The elements are in the other buffer of the operation already (`MPI_IN_PLACE`): what a rank sends is where the result goes.
+/// `MPI_IN_PLACE`: the elements that a rank sends are in its receive buffer already, at the place where the result goes.
 ///
-/// At the root of a scatter it takes the place of what is received: the root's part stays where it is.
+/// At the root of a scatter it is given instead of the receive buffer: the root's part stays in the send buffer.
 pub const fn in_place<T>() -> InPlace<T> {
     InPlace(PhantomData)
 }
@@ -110,7 +110,7 @@ borrowed! {
     &mut B;
 }
 
-/// A buffer whose bytes are its pieces: a run, or a [`List`] of them.
+/// A buffer that consists of its pieces: one run, or a [`List`] of runs.
 ///
 /// # Safety
 /// [`Pieces::layout`] is always `None`.

@@ -1,46 +1,46 @@
-//! Type signatures of messages, where the application has them checked: names of the elements' types, by short numbers.
+//! Type signatures of messages, for engines that check types: the names of element types, and short numbers for them.
 
 use crate::{Bool, Row};
 use std::any::Any;
 use std::fmt;
 
-/// Number of a type, in byte 3 of an envelope's header. 0: the sender does not say.
+/// Number of a type, in byte 3 of an envelope's header. 0 if the sender gives no type.
 pub type TypeNumber = u8;
 
-/// Bytes of a type's name at most; of a longer one the first are told.
+/// Longest name of a type, bytes. Longer names are cut.
 pub const TYPE_NAME_MAX: usize = 512;
 
-/// What is known of the types of messages, here and at each peer. There is one only if types are checked.
+/// The types of messages that are known here, and those that each peer knows. Exists only if types are checked.
 ///
-/// A sender numbers the types that it sends, from 1 on in the order of their first use. Before the first message of a type goes
-/// to a peer, its name goes there.
+/// A sender numbers the types that it sends, from 1 on, in the order of their first use. Before it sends the first message of a type to
+/// a peer, it sends the type's name.
 #[derive(Default)]
 pub struct Signatures {
-    /// Names of the types that were posted here, by number less 1. Written by posting.
+    /// Names of the types that were posted here, by number − 1. Written by posting.
     pub names: Vec<&'static str>,
-    /// The type of each operation, by CAR row. Written by posting; 0 for none.
+    /// The type of each operation, by CAR row; 0 for none. Written by posting.
     pub operations: Vec<TypeNumber>,
-    /// The type of each unexpected message, by its entry. Written by Match; its sender's number.
+    /// The type of each unexpected message, by its row; the number is that of its sender. Written by Match.
     pub unexpected: Vec<TypeNumber>,
-    /// What peers were told and have told, by VC row. Written by Post and Match.
+    /// The types that each peer knows and has sent, by VC row. Written by Post and Match.
     pub peers: Vec<PeerTypes>,
-    /// Receives whose message is of another type: the row, and what its sender calls it. Written by Match.
+    /// Receives whose message has another type: the CAR row, and the sender's name of the type. Written by Match.
     pub mismatches: Vec<(Row, String)>,
 }
 
-/// What a peer was told of types, and has told. A row of [`Signatures::peers`].
+/// The names of types that were exchanged with a peer. An entry of [`Signatures::peers`].
 #[derive(Default)]
 pub struct PeerTypes {
-    /// How many names the peer was told; `None` before it knows that types are checked here.
+    /// How many names were sent to the peer; `None` before the peer knows that this side checks types.
     pub told: Option<TypeNumber>,
-    /// The names of the peer's types, by number less 1; `None` before it has said that it checks types.
+    /// The names of the peer's types, by number − 1; `None` before the peer has said that it checks types.
     pub names: Option<Vec<String>>,
-    /// The state that a transport keeps for the name that is on its way.
+    /// The transport's state of the name that is being sent.
     pub state: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl Signatures {
-    /// The number of a type, which gets one if it has none. 0 if there is no type, or if there are too many.
+    /// The number of a type. A new type gets the next number. 0 if there is no type, or if there are too many.
     pub fn number(&mut self, name: Option<&'static str>) -> TypeNumber {
         let Some(name) = name.map(element) else { return 0 };
         let known = self.names.iter().position(|known| *known == name);
@@ -51,29 +51,29 @@ impl Signatures {
         number
     }
 
-    /// The name of one's own type; empty for 0.
+    /// The name of a type of this side; empty for 0.
     pub fn name(&self, number: TypeNumber) -> &'static str {
         number.checked_sub(1).and_then(|index| self.names.get(usize::from(index))).copied().unwrap_or_default()
     }
 
-    /// What was told of types to and by a VC's peer.
+    /// The names of types that were exchanged with a VC's peer.
     pub fn peer(&mut self, vc: Row) -> &mut PeerTypes {
         at(&mut self.peers, vc)
     }
 
-    /// The place of an operation's type.
+    /// The type number of an operation.
     pub fn operation(&mut self, row: Row) -> &mut TypeNumber {
         at(&mut self.operations, row)
     }
 
-    /// The place of the type of an unexpected message.
+    /// The type number of an unexpected message.
     pub fn unexpected(&mut self, entry: Row) -> &mut TypeNumber {
         at(&mut self.unexpected, entry)
     }
 }
 
 impl PeerTypes {
-    /// The name of a type of the peer; `None` if it has not told it.
+    /// The name of a type of the peer; `None` if the peer has not sent it.
     pub fn name(&self, number: TypeNumber) -> Option<&str> {
         let index = usize::from(number.checked_sub(1)?);
         self.names.as_ref()?.get(index).map(String::as_str)
@@ -86,7 +86,7 @@ impl fmt::Debug for Signatures {
     }
 }
 
-/// A column that grows with the rows that are used.
+/// The entry of a row in a column. The column grows if it is too short.
 fn at<T: Default>(column: &mut Vec<T>, row: Row) -> &mut T {
     let row = row as usize;
     if row >= column.len() {
@@ -95,16 +95,16 @@ fn at<T: Default>(column: &mut Vec<T>, row: Row) -> &mut T {
     &mut column[row]
 }
 
-/// The type of the elements of arrays: a message of `[f64; 3]`s is one of `f64`s, and one of [`Bool`]s is one of `bool`s.
+/// The innermost element type of arrays: a message of `[f64; 3]`s counts as one of `f64`s, and one of [`Bool`]s as one of `bool`s.
 fn element(mut name: &'static str) -> &'static str {
     while let Some((inner, _)) = name.strip_prefix('[').and_then(|inner| inner.rsplit_once("; ")) {
         name = inner;
     }
-    // What is sent as one is received as the other.
+    // `bool` and [`Bool`] match each other.
     if name == std::any::type_name::<Bool>() { "bool" } else { name }
 }
 
-/// As much of a name as is told.
+/// The part of a name that is sent: at most [`TYPE_NAME_MAX`] bytes.
 pub fn told(name: &str) -> &str {
     let mut end = name.len().min(TYPE_NAME_MAX);
     while !name.is_char_boundary(end) {

@@ -1,15 +1,16 @@
 //! Endpoint slots: a transport's, a library's or an application's own data about each contacted proc
 //! (reference: RFC "Change ompi_proc_t endpoint data lookup").
 //!
-//! A slot belongs to a tag, not to a framework: whoever names the type reads the same column.
+//! A slot is identified by its Rust type: all code that names the type accesses the same column.
 
 use bevy_ecs::component::{Component, Mutable, StorageType};
 
-/// A static slot: a table component of every contacted proc, registered before the first one exists.
+/// A static slot: a table component of every contacted proc. It is registered before the first proc is contacted.
 ///
-/// Inside a system, `Column<T>` gives all procs' values as a slice by proc row, so a lookup costs what `array[row]` costs.
+/// Inside a system, `Column<T>` gives the values of all procs as a slice, indexed by proc row. So a look-up costs as much as
+/// `array[row]`.
 pub trait EndpointSlot: Component<Mutability = Mutable> + Default {
-    /// The name it is reported under.
+    /// The name of the slot in reports.
     const NAME: &'static str;
 }
 

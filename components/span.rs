@@ -1,18 +1,18 @@
-//! Addresses of bytes that are lent to the engine.
+//! Addresses of memory that is lent to the engine.
 
 use crate::{Pieces, Stretch};
 use smallvec::SmallVec;
 
-/// A run of bytes that somebody lends to the engine: where it starts and how long it is.
+/// A contiguous run of bytes that is lent to the engine: its address and its length.
 ///
-/// An address and a length, no more: what uses the bytes is unsafe, and says that they are there.
+/// It holds only an address and a length. So the functions that use the bytes are unsafe: their caller promises that the bytes exist.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     start: *mut u8,
     length: usize,
 }
 
-/// The bytes of one message, in order; most messages have one run.
+/// The runs of one message, in order. Most messages have one run.
 pub type Spans = SmallVec<[Span; 1]>;
 
 // SAFETY: a span is an address and a length. Whoever made it promised (`Span::new`) that the bytes may be accessed
@@ -23,7 +23,7 @@ unsafe impl Send for Span {}
 #[expect(unsafe_code, reason = "a raw address in a column; the promise is made where a span is made")]
 unsafe impl Sync for Span {}
 
-/// The bytes of one message, apart from the buffer that they are lent from.
+/// The addresses of the bytes of one message, separate from the buffer that owns them.
 ///
 /// ```compile_fail,E0133
 /// # use tickwire_components::Lent;
@@ -37,7 +37,7 @@ pub struct Lent {
 }
 
 impl Lent {
-    /// Those of a buffer.
+    /// The addresses of a buffer's bytes.
     ///
     /// # Safety
     /// The buffer outlives the value, and the operation that it is posted for.
@@ -79,7 +79,7 @@ unsafe impl Pieces for Lent {
     }
 }
 
-/// No bytes, as the payload of a frame that has none.
+/// The payload of a frame without a payload.
 #[derive(Clone, Copy, Debug)]
 pub struct NoBytes;
 
@@ -92,7 +92,7 @@ unsafe impl Pieces for NoBytes {
     }
 }
 
-/// Runs of bytes as the payload of a frame, for as long as a call lasts.
+/// Runs of bytes as the payload of a frame, for the duration of a call.
 ///
 /// ```compile_fail,E0133
 /// # use tickwire_components::{Payload, Pieces};
@@ -103,10 +103,10 @@ unsafe impl Pieces for NoBytes {
 pub struct Payload<'a>(&'a [Span]);
 
 impl<'a> Payload<'a> {
-    /// These, one after another.
+    /// The payload that consists of these runs, one after another.
     ///
     /// # Safety
-    /// Their bytes are valid for reads as long as the value is.
+    /// Their bytes are valid for reads as long as the value is used.
     #[expect(unsafe_code, reason = "addresses apart from their buffer")]
     #[inline(always)]
     pub const unsafe fn new(runs: &'a [Span]) -> Self {
@@ -135,8 +135,8 @@ impl Span {
     /// A run of `length` bytes at `start`.
     ///
     /// # Safety
-    /// Until the request that the span is given to has completed, the bytes must stay valid for reads, for writes
-    /// too if it is a receive, and nobody else may write them, nor read them if it is a receive.
+    /// Until the request that the span is given to has completed, the bytes must stay valid for reads, and for a receive also for
+    /// writes. Nobody else may write them, and for a receive nobody else may read them.
     #[expect(unsafe_code, reason = "the caller lends memory")]
     #[inline]
     pub const unsafe fn new(start: *mut u8, length: usize) -> Self {
@@ -149,7 +149,7 @@ impl Span {
         self.start
     }
 
-    /// How many bytes.
+    /// Number of bytes.
     #[inline]
     pub const fn len(&self) -> usize {
         self.length
@@ -161,7 +161,7 @@ impl Span {
         self.length == 0
     }
 
-    /// Copies as many bytes as both have out of another run.
+    /// Copies bytes from another run; the shorter of the two lengths counts.
     ///
     /// # Safety
     /// The bytes of both are valid, and they do not overlap.

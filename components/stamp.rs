@@ -1,26 +1,26 @@
-//! When rows were posted and when messages arrived: what a dump tells as their age.
+//! When operations were posted and when messages arrived: a dump shows their age.
 
 use crate::Row;
 use crate::limits::STAMPS_MAX;
 
-/// A moment of an engine: which tick it was, and what its clock said.
+/// A point in time of an engine: the tick, and the time of its clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stamp {
-    /// Ticks so far, the looks of a wait included.
+    /// Ticks so far, including the polls of a wait.
     pub tick: u64,
-    /// The engine's clock, ns. It is sampled at least every 64 ticks, so a stamp is early by as much.
+    /// The engine's clock, ns. The clock is read at least every 64 ticks, so a stamp may be early by that much.
     pub now_ns: u64,
 }
 
 /// One stamp for each of the first rows of a table.
 ///
-/// No column: where there are a million rows, nobody reads the age of each, and 16 B a row would be as much as their
-/// requests take. Rows are recycled last in first out, so the rows that are used are the first ones.
+/// This is not a column: with a million rows, nobody reads the age of each, and 16 B for each row would be as much as the requests
+/// take. Rows are recycled last in, first out, so the rows in use are mostly the first ones.
 #[derive(Clone, Debug, Default)]
 pub struct Stamps(Vec<Stamp>);
 
 impl Stamps {
-    /// Makes room for the stamps of so many rows, up to [`STAMPS_MAX`].
+    /// Makes room for the stamps of `rows` rows, up to [`STAMPS_MAX`].
     pub fn grow(&mut self, rows: usize) {
         let rows = rows.min(STAMPS_MAX);
         if rows > self.0.len() {
@@ -28,7 +28,7 @@ impl Stamps {
         }
     }
 
-    /// Stamps a row; one without room gets none.
+    /// Stamps a row. A row beyond the room gets no stamp.
     #[inline(always)]
     pub fn set(&mut self, row: Row, stamp: Stamp) {
         if let Some(place) = self.0.get_mut(row as usize) {
@@ -36,7 +36,7 @@ impl Stamps {
         }
     }
 
-    /// The stamp of a row.
+    /// The stamp of a row; `None` if there is no room for one.
     pub fn get(&self, row: Row) -> Option<Stamp> {
         self.0.get(row as usize).copied()
     }

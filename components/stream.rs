@@ -1,15 +1,16 @@
-//! Messages that arrive in parts without having been asked for: longer than a frame, short enough for the credit there is.
+//! Eager messages in several frames: longer than a frame, but within the sender's credit.
 
 use crate::{Destination, Row};
 
-/// A message of which a part has arrived. A VC has one at a time, since the parts of a message come one after another.
+/// An eager message of which some frames have arrived. A VC has at most one, since the frames of a message follow each other.
 ///
-/// Written by Match (begun, counted, taken over, over) and where a VC or a communicator ends.
+/// Written by Match, which adds it, counts its bytes, redirects it to a receive, and removes it. Also removed where a VC or a
+/// communicator ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
     /// The VC: row of the proc.
     pub vc: Row,
-    /// Where its parts go: to a receive, to an entry among the unexpected, or nowhere.
+    /// Where its bytes go: to a receive, to an unexpected entry, or nowhere.
     pub to: Destination,
     /// Bytes that have arrived.
     pub seen: u64,

@@ -1,4 +1,4 @@
-//! What other threads hand to the engine, and the slots in which they await the answer.
+//! Operations and calls that other threads submit to the engine, and the slots in which these threads await the results.
 
 use crate::{Exclusive, Lease, Lent, Panic, PostError, Rank, RequestError, Source, Status, Tag, TagFilter};
 use bevy_ecs::component::Component;
@@ -10,58 +10,59 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Waker;
 
-/// What another thread wants done, and with whom.
+/// An operation that another thread submits, and its peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// A send.
     Send {
-        /// Where to.
+        /// The destination.
         to: Rank,
-        /// With which tag.
+        /// The tag.
         tag: Tag,
     },
     /// A receive.
     Receive {
-        /// From whom.
+        /// The source.
         source: Source,
-        /// With which tags.
+        /// The tag, or any tag.
         tag: TagFilter,
     },
 }
 
-/// An operation that another thread wants done.
+/// An operation that another thread has submitted.
 pub struct Submission {
-    /// Which.
+    /// The operation.
     pub operation: Operation,
-    /// Bits of a send's CAR: its mode.
+    /// The mode of a send: flags of its CAR ([`car_flags`](crate::car_flags)).
     pub flags: u16,
-    /// A send's priority, unless it has that of its communicator.
+    /// The priority of a send; `None` for that of its communicator.
     pub priority: Option<u8>,
     /// Communicator row.
     pub comm: u32,
-    /// The bytes.
+    /// The addresses of the bytes.
     pub lent: Lent,
-    /// Their owner.
+    /// The owner of the bytes.
     pub lease: Lease,
-    /// Where the answer goes.
+    /// The slot that gets the answer.
     pub slot: u32,
 }
 
-/// A function that another thread wants to run on the engine's thread. It gets the engine, or why there is none any more.
+/// A function that another thread submits, to run on the engine's thread. It gets the engine, or the error if the engine is gone.
 pub type Function = Box<dyn FnOnce(Result<&mut dyn Any, RequestError>) + Send>;
 
-/// What another thread has submitted.
+/// A task that another thread has submitted.
 pub enum Task {
-    /// Is posted.
+    /// An operation, which the engine posts.
     Operation(Submission),
-    /// Is called.
+    /// A function, which the engine calls.
     Call(Exclusive<Function>),
 }
 
 impl Task {
-    /// Tells who has submitted it that the engine is closed. `slot` is free then, or tells the answer.
+    /// Tells the submitting thread that the engine is closed: the slot of an operation gets the error, and a function is called with
+    /// it.
     ///
-    /// Returns what a waker has panicked with.
+    /// Returns the panic of a waker or of the function, if there was one.
     #[must_use = "others are to be told before a panic goes on"]
     pub fn refuse(self, shared: &Submissions, error: &PostError) -> Option<Panic> {
         match self {
@@ -76,59 +77,60 @@ impl Task {
     }
 }
 
-/// How a submitted operation ended.
+/// The result of a submitted operation.
 #[derive(Debug)]
 pub enum Answer {
-    /// As a request does.
+    /// It was posted, and its request has ended like this.
     Done(Result<Status, RequestError>),
-    /// It was not even posted.
+    /// It could not be posted.
     Refused(PostError),
 }
 
-/// What a slot holds for the thread that awaits it.
+/// The state of a slot in which a thread awaits an operation.
 #[derive(Default)]
 pub struct SlotState {
-    /// Which use of the slot this is.
+    /// Counts the uses of the slot.
     pub generation: u32,
-    /// The outcome and the buffer, once there.
+    /// The result and the buffer, once the operation has ended.
     pub answer: Option<(Answer, Lease)>,
-    /// Whom to wake.
+    /// The waker of the thread or task that waits.
     pub waker: Option<Waker>,
-    /// Nobody waits any more: the answer is dropped and the slot freed.
+    /// Nobody waits any more. When the answer comes, it is dropped, and the slot becomes free.
     pub abandoned: bool,
 }
 
 impl SlotState {
-    /// Makes it ready for its next use. Returns what it had.
+    /// Resets the slot for its next use. Returns the old state.
     #[must_use = "it is to be dropped where no lock is held"]
     pub fn clear(&mut self) -> SlotState {
         std::mem::replace(self, SlotState { generation: self.generation.wrapping_add(1), ..SlotState::default() })
     }
 }
 
-/// The part of an engine that all threads see.
+/// The part of an engine that is shared between all threads.
 pub struct Submissions {
-    /// Operations and calls on their way in: room for as many calls, too, as there are slots.
+    /// Operations and calls that the engine has yet to take. It has room for as many operations as there are slots, and for as many
+    /// calls.
     pub queue: ArrayQueue<Task>,
-    /// How many more calls may come.
+    /// How many more calls may be submitted now.
     pub calls: AtomicUsize,
-    /// Answers, by slot.
+    /// The slots.
     pub slots: Box<[Mutex<SlotState>]>,
     /// Free slots.
     pub free: ArrayQueue<u32>,
-    /// Whether the engine sleeps on its doorbell.
+    /// Not 0 if the engine sleeps on its doorbell.
     pub armed: AtomicU32,
-    /// Rings when the engine sleeps.
+    /// The event descriptor that wakes the engine.
     pub doorbell: rustix::fd::OwnedFd,
-    /// Not 0 once the engine takes no more: 1 if it was finalized, 2 if it is poisoned.
+    /// Not 0 once the engine accepts no more submissions: 1 if it was finalized, 2 if it is poisoned.
     pub closed: AtomicU32,
 }
 
 impl Submissions {
-    /// Room for `slots` operations in flight.
+    /// Makes room for `slots` operations in flight.
     ///
     /// # Errors
-    /// If there are no more descriptors.
+    /// If no event descriptor can be created.
     pub fn new(slots: usize) -> Result<Arc<Self>, String> {
         use rustix::event::{EventfdFlags, eventfd};
         let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -156,8 +158,8 @@ impl Submissions {
         }
     }
 
-    /// Gives an operation's outcome to whoever awaits it. Returns what its waker, or the end of a buffer that nobody wants,
-    /// has panicked with: whoever answers several goes on with the others.
+    /// Puts the result of an operation into its slot, and wakes the waiting thread. Returns the panic of the waker, or of a buffer that
+    /// was dropped because nobody waits any more. The caller answers the other slots before it propagates a panic.
     #[must_use = "others are to be told before a panic goes on"]
     pub fn answer(&self, slot: u32, answer: Answer, lease: Lease) -> Option<Panic> {
         let cell = self.slots.get(slot as usize)?;
@@ -180,11 +182,11 @@ impl Submissions {
         catch_unwind(AssertUnwindSafe(wake)).err()
     }
 
-    /// Answers, once nothing is taken in any more, all whose operation was taken in and is not done. What wakers panic with is
-    /// dropped: the engine is at its end.
+    /// Answers all operations that were accepted and are not done. For the end of the engine, when no more submissions are accepted.
+    /// Panics of wakers are dropped.
     pub fn refuse_rest(&self, error: &RequestError) {
         let mut free = vec![false; self.slots.len()];
-        // They stay out of the list: nothing is submitted any more.
+        // The free slots are not put back, since nothing more is submitted.
         while let Some(slot) = self.free.pop() {
             free[slot as usize] = true;
         }
@@ -192,38 +194,38 @@ impl Submissions {
             let cell = &self.slots[slot];
             let answered = cell.lock().unwrap_or_else(PoisonError::into_inner).answer.is_some();
             if !answered {
-                // Its operation may still point into the buffer: the engine keeps that.
+                // The operation may still use the buffer, so the engine keeps the buffer.
                 let _ = self.answer(slot as u32, Answer::Done(Err(error.clone())), Lease::default());
             }
         }
     }
 }
 
-/// The engine's end of its submissions; on the engine's one row.
+/// The engine's end of the submissions; on the engine's one row.
 #[derive(Component)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
 pub struct Inbound {
-    /// Shared with the submitting threads. A system of the application does not get at it: who answers chooses the buffer that
-    /// another thread takes for its own.
+    /// Shared with the submitting threads. Private, so that a system of the application has no access: whoever answers a slot chooses
+    /// the buffer that another thread then owns.
     shared: Arc<Submissions>,
     waiting: VecDeque<Task>,
-    /// A call runs: the next one waits for its end, and all that comes behind it.
+    /// A call is running. The next call, and all tasks behind it, wait for its end.
     calling: bool,
 }
 
 impl Inbound {
-    /// Nothing has been taken in.
+    /// An inbound queue from which nothing was taken yet.
     pub fn new(shared: Arc<Submissions>) -> Self {
         Inbound { shared, waiting: VecDeque::new(), calling: false }
     }
 
-    /// What is shared with the submitting threads.
+    /// The part that is shared with the submitting threads.
     #[inline]
     pub fn shared(&mut self) -> &Arc<Submissions> {
         &self.shared
     }
 
-    /// Taken from the queue but waiting for a row or a first contact, in order.
+    /// Tasks that were taken from the shared queue and wait for a row, for a first contact or for a call, in order.
     pub fn waiting(&mut self) -> &mut VecDeque<Task> {
         &mut self.waiting
     }
@@ -234,12 +236,12 @@ impl Inbound {
         !self.shared.queue.is_empty() || !self.waiting.is_empty()
     }
 
-    /// Takes the next task, first those that have waited.
+    /// Takes the next task. Waiting tasks come first.
     pub fn pop(&mut self) -> Option<Task> {
         self.waiting.pop_front().or_else(|| self.shared.queue.pop())
     }
 
-    /// Takes the call that comes next, if a call does and none runs. [`Inbound::has_returned`] is to be said behind it.
+    /// Takes the next waiting task if it is a call and no call is running. The caller calls [`Inbound::has_returned`] afterwards.
     pub fn pop_call(&mut self) -> Option<Function> {
         if self.calling {
             return None;
@@ -257,7 +259,7 @@ impl Inbound {
         }
     }
 
-    /// The call that was taken last has returned.
+    /// Notes that the call that was taken last has returned.
     pub fn has_returned(&mut self) {
         self.calling = false;
     }

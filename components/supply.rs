@@ -1,64 +1,65 @@
-//! Buffer supply: whose memory the bytes of an operation go through, and how much of it has been handed out (reference:
+//! Buffer supply: whose memory holds the bytes of a forwarding operation, and how much of it has been handed out (reference:
 //! communication agent notes, "buffer dependencies" and "grabbing or providing buffers").
 //!
-//! A [`Supply`] links the side that fills the memory, a receive CAR, with the side that empties it, a send CAR of the same graph.
-//! [`Question`] is what the choice of the supplier depends on, [`Decision`] the answer.
+//! A [`Supply`] links a receive CAR, which fills the memory, with a send CAR of the same graph, which empties it. A [`Question`] has
+//! all that the choice of the supplier depends on; a [`Decision`] is the answer.
 
 use crate::limits::REGISTER_MIN;
 use crate::{NIL, Row, Span};
 use bevy_ecs::component::Component;
 use smallvec::SmallVec;
 
-/// What the method on one side of an operation can do with memory. Made of a transport's capabilities when it is opened.
+/// What the transport on one side of an operation can do with memory. Derived from the transport's capabilities when it is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Abilities {
-    /// It has memory of its own that it can lend to the other side.
+    /// It has memory of its own that it can lend to the transport of the other side.
     pub lends: bool,
     /// Memory must be registered with it before use.
     pub registers: bool,
-    /// It takes and fills several runs as one; else each part is one run.
+    /// It can send from and receive into several runs at once. Otherwise each part must be one run.
     pub gathers: bool,
     /// Bytes that it copies out of a buffer before a send returns.
     pub copies: u64,
-    /// Fewest bytes of space that it makes progress with.
+    /// The smallest space with which it makes progress, bytes.
     pub minimum: u64,
 }
 
 impl Abilities {
-    /// Whether it can use memory that is not its own for `bytes`: registering pays from [`REGISTER_MIN`] on.
+    /// Whether it can use the memory of others for `bytes` bytes. If it must register memory, that is worthwhile from [`REGISTER_MIN`]
+    /// on.
     pub const fn fits(&self, scattered: bool, bytes: u64) -> bool {
         (self.gathers || !scattered) && (!self.registers || bytes >= REGISTER_MIN as u64)
     }
 }
 
-/// Where the application wants the bytes of an operation, or has them.
+/// Where the application has the bytes of an operation, or wants them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// Nowhere: bytes that are only passed on, or that no receive is posted for.
+    /// Nowhere: the bytes are only forwarded, or no receive is posted for them.
     Nowhere,
-    /// In one run, or in several that are contiguous each.
+    /// In one contiguous run, or in several.
     Runs,
-    /// In the places that a datatype says.
+    /// At the places that a datatype describes.
     Scattered,
 }
 
-/// On which side of a forward bytes are combined with those of the segment.
+/// When forwarded bytes are combined with the elements of the application.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Combine {
-    /// Not at all.
+    /// Never.
     Never,
-    /// When they arrive: what is passed on is the result, which is in the segment.
+    /// When they arrive. The result is in the application's segment, and is forwarded.
     Receive,
-    /// When they leave: the segment is the other operand and must stay as it is.
+    /// When they leave. The application's segment is the other operand and is not changed.
     Send,
 }
 
-/// What the choice depends on.
+/// All that the choice of the supplier depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Question {
-    /// The method that the bytes come over; `None` for a send alone.
+    /// The transport over which the bytes arrive; `None` for a send alone.
     pub receive: Option<Abilities>,
-    /// The method that they leave over; `None` for a receive alone.
+    /// The transport over which the bytes leave; `None` for a receive alone.
     pub send: Option<Abilities>,
     /// See [`Target`].
     pub target: Target,
@@ -66,31 +67,31 @@ pub struct Question {
     pub combine: Combine,
     /// Bytes of the operation.
     pub bytes: u64,
-    /// Bytes that arrive in one frame at most.
+    /// The most bytes that arrive in one frame.
     pub frame: u64,
-    /// The bytes are in memory of their sender that the receiving method can read.
+    /// Whether the receiving transport can read the bytes in the sender's memory.
     pub readable: bool,
 }
 
-/// Who supplies the memory: the four ways of the notes.
+/// Who supplies the memory: the four cases of the notes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Supplier {
-    /// The method that the bytes leave over.
+    /// The transport over which the bytes leave.
     Sender,
-    /// The method that they come over.
+    /// The transport over which the bytes arrive.
     Receiver,
-    /// The application: its own segment.
+    /// The application: its own buffer.
     Segment,
-    /// The engine's pool.
+    /// The engine's pool of temporary buffers.
     Temporary,
 }
 
-/// How the bytes get there.
+/// How the bytes arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Means {
     /// In one frame.
     Whole,
-    /// In pieces that are asked for.
+    /// In pieces that this side asks for.
     Pieces,
     /// Read out of the sender's memory.
     Read,
@@ -105,34 +106,34 @@ pub struct Decision {
     pub means: Means,
 }
 
-/// Where a supply stands.
+/// The state of a supply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SupplyState {
     /// In the free list.
     #[default]
     Free,
-    /// In the queue; its receive has not been matched, so it gets nothing yet.
+    /// In the queue. Its receive has not been matched, so it gets no space yet.
     Waiting,
-    /// In the queue; its receive is ready for space.
+    /// In the queue. Its receive is ready for space.
     Ready,
-    /// In the queue; all its space has been handed out.
+    /// In the queue. All of its space has been handed out.
     Satisfied,
-    /// In the queue; nobody uses it any more, and SupplyBuffers takes everything back.
+    /// In the queue. Its operation no longer uses it, and SupplyBuffers takes its space back.
     Over,
 }
 
-/// A run of memory that was handed out, until all of its bytes have left.
+/// A run of memory that was handed out and from which some bytes have not left yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Granted {
     /// The memory.
     pub span: Span,
-    /// The row of the temporary that it is; [`NIL`] for memory that a method has lent.
+    /// The row of the temporary buffer; [`NIL`] for memory that a transport has lent.
     pub buffer: Row,
 }
 
-/// Memory between a receive CAR and a send CAR of a graph. A row of the supply table.
+/// The memory between a receive CAR and a send CAR of a graph. A row of the supply table.
 ///
-/// Written by whoever starts the operation (all fields), by SupplyBuffers (`granted`, `returned`, `group`, `state`), by Transfer
+/// Written when the operation starts (all fields), by SupplyBuffers (`granted`, `returned`, `group`, `state`) and by Transfer
 /// (`filled`, `emptied`).
 #[derive(Component, Clone, Debug)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
@@ -145,25 +146,25 @@ pub struct Supply {
     pub to: Row,
     /// Its VC.
     pub to_vc: Row,
-    /// Next row of the list it is in.
+    /// The next row of the list that this row is in.
     pub next: Row,
     /// See [`SupplyState`].
     pub state: SupplyState,
-    /// See [`Supplier`]: not the application.
+    /// See [`Supplier`]; never [`Supplier::Segment`].
     pub supplier: Supplier,
     /// Bytes of the operation.
     pub bytes: u64,
-    /// Fewest bytes of space that both methods make progress with, as they agreed: no grant is smaller but the last.
+    /// The smallest space with which both transports make progress, bytes. No grant is smaller, except the last.
     pub minimum: u64,
-    /// Bytes of space that have been handed out since it began.
+    /// Bytes of space that were handed out since the start.
     pub granted: u64,
-    /// Bytes that have arrived in them.
+    /// Bytes that have arrived in this space.
     pub filled: u64,
-    /// Bytes that have left.
+    /// Bytes that have left from this space.
     pub emptied: u64,
-    /// Bytes of space that are free again.
+    /// Bytes of this space that were taken back.
     pub returned: u64,
-    /// What was handed out and is in use, in the order of the bytes.
+    /// The runs that are handed out and in use, in the order of their bytes.
     pub group: SmallVec<[Granted; 4]>,
 }
 
@@ -188,12 +189,12 @@ impl Default for Supply {
     }
 }
 
-/// Who asks for a temporary: the pool keeps some back from the less urgent.
+/// What a temporary buffer is needed for. The pool reserves some buffers for the more urgent needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
-    /// A message that nobody has posted a receive for.
+    /// A message for which no receive is posted.
     Unexpected,
-    /// An operation that passes bytes on.
+    /// An operation that forwards bytes.
     Forward,
     /// A message of the engine's own protocols.
     Control,

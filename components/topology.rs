@@ -1,21 +1,21 @@
-//! Virtual topologies (MPI 4.1 chapter 8): who is whose neighbour in a communicator.
+//! Virtual topologies (MPI 4.1 chapter 8): the neighbours of each rank in a communicator.
 
 use crate::Rank;
 use thiserror::Error;
 
-/// Steps of a collective operation, and so edges between two ranks, at most.
+/// Edges between two ranks at most: the messages of one collective operation can be told apart for so many.
 const PARALLEL_MAX: usize = 256;
 
-/// Who is whose neighbour.
+/// A virtual topology: the neighbours of each rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Topology {
     /// Ranks are the points of a grid.
     Cartesian(Cartesian),
     /// Every rank knows its own neighbours.
     Graph {
-        /// Those that send to it.
+        /// The ranks that send to it.
         sources: Vec<Rank>,
-        /// Those that it sends to.
+        /// The ranks that it sends to.
         destinations: Vec<Rank>,
     },
 }
@@ -24,15 +24,15 @@ pub enum Topology {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum TopologyError {
-    /// A grid of other than the number of ranks.
+    /// The number of points of the grid does not fit the number of ranks.
     #[error("a grid of {points} points for {ranks} ranks: give as many points as ranks, or fewer")]
     Points {
-        /// Points of the grid; the greatest number if there are more.
+        /// Points of the grid; [`u64::MAX`] if there are more.
         points: u64,
         /// Ranks of the communicator.
         ranks: u32,
     },
-    /// A neighbour that is no rank of the communicator.
+    /// A neighbour is not a rank of the communicator.
     #[error("rank {rank} is no neighbour: ranks go to {last}")]
     Rank {
         /// Which rank.
@@ -46,27 +46,27 @@ pub enum TopologyError {
     /// There is no such dimension.
     #[error("dimension {given} of a grid that has {dimensions}")]
     Dimension {
-        /// The one that was asked for.
+        /// The dimension that was given.
         given: usize,
-        /// How many there are.
+        /// Number of dimensions.
         dimensions: usize,
     },
 }
 
-/// A grid of ranks: the last dimension varies fastest.
+/// A grid of ranks (Cartesian topology). The last dimension varies fastest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cartesian {
     dimensions: Vec<(u32, bool)>,
 }
 
 impl Cartesian {
-    /// Of these dimensions: points, and whether the last point is next to the first.
+    /// A grid with these dimensions. For each: the number of points, and whether it is periodic (the last point is next to the first).
     pub fn new(dimensions: &[(u32, bool)]) -> Self {
         Cartesian { dimensions: dimensions.to_vec() }
     }
 
-    /// Divides ranks among dimensions as evenly as is possible, those with most points first (`MPI_Dims_create`). Dimensions
-    /// that are not 0 stay as they are.
+    /// Divides ranks among dimensions as evenly as possible, larger dimensions first (`MPI_Dims_create`). Dimensions that are not 0
+    /// stay as they are.
     ///
     /// ```
     /// # use tickwire_components::Cartesian;
@@ -76,7 +76,7 @@ impl Cartesian {
     /// ```
     ///
     /// # Errors
-    /// If the dimensions that are fixed do not divide the number of ranks.
+    /// If the fixed dimensions do not divide the number of ranks, or if there are no ranks.
     pub fn balanced(ranks: u32, dimensions: &[u32]) -> Result<Vec<u32>, TopologyError> {
         let fixed = dimensions.iter().filter(|&&points| points > 0);
         let points = fixed.fold(1u64, |product, &points| product.saturating_mul(points.into()));
@@ -89,17 +89,17 @@ impl Cartesian {
         Ok(dimensions.iter().map(|&points| if points > 0 { points } else { shares.next().unwrap_or(1) }).collect())
     }
 
-    /// The dimensions: points, and whether the last point is next to the first.
+    /// The dimensions. For each: the number of points, and whether it is periodic.
     pub fn dimensions(&self) -> &[(u32, bool)] {
         &self.dimensions
     }
 
-    /// How many points it has; the greatest number if there are more.
+    /// Number of points; [`u64::MAX`] if there are more.
     pub fn points(&self) -> u64 {
         self.dimensions.iter().fold(1, |product, &(points, _)| product.saturating_mul(points.into()))
     }
 
-    /// Where a rank is (`MPI_Cart_coords`).
+    /// The coordinates of a rank (`MPI_Cart_coords`).
     pub fn coordinates(&self, rank: Rank) -> Vec<u32> {
         let (mut rest, mut found) = (rank.0, vec![0; self.dimensions.len()]);
         for (place, &(points, _)) in found.iter_mut().zip(&self.dimensions).rev() {
@@ -108,8 +108,8 @@ impl Cartesian {
         found
     }
 
-    /// The rank at a place (`MPI_Cart_rank`): around the end in a periodic dimension; [`Rank::NULL`] beyond the end of another
-    /// one, and for another number of coordinates.
+    /// The rank at coordinates (`MPI_Cart_rank`). In a periodic dimension, coordinates wrap around. [`Rank::NULL`] beyond the end of
+    /// another dimension, and for a wrong number of coordinates.
     pub fn rank(&self, place: &[i64]) -> Rank {
         if place.len() != self.dimensions.len() {
             return Rank::NULL;
@@ -125,8 +125,8 @@ impl Cartesian {
         Rank(rank)
     }
 
-    /// The ranks so many places before and behind one in a dimension (`MPI_Cart_shift`): the one whose data come if all
-    /// shift by that, and the one that gets the own data. [`Rank::NULL`] where there is none.
+    /// The source and the destination of a shift by `by` along a dimension (`MPI_Cart_shift`). [`Rank::NULL`] beyond the end of a
+    /// dimension that is not periodic.
     ///
     /// # Errors
     /// If there is no such dimension.
@@ -145,7 +145,8 @@ impl Cartesian {
     }
 }
 
-/// Divides a number among factors as evenly as is possible: the greatest is as small as it can be, then the next one. The greatest first.
+/// Factors of a number, as even as possible, in descending order: the first factor is as small as it can be, then the second one, and
+/// so on.
 fn shares(number: u32, count: usize) -> Vec<u32> {
     let small: Vec<u32> = (1..=number.isqrt()).filter(|&divisor| number.is_multiple_of(divisor)).collect();
     let mut divisors: Vec<u32> = small.iter().flat_map(|&divisor| [divisor, number / divisor]).collect();
@@ -153,12 +154,13 @@ fn shares(number: u32, count: usize) -> Vec<u32> {
     factors(number, count, number, &divisors).unwrap_or_default()
 }
 
-/// So many factors of a number, none greater than `most`, or than the one before it. `divisors` are those of a multiple of the number.
+/// `count` factors of a number in descending order, none greater than `most`; `None` if there are none. `divisors` are the divisors of
+/// a multiple of the number, in ascending order.
 fn factors(number: u32, count: usize, most: u32, divisors: &[u32]) -> Option<Vec<u32>> {
     if count == 0 {
         return (number == 1).then(Vec::new);
     }
-    // The rest are no greater, so that all together are enough.
+    // All further factors are at most as great, so the first factor must be great enough for their product to reach the number.
     let is_enough = |divisor: u32| u64::from(divisor).saturating_pow(count as u32) >= u64::from(number);
     let fits = |&divisor: &u32| divisor <= most && number.is_multiple_of(divisor) && is_enough(divisor);
     divisors.iter().copied().filter(fits).find_map(|first| {
@@ -167,29 +169,29 @@ fn factors(number: u32, count: usize, most: u32, divisors: &[u32]) -> Option<Vec
     })
 }
 
-/// A neighbour, and which of the messages between it and the own rank is meant.
+/// A neighbour, and the number of the message between it and this rank.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Neighbor {
-    /// Its rank; [`Rank::NULL`] where a grid ends.
+    /// The neighbour's rank; [`Rank::NULL`] at the end of a grid.
     pub rank: Rank,
-    /// The message has the same number at both.
+    /// The number of the message. It is the same on both sides.
     pub number: u32,
 }
 
 /// The neighbours of a rank, in the order of its buffers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Neighbors {
-    /// Those that send to it.
+    /// The ranks that send to it.
     pub sources: Vec<Neighbor>,
-    /// Those that it sends to.
+    /// The ranks that it sends to.
     pub destinations: Vec<Neighbor>,
 }
 
 impl Topology {
-    /// Whether it fits a communicator of so many ranks.
+    /// Checks that the topology fits a communicator of `ranks` ranks.
     ///
     /// # Errors
-    /// Why not.
+    /// If it does not fit.
     pub fn check(&self, ranks: u32) -> Result<(), TopologyError> {
         match self {
             Topology::Cartesian(grid) if grid.points() != u64::from(ranks) => {
@@ -211,7 +213,7 @@ impl Topology {
         }
     }
 
-    /// The neighbours of a rank. In a grid those are, for each dimension, the one before and the one behind.
+    /// The neighbours of a rank. In a grid these are, for each dimension, the previous and the next rank.
     pub fn neighbors(&self, rank: Rank) -> Neighbors {
         match self {
             Topology::Cartesian(grid) => {
@@ -230,7 +232,7 @@ impl Topology {
     }
 }
 
-/// Neighbours; of one that is named several times, the messages are numbered.
+/// The neighbours of these ranks. If a rank is named several times, its messages are numbered.
 fn numbered(ranks: &[Rank]) -> Vec<Neighbor> {
     let mut counts: Vec<(Rank, u32)> = Vec::new();
     let number = |&rank: &Rank| {

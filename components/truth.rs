@@ -1,13 +1,13 @@
-//! Truth values that any byte is one of.
+//! Booleans for which every byte is a valid value.
 
 use crate::reduction::{Operation, op};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-/// A `bool` whose byte may be anything: the element of logical operations, and what is received into. A byte of 0 is false, any
-/// other one is true.
+/// A boolean for which every byte is a valid value: 0 is false, any other byte is true. It is the element type of logical reductions,
+/// and of receives.
 ///
-/// A `bool` of Rust is 0 or 1, and nothing but what this process writes may go there: a peer's bytes may be anything.
+/// A `bool` of Rust must be 0 or 1. A peer's bytes may be anything, so a message must not be received into `bool`s.
 ///
 /// ```
 /// use tickwire_components::Bool;
@@ -39,7 +39,7 @@ impl Bool {
         self.0 != 0
     }
 
-    /// Values of Rust as such elements, without a copy.
+    /// Views a slice of `bool`s as such elements, without a copy.
     pub fn slice(bools: &[bool]) -> &[Bool] {
         bytemuck::cast_slice(bools)
     }

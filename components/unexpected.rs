@@ -1,15 +1,15 @@
-//! Messages that arrived before their receive: one queue, in order of arrival, of compact entries.
+//! Unexpected messages, which arrived before their receive: one queue of compact entries, in order of arrival.
 
 use crate::credit::cost;
 use crate::index::{EnvelopeIndex, EnvelopeKey, FORMS};
 use crate::{Body, NIL, Row, Stamp, Stamps};
 
-/// An unexpected envelope, 48 B. Not an entity: there can be millions.
+/// The envelope of an unexpected message, 48 B. It is not an entity, since there can be millions.
 #[derive(Clone, Copy, Debug)]
 pub struct Unexpected {
     /// Context word.
     pub context: u32,
-    /// Rank of the sender in it.
+    /// Rank of the sender in the communicator.
     pub source: u32,
     /// Tag.
     pub tag: u32,
@@ -19,53 +19,53 @@ pub struct Unexpected {
     pub length: u64,
     /// See [`Kept`].
     pub kept: Kept,
-    /// Next in the queue or in the free list.
+    /// The next entry in the queue or in the free list.
     pub next: Row,
-    /// The one before it in the queue.
+    /// The previous entry in the queue.
     pub previous: Row,
 }
 
 const _: () = assert!(size_of::<Unexpected>() <= 48);
 
-/// How a message stands that is kept before its receive. A temporary is [`NIL`] where there is none, or none yet.
+/// How far an unexpected message has come. A temporary buffer is [`NIL`] if there is none, or none yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kept {
-    /// All of it is here, in a temporary.
+    /// All of the message is here, in a temporary buffer.
     Whole {
-        /// The temporary.
+        /// The row of the temporary buffer.
         buffer: Row,
     },
-    /// Parts of it are here, and others still to come.
+    /// Some frames of the message are here. Others have yet to come.
     Arriving {
-        /// The temporary.
+        /// The row of the temporary buffer.
         buffer: Row,
     },
-    /// Parts of it are here, and the others will not come: its connection has ended.
+    /// Some frames of the message are here. The others will not come, since the connection has ended.
     CutOff {
-        /// The temporary.
+        /// The row of the temporary buffer.
         buffer: Row,
     },
-    /// It was offered: its sender has the bytes, and is asked for them.
+    /// The message was offered (RTS). Its sender has the bytes, and sends them when it is asked.
     Offered {
-        /// The sender's CAR.
+        /// The row of the sender's CAR.
         message: Row,
     },
-    /// It was offered, and is read out of the sender's memory.
+    /// The message was offered (RTS). The receiver reads it out of the sender's memory.
     Readable {
-        /// The sender's CAR.
+        /// The row of the sender's CAR.
         message: Row,
-        /// Where it is in the sender's process.
+        /// Its address in the sender's process.
         address: u64,
     },
-    /// It was offered, and its transport may move it.
+    /// The message was offered (RTS). The transport may move it.
     Movable {
-        /// The sender's CAR.
+        /// The row of the sender's CAR.
         message: Row,
     },
 }
 
 impl Kept {
-    /// A message that was offered by a CAR of its sender.
+    /// The state of a message that was offered by a CAR of its sender.
     pub fn offered(message: Row, body: Body) -> Self {
         match body {
             Body::Readable { address } => Kept::Readable { message, address },
@@ -76,7 +76,7 @@ impl Kept {
 }
 
 impl Unexpected {
-    /// The temporary that holds its payload; [`NIL`] where there is none.
+    /// The temporary buffer that holds its payload; [`NIL`] if there is none.
     pub const fn buffer(&self) -> Row {
         match self.kept {
             Kept::Whole { buffer } | Kept::Arriving { buffer } | Kept::CutOff { buffer } => buffer,
@@ -84,24 +84,24 @@ impl Unexpected {
         }
     }
 
-    /// Its payload is put into a temporary; an offer has none.
+    /// Sets the temporary buffer of its payload. An offer has none, and is not changed.
     pub fn set_buffer(&mut self, row: Row) {
         if let Kept::Whole { buffer } | Kept::Arriving { buffer } | Kept::CutOff { buffer } = &mut self.kept {
             *buffer = row;
         }
     }
 
-    /// Its last part is here.
+    /// Notes that all of the message is here.
     pub fn complete(&mut self) {
         self.kept = Kept::Whole { buffer: self.buffer() };
     }
 
-    /// Its other parts will not come.
+    /// Notes that the rest of the message will not come.
     pub fn cut_off(&mut self) {
         self.kept = Kept::CutOff { buffer: self.buffer() };
     }
 
-    /// The sender's CAR, of a message that was offered; [`NIL`] for any other.
+    /// The sender's CAR row of a message that was offered; [`NIL`] for any other.
     pub const fn message(&self) -> Row {
         match self.kept {
             Kept::Offered { message } | Kept::Readable { message, .. } | Kept::Movable { message } => message,
@@ -109,7 +109,7 @@ impl Unexpected {
         }
     }
 
-    /// How the bytes of a message that was offered may come.
+    /// How the bytes of a message that was offered can be moved.
     pub const fn body(&self) -> Body {
         match self.kept {
             Kept::Readable { address, .. } => Body::Readable { address },
@@ -118,41 +118,42 @@ impl Unexpected {
         }
     }
 
-    /// What it is found by.
+    /// The key by which receives find it.
     #[inline(always)]
     pub fn key(&self) -> EnvelopeKey {
         EnvelopeKey { context: self.context, source: self.source, tag: self.tag }
     }
 }
 
-/// The queue: a slab of entries in order of arrival and, once it has been deep, an index.
+/// The unexpected queue: a slab of entries in order of arrival. Once a look-up was long, it also has an index.
 ///
-/// Written by Match and SupplyBuffers (in), Match and probes (out).
+/// Written by Match and SupplyBuffers, which add entries and set their buffers, and by Match and probes, which remove entries.
 #[derive(Debug)]
 pub struct UnexpectedQueue {
-    /// The slab; rows in neither list do not exist, or belong to a message that a probe has taken.
+    /// The slab. An entry that is neither in the queue nor in the free list is deferred, or belongs to a message that a probe has
+    /// taken.
     pub entries: Vec<Unexpected>,
     /// Oldest entry.
     pub head: Row,
     /// Newest entry.
     pub tail: Row,
-    /// Free entries.
+    /// First entry of the free list.
     pub free: Row,
-    /// Entries in the queue.
+    /// Number of entries in the queue.
     pub count: u32,
-    /// Payload bytes in temporaries.
+    /// Payload bytes in temporary buffers.
     pub bytes: u64,
-    /// Lines of credit that these have cost.
+    /// Lines of credit that these messages have cost.
     pub lines: u64,
     /// Entries that a look-up walks past before an index is made: [`u32::MAX`] for never, 0 for always.
     pub walk_max: u32,
     /// Seed of the index.
     pub seed: u64,
-    /// By each form of key that a receive has asked for while the queue was deep.
+    /// An index for each form of key that a receive has asked for while the queue was long.
     forms: [Option<Box<EnvelopeIndex>>; FORMS],
-    /// Which of these are kept up to date: all that exist, while the queue is deep.
+    /// Which of these indices are up to date: all that were built since the queue was last empty.
     live: [bool; FORMS],
-    /// When entries came, by row.
+    /// When the messages arrived, by row.
     stamps: Stamps,
 }
 
@@ -191,7 +192,7 @@ impl UnexpectedQueue {
         row
     }
 
-    /// Puts an entry into the queue that is not in it, as the newest.
+    /// Puts an entry that is not in the queue back into it, as the newest.
     pub fn restore(&mut self, row: Row) {
         let entry = &mut self.entries[row as usize];
         (entry.next, entry.previous) = (NIL, self.tail);
@@ -216,18 +217,18 @@ impl UnexpectedQueue {
         }
     }
 
-    /// Notes when an entry came.
+    /// Records when the message of an entry arrived.
     pub fn stamp(&mut self, row: Row, stamp: Stamp) {
         self.stamps.grow(row as usize + 1);
         self.stamps.set(row, stamp);
     }
 
-    /// When an entry came, if that was noted.
+    /// When the message of an entry arrived, if that was recorded.
     pub fn came(&self, row: Row) -> Option<Stamp> {
         self.stamps.get(row)
     }
 
-    /// The oldest entry that a receive with this key takes. It stays.
+    /// Finds the oldest entry that a receive with this key matches. The entry stays in the queue.
     pub fn find(&mut self, wanted: &EnvelopeKey) -> Option<Row> {
         if self.count == 0 {
             return None;
@@ -254,7 +255,7 @@ impl UnexpectedQueue {
         self.forms[form].as_ref()?.first(wanted)
     }
 
-    /// Makes the index of a form.
+    /// Builds the index of a form.
     #[cold]
     fn build(&mut self, form: usize) {
         let seed = self.seed;
@@ -270,7 +271,7 @@ impl UnexpectedQueue {
         self.live[form] = true;
     }
 
-    /// Takes an entry out of the queue; its row stays taken until [`UnexpectedQueue::release`].
+    /// Takes an entry out of the queue. Its row stays in use until [`UnexpectedQueue::release`].
     pub fn claim(&mut self, row: Row) -> Unexpected {
         let entry = self.entries[row as usize];
         match entry.previous {
@@ -294,13 +295,13 @@ impl UnexpectedQueue {
             }
         }
         if self.count == 0 {
-            // Short queues are walked; the storage stays for the next deep one.
+            // Short queues are searched without an index. The storage of the indices stays for the next long queue.
             self.live = [false; FORMS];
         }
         entry
     }
 
-    /// Gives the row of an entry back that is not in the queue any more.
+    /// Frees the row of an entry that is no longer in the queue.
     pub fn release(&mut self, row: Row) {
         self.entries[row as usize].next = self.free;
         self.free = row;
@@ -327,7 +328,7 @@ impl UnexpectedQueue {
         found
     }
 
-    /// Lines of credit that what is kept of one VC has cost.
+    /// Lines of credit that the kept messages of one VC have cost.
     pub fn lines_of(&self, vc: Row) -> u64 {
         let (mut row, mut lines) = (self.head, 0);
         while let Some(entry) = self.entries.get(row as usize) {
@@ -339,7 +340,7 @@ impl UnexpectedQueue {
         lines
     }
 
-    /// Bytes of storage: the slab, and the indices.
+    /// Bytes of storage: of the slab, and of the indices.
     pub fn storage(&self) -> (usize, usize) {
         let indices = self.forms.iter().flatten().map(|index| index.bytes()).sum();
         (self.entries.capacity() * size_of::<Unexpected>(), indices)

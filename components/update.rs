@@ -1,5 +1,5 @@
-//! Updates: operations that combine an element of a window with one of the origin's (MPI 4.1 §12.3.4), and how they are named on the
-//! wire.
+//! Updates of windows: operations that combine an element of the target with one of the origin (MPI 4.1 §12.3.4), and their codes on
+//! the wire.
 
 use crate::reduction::{Element, Operation, op};
 
@@ -20,7 +20,7 @@ pub enum NumberType {
     F64,
 }
 
-/// An operation of an update. The old value is the left operand.
+/// An operation of an update. The target's old value is the left operand.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "named like the operations in `op`")]
@@ -39,12 +39,12 @@ pub enum UpdateOperation {
     Keep,
 }
 
-/// A type and an operation, as a frame names them.
+/// The code of an update in a frame: element type and operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct UpdateCode {
-    /// Of the elements.
+    /// The type of the elements.
     pub number: NumberType,
-    /// What combines them.
+    /// The operation.
     pub operation: UpdateOperation,
 }
 
@@ -93,12 +93,12 @@ impl UpdateOperation {
 }
 
 impl UpdateCode {
-    /// The code as a frame has it.
+    /// The code as a word of a frame.
     pub const fn word(self) -> u32 {
         self.number as u32 | (self.operation as u32) << 8
     }
 
-    /// Reads a code; `None` if it is none.
+    /// Decodes the word of a frame; `None` if it is invalid.
     pub fn from_word(word: u32) -> Option<Self> {
         let number = NumberType::ALL.into_iter().find(|&number| number as u32 == word & 0xFF)?;
         let operation = UpdateOperation::ALL.into_iter().find(|&operation| operation as u32 == word >> 8)?;
@@ -106,7 +106,7 @@ impl UpdateCode {
     }
 }
 
-/// An unsigned integer that is as long as a number, for the processor's atomic operations.
+/// An unsigned integer of the same size as a number, for the processor's atomic operations.
 pub trait Bits: Element + Copy + Eq {}
 impl Bits for u8 {}
 impl Bits for u16 {}
@@ -115,13 +115,13 @@ impl Bits for u64 {}
 
 /// A number that can be updated in a window: an integer or a float of up to 8 bytes.
 pub trait Number: Element {
-    /// Its name on the wire.
+    /// Its code on the wire.
     const TYPE: NumberType;
-    /// Its bits.
+    /// The unsigned integer of its size.
     type Bits: Bits;
-    /// As bits.
+    /// The bits of the number.
     fn to_bits(self) -> Self::Bits;
-    /// Of bits.
+    /// The number with these bits.
     fn of_bits(bits: Self::Bits) -> Self;
 }
 
@@ -134,7 +134,7 @@ pub trait Integer: Number + Eq {}
     note = "use one of `tickwire::op` that has an operation for this type; functions of the application cannot be sent"
 )]
 pub trait Update<T>: Operation<T> + Copy + Default {
-    /// Its name on the wire.
+    /// Its code on the wire.
     const OPERATION: UpdateOperation;
 }
 

@@ -1,18 +1,18 @@
-//! How much credit a peer has at a proc.
+//! The size of a peer's credit.
 
 use crate::credit::{Credit, KEPT_BYTES, LINE_BYTES};
 use crate::limits::{CREDIT_ENVELOPES_MAX, CREDIT_INITIAL, CREDIT_LINES_MAX, Limits};
 
 impl Credit {
-    /// What each of `peers` procs may have outstanding at a proc with these limits.
+    /// The credit that each of `peers` procs gets from a proc with these limits.
     pub fn window(limits: &Limits, peers: u32) -> Credit {
         let lines = limits.unexpected_bytes_max / LINE_BYTES / peers.max(1) as usize;
         let lines = lines.clamp(CREDIT_INITIAL.lines as usize, CREDIT_LINES_MAX as usize) as u32;
         Credit::of_lines(lines)
     }
 
-    /// The window where a message takes so many bytes of memory beside its own until it is received: as much memory as before, in
-    /// fewer messages.
+    /// The credit for a transport where each kept message takes `bytes` bytes of memory besides its payload: fewer messages, so that
+    /// they take as much memory as before.
     pub fn with_kept(self, bytes: usize) -> Credit {
         let lines = u64::from(self.lines) * KEPT_BYTES / KEPT_BYTES.max(bytes as u64);
         Credit::of_lines((lines as u32).max(CREDIT_INITIAL.lines))

@@ -1,14 +1,14 @@
-//! What was done since the last tick: what a tick tells, and how it is counted.
+//! Counts of the work since the last tick.
 
 use std::ops::{AddAssign, SubAssign};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What a tick did, in rows; calls made since the tick before it included.
+/// The work of a tick, counted in rows. It includes the calls since the tick before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Work {
     /// Operations that were posted.
     pub posted: u32,
-    /// Receives that were paired with a message.
+    /// Receives that were matched with a message.
     pub matched: u32,
     /// Frames that were given to a transport.
     pub sent: u32,
@@ -27,10 +27,10 @@ impl Work {
     }
 }
 
-/// A number that is counted up at many places and read soon after. It wraps.
+/// A counter that is incremented in many places and read soon after. It wraps around.
 ///
-/// Counted by single words, a row of plain numbers would be read by wider ones, and such a read waits until all of them have
-/// left the store buffer, behind what was written to a peer before. An atomic number is read by itself.
+/// The compiler would read several plain counters at once by a wide load. After stores of single words, such a load stalls until all of
+/// them have left the store buffer, behind what was written to a peer before. An atomic counter is always loaded by itself.
 #[derive(Debug, Default)]
 pub struct Count(AtomicU32);
 
@@ -58,7 +58,7 @@ impl SubAssign<u32> for Count {
     }
 }
 
-/// [`Work`] as it is counted.
+/// The counters of [`Work`].
 #[derive(Debug, Default)]
 pub struct Tally {
     /// See [`Work::posted`].
@@ -74,7 +74,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// What was counted.
+    /// The counts.
     #[inline(always)]
     pub fn get(&self) -> Work {
         Work {
@@ -86,7 +86,7 @@ impl Tally {
         }
     }
 
-    /// What was counted; from here on it is counted anew.
+    /// The counts, which are reset to 0.
     #[inline(always)]
     pub fn take(&mut self) -> Work {
         let work = self.get();

@@ -1,8 +1,8 @@
 //! The columns of the tables, as the steps and the loops see them.
 //!
-//! [`Rows`] has the address of every column of one [`Store`](crate::store::Store). Reading a field of it loads an address,
-//! so a step pays for the columns that it touches and for no others. Endpoints and arrivals are not among them ([`Wire`]): a
-//! step is given the one that it needs, so that a transport can hand over frames while the rows are written.
+//! [`Rows`] has the address of every column of one [`Store`](crate::store::Store). Reading a field loads an address, so a step pays only
+//! for the columns that it uses. Endpoints and arrivals are separate ([`Wire`]): a step gets just the endpoint that it needs, so that a
+//! transport can hand over frames while the rows are written.
 
 use crate::procs::boards::Boards;
 use crate::procs::endpoint::{Endpoint, RowStates};
@@ -19,10 +19,10 @@ use tickwire_components::{
     Arrival, Buffer, Callbacks, Car, Communicator, Held, Large, Node, ProcTable, Progress, Request, Row, Supply, Vc,
 };
 
-/// Ties a column to the store that it is of: columns of two stores have two types, so that none can take another's place.
+/// Ties a column to its store: columns of two stores have different types, so one cannot be put in the place of another.
 type Brand<'store> = PhantomData<fn(&'store ()) -> &'store ()>;
 
-/// A column by row number. A slice of its rows.
+/// A column: a slice of a table's rows, indexed by row number.
 pub struct Column<'store, T> {
     rows: *mut [T],
     store: Brand<'store>,
@@ -108,7 +108,7 @@ impl<T> DerefMut for One<'_, T> {
     }
 }
 
-/// What lies between the rows and the transports.
+/// The tables between the rows and the transports.
 pub struct Wire<'w> {
     /// Endpoints.
     pub endpoints: &'w mut [Endpoint],
@@ -116,9 +116,9 @@ pub struct Wire<'w> {
     pub arrivals: &'w mut [Arrival],
 }
 
-/// All columns but those of [`Wire`]. See the module.
+/// All columns except those of [`Wire`]. See the module.
 pub struct Rows<'store> {
-    /// The engine's one row.
+    /// The engine's singleton row.
     pub progress: One<'store, Progress>,
     /// Known procs.
     pub procs: One<'store, ProcTable>,
@@ -126,7 +126,7 @@ pub struct Rows<'store> {
     pub inbound: One<'store, Inbound>,
     /// Limits.
     pub limits: One<'store, Settings>,
-    /// Whom to call when requests are done.
+    /// Callbacks to call when requests are done.
     pub callbacks: One<'store, Callbacks>,
     /// Boards of communicators.
     pub boards: One<'store, Boards>,
@@ -134,9 +134,9 @@ pub struct Rows<'store> {
     pub windows: One<'store, Windows>,
     /// CARs.
     pub cars: Column<'store, Car>,
-    /// CARs, cold column.
+    /// Cold column of the CARs.
     pub large: Column<'store, Large>,
-    /// CARs, their places in graphs.
+    /// The CARs' places in graphs.
     pub nodes: Column<'store, Node>,
     /// Requests.
     pub requests: Column<'store, Request>,
@@ -150,17 +150,17 @@ pub struct Rows<'store> {
     pub communicators: Column<'store, Communicator>,
     /// Contacted procs.
     pub vcs: Column<'store, Vc>,
-    /// The columns that transports have on the CAR table.
+    /// The columns that transports add to the CAR table.
     pub row_states: RowStateColumns<'store>,
 }
 
-/// The columns that transports have on the CAR table. See [`crate::procs::endpoint::RowState`].
+/// The columns that transports add to the CAR table. See [`crate::procs::endpoint::RowState`].
 pub struct RowStateColumns<'store> {
     columns: Vec<RowStateColumn>,
     store: Brand<'store>,
 }
 
-/// Where one of them is.
+/// The location of one such column.
 struct RowStateColumn {
     component: ComponentId,
     first: NonNull<u8>,
@@ -179,7 +179,7 @@ impl RowStateColumns<'_> {
         self.columns.clear();
     }
 
-    /// Notes where the column of a component is: its first value, the bytes of one, and how many there are.
+    /// Adds the column of a component: the address of its first value, the bytes of a value, and the number of rows.
     pub(crate) fn add(&mut self, component: ComponentId, first: NonNull<u8>, stride: usize, rows: usize) {
         self.columns.push(RowStateColumn { component, first, stride, rows });
     }

@@ -1,8 +1,7 @@
-//! The store: the world, and where the columns of its tables are.
+//! The store: the world, and the addresses of the columns of its tables.
 //!
-//! The only place of this crate that follows the address of a column. Tables move only when rows are spawned, which only
-//! [`StoreMut::grow`] and its like do, or when code of the application was given the world; after either the addresses are
-//! taken anew ([`StoreMut::verify`]).
+//! This is the only place in this crate that dereferences column addresses. Rows move only when [`StoreMut::grow`] and similar functions
+//! spawn rows, or while code of the application has the world. After either, the addresses are taken anew ([`StoreMut::verify`]).
 
 mod access;
 mod addresses;
@@ -55,17 +54,17 @@ pub struct StoreMut<'w> {
     shared: &'w Arc<Shared>,
 }
 
-/// A way back to a [`Store`] for whoever is given its world: the executor of a schedule, and the systems in it.
+/// A way back to a [`Store`] for code that is given only its world: the executor of a schedule, and the systems in it.
 #[derive(Clone)]
 pub struct StoreKey {
     shared: Arc<Shared>,
 }
 
 impl StoreKey {
-    /// The store that a world is of.
+    /// The store that a world belongs to.
     ///
     /// # Panics
-    /// If the world is not the one of this store.
+    /// If the world is not that of this store.
     pub fn enter<'w>(&'w self, world: &'w mut World) -> StoreMut<'w> {
         assert!(self.shared.guard.is_of(world.id()), "a system of the engine is run in another world than its own");
         StoreMut { world, shared: &self.shared }
@@ -73,8 +72,7 @@ impl StoreKey {
 }
 
 impl Store {
-    /// Makes the tables of an engine in a world: spawns all rows, and finds their columns. The own proc is row 0 of the
-    /// contacted ones.
+    /// Makes the tables of an engine in a world: spawns all rows, and finds their columns. This proc is row 0 of the contacted procs.
     ///
     /// # Errors
     /// If the world has entities with components of the engine, or hooks of the application have moved its rows.
@@ -120,13 +118,13 @@ impl Store {
         Ok(store)
     }
 
-    /// The store, for whoever changes it.
+    /// The store, borrowed for changes.
     #[inline(always)]
     pub fn as_mut(&mut self) -> StoreMut<'_> {
         StoreMut { world: &mut self.world, shared: &self.shared }
     }
 
-    /// For an executor of the world's schedule, and for systems.
+    /// A key for an executor of the world's schedule, and for systems.
     pub fn key(&self) -> StoreKey {
         StoreKey { shared: self.shared.clone() }
     }
@@ -136,12 +134,12 @@ impl Store {
         &self.world
     }
 
-    /// A component of the application, for writing. `None` if the entity has none.
+    /// Borrows a component of the application for writing. `None` if the entity does not have it.
     pub fn get_mut<T: Component<Mutability = Mutable>>(&mut self, entity: Entity) -> Option<&mut T> {
         Some(self.world.get_mut::<T>(entity)?.into_inner())
     }
 
-    /// As [`Store::get_mut`], of a component that is known by its id. `None` also for those that nobody may write.
+    /// As [`Store::get_mut`], for a component that is known by its id. Also `None` for components that are immutable.
     pub fn get_mut_by_id(&mut self, entity: Entity, component: ComponentId) -> Option<MutUntyped<'_>> {
         self.world.get_mut_by_id(entity, component)
     }
@@ -152,13 +150,13 @@ impl Store {
         self.as_mut().with(run)
     }
 
-    /// All columns.
+    /// All columns of the store.
     #[inline(always)]
     pub fn all(&mut self) -> Tables<'_> {
         self.shared.tables(&mut self.world)
     }
 
-    /// The engine's one row.
+    /// The engine's singleton row.
     #[inline(always)]
     pub fn progress(&mut self) -> &mut Progress {
         self.shared.progress(&mut self.world)
@@ -189,7 +187,7 @@ impl Store {
         }
     }
 
-    /// What a look touches that finds nothing to do: the engine's one row, submissions, and endpoints.
+    /// What a poll reads that finds nothing to do: the engine's singleton row, submissions, and endpoints.
     #[inline(always)]
     pub fn look(&mut self) -> (&mut Progress, &mut Inbound, &mut [Endpoint]) {
         // SAFETY: the store is borrowed for as long as the columns are.
@@ -206,7 +204,7 @@ impl Store {
 }
 
 impl StoreMut<'_> {
-    /// Runs something over the rows, and what is between them and the transports.
+    /// Runs a function over the rows, and over the endpoints and arrivals.
     #[inline(always)]
     pub fn with<R>(&mut self, run: impl for<'store> FnOnce(&mut Rows<'store>, &mut Wire<'_>) -> R) -> R {
         // SAFETY: the store is borrowed while `run` runs, and the rows have a brand that lets `run` keep none.
@@ -215,13 +213,13 @@ impl StoreMut<'_> {
         run(rows, &mut wire)
     }
 
-    /// All columns.
+    /// All columns of the store.
     #[inline(always)]
     pub fn all(&mut self) -> Tables<'_> {
         self.shared.tables(self.world)
     }
 
-    /// The engine's one row.
+    /// The engine's singleton row.
     #[inline(always)]
     pub fn progress(&mut self) -> &mut Progress {
         self.shared.progress(self.world)
@@ -243,8 +241,8 @@ impl StoreMut<'_> {
         self.shared.guard.columns().vcs.table()
     }
 
-    /// Gives back the memory that rows keep when they are dropped, since a transport may have it: at the end of an engine,
-    /// when none has.
+    /// Frees the memory of buffers, which rows do not free when they are dropped, since a transport may still use it. Called at the end of
+    /// an engine, when no transport does.
     pub fn free_buffers(&mut self) {
         let all = self.all();
         all.held.iter_mut().for_each(Held::clear);

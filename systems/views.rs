@@ -1,7 +1,7 @@
 //! Column views: system parameters that give whole columns as slices by row number.
 //!
-//! A view remembers in which table its column is and declares its access as bevy asks for it; the slice itself it
-//! asks bevy for each time a system runs (about 2 ns), so no address outlives a run.
+//! A view remembers the table of its column, and declares its access as bevy requires. It asks bevy for the slice each time a system runs
+//! (about 2 ns), so no address outlives a run.
 
 use bevy_ecs::archetype::Archetype;
 use bevy_ecs::change_detection::Tick;
@@ -13,7 +13,7 @@ use bevy_ecs::world::World;
 use bevy_ecs::world::unsafe_world_cell::UnsafeWorldCell;
 use std::ops::{Deref, DerefMut};
 
-/// Where a column is.
+/// The location of a column.
 #[derive(Clone, Copy, Debug)]
 pub struct ColumnState {
     table: TableId,
@@ -24,15 +24,15 @@ impl ColumnState {
     /// Finds the column of `T`.
     ///
     /// # Panics
-    /// If no row with a `T` exists, or if rows with it are in more than one table: the tables are spawned first.
+    /// If no row with a `T` exists, or if rows with a `T` are in more than one table. So spawn the tables first.
     pub fn new<T: Component>(world: &mut World) -> Self {
         Self::find::<T>(world).unwrap_or_else(|words| panic!("{words}"))
     }
 
-    /// As [`ColumnState::new`].
+    /// As [`ColumnState::new`], with an error instead of the panic.
     ///
     /// # Errors
-    /// Instead of the panic.
+    /// If no row with a `T` exists, or if rows with a `T` are in more than one table.
     pub(crate) fn find<T: Component>(world: &mut World) -> Result<Self, String> {
         let (component, tables) = Self::look_for::<T>(world);
         let name = std::any::type_name::<T>();
@@ -43,7 +43,7 @@ impl ColumnState {
         }
     }
 
-    /// The column of `T` in a world that may have no row with one: it is without rows then.
+    /// As [`ColumnState::find`], but if no row has a `T`, the column is empty.
     pub(crate) fn new_or_empty<T: Component>(world: &mut World) -> Self {
         let (component, tables) = Self::look_for::<T>(world);
         ColumnState { table: tables.first().copied().unwrap_or(TableId::empty()), component }
@@ -54,7 +54,7 @@ impl ColumnState {
         !Self::look_for::<T>(world).1.is_empty()
     }
 
-    /// The tables that have rows with a `T`.
+    /// The component of `T`, and the tables that have rows with a `T`.
     fn look_for<T: Component>(world: &mut World) -> (ComponentId, Vec<TableId>) {
         let component = world.register_component::<T>();
         let with = |a: &&Archetype| a.contains(component) && !a.is_empty();
@@ -167,7 +167,7 @@ macro_rules! view {
     };
 }
 
-/// Components that may be written: none of the engine's tables, which are immutable to bevy.
+/// Components that systems may write. The engine's tables are not among them, since they are immutable to bevy.
 ///
 /// ```compile_fail,E0271
 /// # use tickwire_components::Car;

@@ -1,12 +1,12 @@
-//! Counters by system.
+//! Run counters of the systems.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Index of the runs of Deliver, behind those of the six sets of a tick.
+/// Index of Deliver's counter, after those of the six system sets of a tick.
 pub const DELIVER: usize = 6;
 const RUNS: usize = DELIVER + 1;
 
-/// How often each system of an engine has run. Written by the thread that owns the engine, readable from any.
+/// Counts how many times each system of an engine has run. Written by the thread that owns the engine; any thread may read it.
 #[derive(Debug, Default)]
 pub struct Counters {
     runs: [AtomicU64; RUNS],
@@ -17,7 +17,7 @@ impl Counters {
     #[inline(always)]
     pub fn ran(&self, index: usize) {
         if let Some(runs) = self.runs.get(index) {
-            // One writer: no atomic addition is needed.
+            // There is only one writer, so no atomic addition is needed.
             runs.store(runs.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
     }

@@ -1,7 +1,7 @@
-//! What is pending in an engine, as data: every operation and message that has not come to its end, whatever the
-//! transport. `Engine::dump` makes it, [`std::fmt::Display`] says it in words, and serde as JSON.
+//! The pending work of an engine, as data: every operation and message that has not completed, over any transport. `Engine::dump` makes
+//! a dump, [`std::fmt::Display`] prints it as text, and serde writes it as JSON.
 
-/// Operations, and messages, that a dump has at most: the oldest. More are counted.
+/// Operations, and likewise messages, that a dump lists at most: the oldest ones. The others are only counted.
 pub const SHOWN_MAX: usize = 1000;
 
 /// Declares data that serde can write and read.
@@ -29,35 +29,35 @@ data! {
     pub struct Dump {
         /// The job.
         pub job: String,
-        /// The own rank in the world.
+        /// This process's rank in the world.
         pub rank: u32,
         /// Ranks in the world.
         pub size: u32,
-        /// The process.
+        /// The process id.
         pub pid: u32,
-        /// The number of the own host, if the launcher tells hosts.
+        /// The number of this host, if the launcher tells hosts.
         #[serde(default)]
         pub host: Option<u32>,
         /// Ranks on other hosts, as runs of (first rank, how many, host).
         #[serde(default)]
         pub elsewhere: Vec<(u32, u32, u32)>,
-        /// Ticks so far, the looks of a wait included.
+        /// Ticks so far, including the polls of a wait.
         pub tick: u64,
         /// The engine's clock, ns since it was built.
         pub now_ns: u64,
-        /// What its owner does.
+        /// What the application does with the engine.
         pub activity: Activity,
         /// Operations that are not done.
         pub active: u32,
-        /// Submissions of other threads that wait to be taken in.
+        /// Submissions of other threads that the engine has not taken yet.
         pub submissions: u64,
-        /// Communicators, by context id: those below [`SHOWN_MAX`], and all that something pending belongs to.
+        /// Communicators, by context id: those below [`SHOWN_MAX`], and those with pending operations or messages.
         pub communicators: Vec<CommunicatorDump>,
         /// Procs that were contacted.
         pub peers: Vec<PeerDump>,
         /// Operations, oldest first.
         pub operations: Vec<OperationDump>,
-        /// Messages that came before their receive, oldest first.
+        /// Unexpected messages, oldest first.
         pub unexpected: Vec<MessageDump>,
         /// Operations that are not in the list.
         pub operations_left_out: u64,
@@ -66,41 +66,41 @@ data! {
         /// Windows.
         #[serde(default)]
         pub windows: Vec<WindowDump>,
-        /// What this engine exposes.
+        /// Memory regions that this engine exposes.
         #[serde(default)]
         pub regions: Vec<RegionDump>,
         /// Regions that are not in the list.
         #[serde(default)]
         pub regions_left_out: u64,
-        /// Where messages may wait that cannot be seen; `None` if there are none.
+        /// A transport that may hold messages which the dump cannot see; `None` if there is none.
         #[serde(default)]
         pub hidden: Option<HiddenDump>,
         /// Bytes by queue, table and system.
         pub accounting: Accounting,
     }
 
-    /// Messages that cannot be seen, if there are any: a transport that matches by itself holds them.
+    /// A transport with its own matching. It may hold unexpected messages that the dump cannot see.
     pub struct HiddenDump {
         /// The transport.
         pub transport: String,
-        /// Communicators of which it has not given all.
+        /// Communicators of which it may hold further messages.
         pub communicators: u64,
     }
 
-    /// What the owner of an engine does.
+    /// What the application does with its engine.
     #[derive(Copy, Default)]
     #[serde(rename_all = "snake_case")]
     pub enum Activity {
-        /// It calls the engine now and then.
+        /// It calls the engine from time to time.
         #[default]
         Ticking,
-        /// It is in a call that waits, and has found nothing to do for long.
+        /// It is in a call that waits, and has had nothing to do for a long time.
         Waiting,
         /// The engine is finalized or poisoned.
         Closed,
     }
 
-    /// How old something is: too old by at most what passes between two samples of the clock.
+    /// An age. It may be too large by the time between two readings of the engine's clock.
     #[derive(Copy, PartialOrd, Ord, Default)]
     pub struct Age {
         /// Ticks of its engine.
@@ -114,13 +114,13 @@ data! {
     pub struct CommunicatorDump {
         /// Its context id.
         pub id: u32,
-        /// The context word of its messages: the same on all members, and in no other communicator's messages.
+        /// The context word of its messages: the same on all members, and different from that of every other communicator.
         pub context: u32,
         /// The own rank.
         pub rank: u32,
-        /// How many procs it has.
+        /// Number of members.
         pub size: u32,
-        /// Whether its user has freed it.
+        /// Whether the application has freed it.
         pub closing: bool,
         /// The procs by rank; `None` if rank and proc are the same, or there are many.
         pub members: Option<Vec<u32>>,
@@ -135,11 +135,11 @@ data! {
         pub proc: u32,
         /// The transport.
         pub transport: String,
-        /// Where its connection stands.
+        /// The state of its connection.
         pub state: Connection,
         /// Why the connection has failed.
         pub reason: Option<String>,
-        /// Which transport each class of traffic goes over, or would.
+        /// The transport that each class of traffic uses, or would use.
         #[serde(default)]
         pub routes: Vec<RouteDump>,
         /// Transports that were tried, and could not connect.
@@ -151,32 +151,32 @@ data! {
         pub data: QueueBytes,
         /// Receives posted for this source.
         pub posted: QueueBytes,
-        /// Messages from it that no receive has taken.
+        /// Unexpected messages from it.
         pub unexpected: QueueBytes,
         /// What the connection has carried, if its transport counts.
         pub traffic: Option<TrafficDump>,
-        /// What may be sent over the connection before receives are posted, while it is open.
+        /// The credit of the connection, while it is open.
         pub credit: Option<CreditDump>,
     }
 
-    /// Credit of a connection: bytes as messages cost them, and offers of messages that stay with their sender.
+    /// Credit of a connection: in bytes that messages cost, and in offers of messages whose data stays with the sender.
     #[derive(Copy, Default)]
     pub struct CreditDump {
-        /// Bytes that may be sent.
+        /// Bytes that this side may send.
         pub bytes: u64,
-        /// Offers that may be sent.
+        /// Offers that this side may send.
         pub offers: u64,
-        /// Bytes that the peer may send, or has on its way.
+        /// Bytes that the peer may send, including those that are on their way.
         pub granted_bytes: u64,
-        /// Offers that the peer may send, or has on its way.
+        /// Offers that the peer may send, including those that are on their way.
         pub granted_offers: u64,
-        /// Bytes that the peer may have outstanding here: what it may send, what is kept of it, and what it is owed.
+        /// The peer's whole credit here, bytes: what it may send, what is kept of its messages, and what is to be granted again.
         pub window_bytes: u64,
-        /// Offers that it is granted at most while no receive waits.
+        /// Offers that are granted to the peer at most while no receive waits.
         pub window_offers: u64,
     }
 
-    /// Where a connection stands.
+    /// The state of a connection.
     #[derive(Copy, Default)]
     #[serde(rename_all = "snake_case")]
     pub enum Connection {
@@ -191,22 +191,22 @@ data! {
         Failed,
     }
 
-    /// Whose traffic something is.
+    /// The plane of an operation or message: whose traffic it is.
     #[derive(Copy, Default)]
     #[serde(rename_all = "snake_case")]
     pub enum Plane {
         /// The application's.
         #[default]
         User,
-        /// The engine's own, in an operation of all members of a communicator.
+        /// The engine's own, in an agreement of all members of a communicator.
         Agreement,
-        /// The engine's own, in an operation of some of its members.
+        /// The engine's own, in an agreement of a group of its members.
         Group,
         /// Of a collective operation.
         Collective,
     }
 
-    /// What an operation is.
+    /// The kind of an operation.
     #[derive(Copy, Default)]
     #[serde(rename_all = "snake_case")]
     pub enum Kind {
@@ -219,49 +219,50 @@ data! {
         Refusal,
     }
 
-    /// What an envelope waits for in the peer's send queue.
+    /// What an envelope in a send queue waits for.
     #[derive(Copy, Default)]
     #[serde(rename_all = "snake_case")]
     pub enum Obstacle {
-        /// For nothing: the next tick looks at it.
+        /// Nothing: the next tick tries to send it.
         #[default]
         None,
-        /// For the connection.
+        /// The connection.
         Connection,
-        /// For credit of the peer, which has to receive what it keeps, or the first envelope of the queue has.
+        /// Credit: the peer has to receive messages that it keeps. Either this envelope needs the credit, or the first one of the queue
+        /// does.
         Credit,
-        /// For room in the connection.
+        /// Room in the connection.
         Room,
     }
 
-    /// Where an operation stands.
+    /// The stage of an operation.
     #[derive(Copy, PartialOrd, Ord, Default)]
     #[serde(rename_all = "snake_case")]
     pub enum Stage {
-        /// A receive that has yet to look at the unexpected messages.
+        /// A new receive, which has yet to be compared with the unexpected messages.
         New,
-        /// A receive that no message has been paired with.
+        /// A receive that is posted and not matched.
         #[default]
         Posted,
         /// In the peer's send queue. See [`Obstacle`].
         Queued,
-        /// A send whose envelope has left; its receive is waited for.
+        /// A send whose envelope has left. It waits for its receive.
         Offered,
         /// A send whose pieces are leaving.
         Sending,
-        /// A receive that was paired with a message.
+        /// A receive that is matched with a message.
         Matched,
         /// A receive whose pieces are arriving.
         Receiving,
         /// A receive that reads its message out of the sender's memory.
         Reading,
-        /// All bytes have been moved; its request is about to be completed.
+        /// All bytes have been moved. Its request is about to be completed.
         Finished,
-        /// Its request is done, and nobody has taken it.
+        /// Its request is done, and the application has not taken it yet.
         Done,
     }
 
-    /// An operation that is pending, or done and not taken.
+    /// An operation that is pending, or that is done and not taken yet.
     #[derive(Default)]
     pub struct OperationDump {
         /// Its row.
@@ -270,7 +271,7 @@ data! {
         pub kind: Kind,
         /// Where it stands.
         pub stage: Stage,
-        /// What it waits for if it is a send that is queued.
+        /// What a queued send waits for.
         pub obstacle: Obstacle,
         /// Whether it is a send in synchronous mode.
         pub synchronous: bool,
@@ -288,19 +289,19 @@ data! {
         pub peer: Option<u32>,
         /// The tag; `None` for any.
         pub tag: Option<u32>,
-        /// Bytes of the message; of a receive that is not paired, what it can take.
+        /// Bytes of the message; for a receive that is not matched, the size of its buffer.
         pub bytes: u64,
-        /// Bytes of it that have been moved.
+        /// Bytes of the message that have been moved.
         pub done: u64,
-        /// Since it was posted, if that is known.
+        /// Time since it was posted, if that is known.
         pub age: Option<Age>,
         /// Whether a call waits for it.
         pub awaited: bool,
         /// Whether another thread waits for it.
         pub submitted: bool,
-        /// Whether nobody waits for it: its token was dropped.
+        /// Whether its handle was dropped, so that nobody waits for it.
         pub detached: bool,
-        /// The collective operation that it is a message of.
+        /// The collective operation that its message belongs to.
         pub collective: Option<CollectiveDump>,
     }
 
@@ -309,11 +310,11 @@ data! {
     pub struct CollectiveDump {
         /// Its name.
         pub name: String,
-        /// How many its communicator had before it; `None` of a persistent one.
+        /// Its number among the collective operations of the communicator, from 0; `None` for a persistent one.
         pub number: Option<u32>,
     }
 
-    /// A message that came before its receive.
+    /// An unexpected message.
     #[derive(Default)]
     pub struct MessageDump {
         /// Whose it is.
@@ -330,20 +331,20 @@ data! {
         pub tag: u32,
         /// Bytes of the message.
         pub bytes: u64,
-        /// Whether only its envelope is here: the data is still the sender's.
+        /// Whether only its envelope is here. The sender still has the data.
         pub offered: bool,
-        /// Since it came, if that is known.
+        /// Time since it arrived, if that is known.
         pub age: Option<Age>,
     }
 }
 
 impl OperationDump {
-    /// Whether it waits for something.
+    /// Whether it is still pending.
     pub fn is_pending(&self) -> bool {
         !matches!(self.stage, Stage::Done | Stage::Finished)
     }
 
-    /// Whether it would take a message, if it is a receive that has none.
+    /// Whether it is an unmatched receive that would match a message.
     pub fn takes(&self, context: u32, plane: Plane, peer: u32, tag: u32) -> bool {
         self.kind == Kind::Receive
             && matches!(self.stage, Stage::Posted | Stage::New)
@@ -354,7 +355,7 @@ impl OperationDump {
 }
 
 impl Dump {
-    /// What a communicator is called.
+    /// The name of a communicator.
     pub fn comm_name(&self, id: u32) -> String {
         match id {
             0 => "world".to_owned(),

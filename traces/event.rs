@@ -1,4 +1,4 @@
-//! What an engine tells, and to whom.
+//! The events of an engine, and the sinks that receive them.
 
 use std::borrow::Cow;
 use tickwire_components::{VcState, Work};
@@ -7,39 +7,39 @@ use tickwire_components::{VcState, Work};
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// The first event of an engine: who it is.
+    /// The first event of an engine: its identity.
     Engine {
         /// Its rank in the world.
         rank: u32,
         /// Procs of the world.
         size: u32,
     },
-    /// The name of a system, told before its first run.
+    /// The name of a system. Recorded before its first run.
     System {
-        /// Its number: 0 to 5 in the order of the sets of a tick, [`crate::DELIVER`], and those of the application behind it.
+        /// Its number: 0 to 5 in the order of the system sets of a tick, then [`crate::DELIVER`], then the systems of the application.
         system: u16,
         /// Its name.
         name: Cow<'a, str>,
     },
-    /// A tick that was one run of Deliver. What is pending behind it is done by a tick of its own.
+    /// A tick that consisted of one run of Deliver. Work that is pending after it gets a tick of its own.
     Delivered {
-        /// When it began. Where a wait has looked in vain just before: when that look was over.
+        /// When it began. If a poll of a wait found nothing just before: when that poll ended.
         begin_ns: u64,
-        /// When all frames had been taken, and messages began to be read out of memory of peers; `end_ns` if none was.
+        /// When Deliver had taken all frames, and began to read messages out of memory of peers; `end_ns` if it read none.
         read_ns: u64,
         /// When it ended.
         end_ns: u64,
         /// What it did. Calls between two ticks are not in it.
         work: Work,
     },
-    /// What waits, after a tick that was a run of Deliver. Told every [`Event::MOVED_NS`] at most, and before a sleep.
+    /// What waits, after a tick that was a run of Deliver. Recorded every [`Event::MOVED_NS`] at most, and before a sleep.
     Waiting {
         /// What waits.
         depths: Depths,
         /// When.
         at_ns: u64,
     },
-    /// A tick begins that runs systems.
+    /// A tick that runs systems begins.
     TickBegan {
         /// When.
         at_ns: u64,
@@ -76,18 +76,18 @@ pub enum Event<'a> {
         proc: u32,
         /// The new state.
         state: VcState,
-        /// Of one that has failed: why.
+        /// Why the connection has failed; else empty.
         reason: Cow<'a, str>,
         /// When that was noticed.
         at_ns: u64,
     },
-    /// Bytes that a transport has moved so far, if they have changed. Told every [`Event::MOVED_NS`] at most, and before a sleep.
+    /// Bytes that a transport has moved so far, if they have changed. Recorded every [`Event::MOVED_NS`] at most, and before a sleep.
     Moved {
         /// The transport's name.
         transport: Cow<'a, str>,
-        /// Bytes sent, headers and gaps included.
+        /// Bytes sent, including headers and gaps.
         sent_bytes: u64,
-        /// Bytes received, likewise.
+        /// Bytes received, including headers and gaps.
         received_bytes: u64,
         /// When.
         at_ns: u64,
@@ -112,39 +112,39 @@ pub struct Message {
     pub tag: u32,
     /// Bytes of the message.
     pub bytes: u64,
-    /// Its place among the envelopes from this sender to this receiver, from 0: the same at both ends.
+    /// Its number among the envelopes from this sender to this receiver, from 0. It is the same on both sides.
     pub number: u64,
-    /// Sent: when the transport was asked to take it. Received: when the last thing before it was over.
+    /// Of a sent message: when the transport was asked to take it. Of a received message: when the previous activity ended.
     pub begin_ns: u64,
-    /// Sent: when the transport had taken it; of one that is shorter than [`Message::TIMED_BYTES`] the same as `begin_ns`.
-    /// Received: when it had got to its place.
+    /// Of a sent message: when the transport had taken it; the same as `begin_ns` for a message shorter than [`Message::TIMED_BYTES`].
+    /// Of a received message: when its bytes were in place.
     pub end_ns: u64,
 }
 
 impl Message {
-    /// Payloads from this length on take longer than reading a clock. Bytes.
+    /// Sending a payload of at least this length takes longer than reading a clock. Bytes.
     pub const TIMED_BYTES: u64 = 4096;
 }
 
 /// What waits in an engine at the end of a tick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Depths {
-    /// Posted receives that wait for a message. In lists they are counted up to [`Depths::COUNTED_MAX`].
+    /// Posted receives that wait for a message. Receives in lists are counted only up to [`Depths::COUNTED_MAX`].
     pub posted: u64,
-    /// Those of them that take any source.
+    /// Those of them that match any source.
     pub wildcard: u64,
-    /// Messages that wait for a receive.
+    /// Unexpected messages.
     pub unexpected: u64,
-    /// Bytes of them.
+    /// Bytes of the unexpected messages.
     pub unexpected_bytes: u64,
-    /// CARs that are not free: operations that were posted and not taken.
+    /// CARs that are not free: operations that were posted and are not taken yet.
     pub cars: u64,
-    /// Bytes that may be sent to connected peers before they have posted receives, by their word.
+    /// Credit at connected peers: bytes that may be sent to them before they have posted receives.
     pub credit_bytes: u64,
 }
 
 impl Depths {
-    /// Rows that are visited at most in order to count what is posted.
+    /// Rows that are visited at most to count posted receives.
     pub const COUNTED_MAX: u64 = 4096;
     /// The names of the fields.
     pub const NAMES: [&'static str; 6] =
@@ -160,7 +160,7 @@ impl Event<'_> {
     /// Time between two [`Event::Moved`] of a transport, ns.
     pub const MOVED_NS: u64 = 100_000;
 
-    /// The same event with words of its own.
+    /// The same event with text of its own.
     pub fn into_owned(self) -> Event<'static> {
         let own = |words: Cow<'_, str>| Cow::Owned(words.into_owned());
         match self {
@@ -186,16 +186,15 @@ impl Event<'_> {
     }
 }
 
-/// Takes the events of an engine, on the thread that owns the engine and in the order in which they happen. What it does
-/// takes the engine's time.
+/// Receives the events of an engine, in order, on the thread that owns the engine. The time that a sink takes is time of the engine.
 pub trait Sink: Send {
-    /// Takes an event.
+    /// Receives an event.
     fn record(&mut self, event: &Event<'_>);
 
-    /// The engine is about to sleep: what was kept back should be where it belongs.
+    /// Called when the engine is about to sleep. The sink should write out what it has buffered.
     fn flush(&mut self) {}
 
-    /// The engine is closed: what it tells from here on is left out.
+    /// Called when the engine is closed. The sink ignores all further events.
     fn finish(&mut self) {
         self.flush();
     }

@@ -1,7 +1,7 @@
-//! A sink that writes a file: [records](crate::records) while events come, what Perfetto opens in the end.
+//! A sink that writes a file. While the engine runs, the file has [records](crate::records). At the end it becomes a file for Perfetto.
 //!
-//! An event costs a few stores, into a piece of the file that is mapped: nothing is formatted, nothing is allocated, and there
-//! is a system call for 64 KiB of them. It is in the file at once, so a process that is killed loses none.
+//! An event costs a few stores into a mapped part of the file: no formatting, no allocation, and one system call for each 64 KiB of
+//! events. A stored event is in the file at once, so a process that is killed loses none.
 
 use crate::event::{Event, Sink};
 use crate::merge::join;
@@ -16,47 +16,47 @@ use tickwire_components::check_file_bytes;
 
 /// Writes the events of an engine to a file.
 ///
-/// While they come the file has a form of its own, which `tickwire trace` reads, whatever becomes of the process. When the
-/// engine is finalized or dropped the file becomes an array in the trace event format of Chrome, which
-/// <https://ui.perfetto.dev> and `chrome://tracing` open.
+/// While the engine runs, the file has a format of its own, which `tickwire trace` reads, even if the process was killed. When the
+/// engine is finalized or dropped, the file becomes an array in the trace event format of Chrome, which <https://ui.perfetto.dev> and
+/// `chrome://tracing` open.
 #[derive(Debug)]
 pub struct TraceFile {
     recorder: Recorder,
     staged: Staged,
-    /// Whether the file becomes an array in the end.
+    /// Whether the file becomes an array at the end.
     becomes_array: bool,
     /// Whether the engine is closed.
     finished: bool,
 }
 
-/// A file of records. See their [form](crate::records).
+/// A file of records. See [`records`](crate::records) for the format.
 #[derive(Debug)]
 struct Staged {
     file: File,
     path: PathBuf,
-    /// The page, and the stage once the page is full; nothing once the file has ended.
+    /// The mapped page, or page and stage once the page is full; `None` once the file has ended.
     window: Option<Window>,
-    /// Where in the window the next record goes.
+    /// Index in the window where the next record goes.
     at: usize,
-    /// How much is in the file behind its page; `None` while the page is being filled.
+    /// How much is in the file behind its page; `None` while the page is not full.
     state: Option<State>,
-    /// What is on its way from the stage to the end of the file.
+    /// Bytes that are being moved from the stage to the end of the file.
     moved: Vec<u8>,
 }
 
 impl TraceFile {
-    /// Creates the file, in the place of one that there is.
+    /// Creates the file. Replaces an existing one.
     ///
     /// # Errors
-    /// Why it cannot be written.
+    /// If the file cannot be written.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::open(path.as_ref(), true)
     }
 
-    /// The same for a rank of a job: the file stays as it is, for [`merge`](crate::merge) or [`join`](crate::join).
+    /// The same for a rank of a job. The file keeps its records, for [`merge`](crate::merge) or [`join`](crate::join).
     ///
     /// # Errors
-    /// Why it cannot be written.
+    /// If the file cannot be written.
     pub fn create_part(path: impl AsRef<Path>) -> io::Result<Self> {
         Self::open(path.as_ref(), false)
     }
@@ -65,7 +65,7 @@ impl TraceFile {
         Ok(TraceFile { recorder: Recorder::default(), staged: Staged::open(path)?, becomes_array, finished: false })
     }
 
-    /// Makes an array of the file.
+    /// Converts the file to an array.
     fn become_array(&self) {
         let path = &self.staged.path;
         if let Err(error) = join(path, std::slice::from_ref(path)) {
@@ -100,7 +100,8 @@ impl Drop for TraceFile {
 
 impl Staged {
     fn open(path: &Path) -> io::Result<Self> {
-        // Another process may have mapped the file of this name: it keeps it. What cannot be removed is emptied.
+        // Another process may have mapped the file of this name, so the file is removed rather than changed. If it cannot be removed,
+        // it is truncated.
         if let Ok(known) = path.canonicalize()
             && known.is_file()
         {
@@ -110,7 +111,7 @@ impl Staged {
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
         }
-        // The process may go elsewhere.
+        // The process may change its working directory, so the path is made absolute.
         let path = path.canonicalize()?;
         let window = Window::map(&file, PAGE_WORDS)?;
         window.words()[1].store(VERSION, Ordering::Relaxed);
@@ -118,7 +119,7 @@ impl Staged {
         Ok(Staged { file, path, window: Some(window), at: BEGIN_WORDS, state: None, moved: Vec::new() })
     }
 
-    /// Puts a record on the empty stage.
+    /// Writes a record to the stage after it was emptied.
     #[cold]
     #[inline(never)]
     fn put_on_stage(&mut self, words: &[u64]) {
@@ -134,7 +135,7 @@ impl Staged {
         }
     }
 
-    /// Makes the stage, or writes what is on it behind the end of the file.
+    /// Creates the stage, or writes its content behind the end of the file.
     fn clear_stage(&mut self) -> io::Result<()> {
         let Some(state) = self.state else {
             self.window = Some(Window::map(&self.file, PAGE_WORDS + STAGE_WORDS)?);
@@ -157,11 +158,11 @@ impl Staged {
         Ok(())
     }
 
-    /// Nothing more is taken; a page that is not full is given back.
+    /// Ends the file. The unused rest of a page is cut off.
     fn end(&mut self) {
         self.window = None;
         if self.state.is_none() {
-            // Who reads the file ends where its words do, however long it is.
+            // Readers stop where the words end, however long the file is.
             let _ = self.file.set_len(self.at as u64 * 8);
         }
     }
@@ -172,7 +173,7 @@ impl Words for Staged {
     fn put(&mut self, words: &[u64]) {
         let all = self.window.as_ref().map_or(&[][..], Window::words);
         let end = self.at + words.len();
-        // The stage begins where the page ends, and is not there while the page is filled.
+        // The stage begins where the page ends. It does not exist while the page is being filled.
         let (Some(places), Some(begin)) = (all.get(self.at..end), all.first_chunk::<BEGIN_WORDS>()) else {
             return self.put_on_stage(words);
         };

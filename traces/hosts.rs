@@ -1,13 +1,13 @@
-//! What a process tells of its host to a command on another one: the question is sixteen bytes, the answer is JSON. Every byte of
-//! either may be hostile.
+//! The protocol by which a command asks a process on another host about the ranks there. A question has sixteen bytes; the answer is
+//! JSON. Every byte of both may be hostile.
 
 use crate::dump::{Dump, SHOWN_MAX};
 use crate::page::{ENDPOINTS_MAX, PEERS_MAX, Snapshot};
 use crate::whowaits::RankReport;
 
-/// Bytes of an answer at most: over a hundred ranks of a host, each with as much pending as a dump shows.
+/// Longest answer, bytes: enough for over a hundred ranks of a host, each with as much pending as a dump shows.
 pub const ANSWER_BYTES_MAX: usize = 64 << 20;
-/// Engines of a process that an answer may have.
+/// Engines of one process in an answer at most.
 const ENGINES_MAX: usize = 64;
 /// Version of the question.
 const VERSION: u8 = 1;
@@ -33,7 +33,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// As it is sent.
+    /// Encodes the question.
     pub fn to_bytes(self) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[0] = VERSION;
@@ -46,10 +46,10 @@ impl Question {
         bytes
     }
 
-    /// Reads one.
+    /// Decodes a question.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of what is invalid.
     pub fn of_bytes(bytes: [u8; 16]) -> Result<Self, &'static str> {
         let [version, what, _, _, r0, r1, r2, r3, p0, p1, p2, p3, ..] = bytes;
         let what = match what {
@@ -66,36 +66,36 @@ impl Question {
     }
 }
 
-/// What a process tells of the ranks that it can see.
+/// A process's answer about the ranks that it can see.
 #[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Answer {
-    /// The clock of the pages there, ns.
+    /// The time of that host's clock, by which its pages are stamped, ns.
     pub now_ns: u64,
     /// The ranks, each at most once.
     pub ranks: Vec<RankAnswer>,
 }
 
-/// What is told of a rank.
+/// The answer about a rank.
 #[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct RankAnswer {
     /// The rank.
     pub rank: u32,
-    /// Its process, as it is called there.
+    /// Its process id on that host.
     pub pid: u32,
-    /// What is pending, if that was asked.
+    /// What is pending, if the question asks for that.
     #[serde(default)]
     pub report: Option<RankReport>,
-    /// Its figures, if these were asked and it has an engine.
+    /// Its figures, if the question asks for them and the rank has an engine.
     #[serde(default)]
     pub page: Option<Snapshot>,
 }
 
 impl Answer {
-    /// Reads an answer about a job of so many ranks. It has no more than honest ones have, so that what is done with it takes a bounded
-    /// time, and its words have no control characters.
+    /// Decodes an answer about a job of `size` ranks. It refuses answers with more entries than honest ones have, so that their
+    /// processing takes bounded time. It removes control characters from text.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of what is invalid.
     pub fn parse(bytes: &[u8], size: u32) -> Result<Self, String> {
         let mut answer: Answer = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         answer.ranks.sort_by_key(|of| of.rank);
@@ -122,7 +122,7 @@ impl Answer {
     }
 }
 
-/// What an honest dump never has.
+/// Refuses what an honest dump never contains.
 fn check_dump(dump: &Dump, size: u32) -> Result<(), String> {
     let most = SHOWN_MAX as u64;
     let Dump { operations, unexpected, peers, communicators, windows, regions, elsewhere, .. } = dump;
@@ -130,7 +130,7 @@ fn check_dump(dump: &Dump, size: u32) -> Result<(), String> {
         ("operations", operations.len(), most),
         ("messages", unexpected.len(), most),
         ("peers", peers.len(), size.into()),
-        // Those with the lowest numbers, and those that something shown belongs to.
+        // The communicators with the lowest numbers, and those of the operations and messages that are listed.
         ("communicators", communicators.len(), 3 * most),
         ("windows", windows.len(), u64::from(u16::MAX)),
         ("regions", regions.len(), most),
@@ -151,7 +151,7 @@ fn check_page(page: &mut Snapshot) -> Result<(), String> {
     Ok(())
 }
 
-/// Words for a terminal.
+/// Replaces control characters, so that the text is safe on a terminal.
 fn clean(words: &mut String) {
     if words.contains(char::is_control) {
         *words = words.replace(char::is_control, " ");

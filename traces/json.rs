@@ -1,7 +1,7 @@
 //! Events in the trace event format of Chrome, which Perfetto and `chrome://tracing` open.
 //!
-//! An engine is a process, named by its rank; its systems are tracks, its messages slices on two more, and arrows lead from
-//! a message's sending to its receipt. What waits are counters. The file is an array of one event a line.
+//! An engine is shown as a process, named by its rank. Its systems are tracks. Its messages are slices on two more tracks, with arrows
+//! from sending to receipt. Queue depths are counters. The file is an array with one event on each line.
 
 use crate::counters::DELIVER;
 use crate::event::{Depths, Event, Message};
@@ -10,20 +10,20 @@ use std::fs::File;
 use std::io::{self, Write};
 use tickwire_components::{Ended, VcState, Work, check_file_bytes};
 
-/// Bytes that are kept back before they are written.
+/// Bytes that are buffered before they are written.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Tracks beside those of the systems, which are [`SYSTEMS`] and their number.
+/// Track numbers. The track of a system is [`SYSTEMS`] plus the system's number.
 const TICKS: u32 = 1;
 const SYSTEMS: u32 = 2;
 const SENT: u32 = 1000;
 const RECEIVED: u32 = 1001;
 const CONNECTIONS: u32 = 1002;
 
-/// Where lines go, each an event.
+/// A function that takes lines. Each line is one event.
 pub(crate) type Put<'a> = dyn FnMut(&[u8]) -> io::Result<()> + 'a;
 
-/// Makes lines of the events of an engine.
+/// Converts the events of an engine to lines.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     rank: u32,
@@ -31,7 +31,7 @@ pub(crate) struct Lines {
     systems: Vec<String>,
     began_ns: u64,
     depths: Option<Depths>,
-    /// When the slice of the last message that has come ends: slices of a track do not overlap.
+    /// End of the slice of the last received message. Slices of one track must not overlap.
     received_ns: u64,
     text: Vec<u8>,
 }
@@ -108,7 +108,7 @@ struct Told<'a> {
     words: &'a str,
 }
 
-/// The format counts in microseconds.
+/// Converts to microseconds, the unit of the format.
 fn us(ns: u64) -> f64 {
     ns as f64 / 1000.0
 }
@@ -124,14 +124,14 @@ impl<'a, A> Line<'a, A> {
 }
 
 impl Lines {
-    /// Makes the lines of an event.
+    /// Converts an event to lines.
     ///
     /// # Errors
-    /// Those of `put`.
+    /// The errors of `put`.
     pub(crate) fn event(&mut self, event: &Event<'_>, put: &mut Put<'_>) -> io::Result<()> {
         self.text.clear();
         self.tell(event);
-        // No line has an end in it: what ends lines is escaped in text.
+        // A line contains no line end, since text is escaped.
         self.text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).try_for_each(put)
     }
 
@@ -155,7 +155,7 @@ impl Lines {
                 self.tick(*begin_ns, *end_ns, 1, work);
                 self.system(DELIVER as u16, "deliver", *begin_ns, *end_ns, work.received.into());
                 if read_ns < end_ns {
-                    // How many messages these were is not counted.
+                    // The number of these messages is not known, so it is 0.
                     self.system(DELIVER as u16, "read", *read_ns, *end_ns, 0);
                 }
             }
@@ -178,7 +178,7 @@ impl Lines {
                     VcState::Unconnected => "unconnected",
                     VcState::Connecting => "connecting",
                     VcState::Connected => "connected",
-                    // An orderly end is no failure to who looks at a trace.
+                    // In a trace, an orderly end is not shown as a failure.
                     VcState::Failed if reason == Ended::FINALIZED => "finalized",
                     VcState::Failed => "failed",
                 };
@@ -200,7 +200,7 @@ impl Lines {
         self.put(&line.lasting(end_ns.saturating_sub(begin_ns)));
     }
 
-    /// A slice on the track of a system: a run of it, or a part of one.
+    /// A slice on the track of a system: a run, or a part of a run.
     fn system(&mut self, system: u16, name: &str, begin_ns: u64, end_ns: u64, rows: u64) {
         let place = (self.rank, SYSTEMS + u32::from(system));
         let line = Line::new("X", place, name, begin_ns, Some(Rows { rows }));
@@ -208,12 +208,12 @@ impl Lines {
     }
 
     fn put<A: Serialize>(&mut self, line: &Line<'_, A>) {
-        // Serializing these to memory does not fail.
+        // Serializing these values to memory cannot fail.
         let _ = serde_json::to_writer(&mut self.text, line);
         self.text.push(b'\n');
     }
 
-    /// Names a process or a track, and says where it stands.
+    /// Writes the name and the sort index of a process or of a track.
     fn name(&mut self, tid: u32, name: &str) {
         let what = if tid == 0 { ["process_name", "process_sort_index"] } else { ["thread_name", "thread_sort_index"] };
         let sort_index = if tid == 0 { self.rank } else { tid };
@@ -227,7 +227,7 @@ impl Lines {
         let (tid, words, phase) = if sent { (SENT, "to", "s") } else { (RECEIVED, "from", "f") };
         let place = (self.rank, tid);
         let args = Some(Enveloped { proc, context, tag, bytes, number });
-        // An arrow leads from a slice to a slice, so each is as wide as it can be seen. It ends when the message had come.
+        // An arrow connects two slices, so each slice has a visible width. The arrow ends when the message had arrived.
         let begin_ns = if sent { begin_ns } else { begin_ns.max(self.received_ns) };
         let ns = end_ns.saturating_sub(begin_ns);
         let arrow_ns = if sent { begin_ns } else { begin_ns.saturating_add(ns) };
@@ -250,7 +250,7 @@ impl Lines {
         }
     }
 
-    /// Something that has no duration.
+    /// An event without a duration.
     fn instant(&mut self, name: &str, words: &str, at_ns: u64) {
         let args = (!words.is_empty()).then_some(Told { words });
         self.put(&Line { s: Some("p"), ..Line::new("i", (self.rank, CONNECTIONS), name, at_ns, args) });
@@ -262,7 +262,7 @@ impl Lines {
 pub(crate) struct Array {
     file: File,
     buffer: Vec<u8>,
-    /// Bytes that were written.
+    /// Bytes that were written so far.
     bytes: u64,
     /// Lines so far.
     pub(crate) lines: u64,
@@ -279,7 +279,7 @@ impl Array {
     /// Adds a line.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// If the file cannot be written.
     pub(crate) fn put(&mut self, line: &[u8]) -> io::Result<()> {
         self.buffer.extend_from_slice(if self.lines == 0 { b"\n" } else { b",\n" });
         self.buffer.extend_from_slice(line);
@@ -290,7 +290,7 @@ impl Array {
     /// Ends the array.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// If the file cannot be written.
     pub(crate) fn end(mut self) -> io::Result<()> {
         self.buffer.extend_from_slice(b"\n]\n");
         self.write()

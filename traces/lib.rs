@@ -1,13 +1,13 @@
-//! What tickwire tells about itself: counters by system, events and where they go, the Tracy profiler, a dump of what is
-//! pending, who waits for whom, and a page of statistics.
+//! Observation of tickwire: counters by system, events and their sinks, the Tracy profiler, dumps of pending work, the analysis of who
+//! waits for whom, and a page of statistics.
 //!
-//! An engine that nobody watches only counts the runs of its systems ([`Counters`]). One that is given a [`Sink`] tells it
-//! every [`Event`]: ticks, runs of systems, messages, connections, errors. [`Ring`] keeps the last of them in memory,
-//! [`TraceFile`] writes them to a file that <https://ui.perfetto.dev> and `chrome://tracing` open. With the feature `tracy` an engine also
-//! speaks to a Tracy profiler while one is connected ([`tracy`]).
+//! An engine that is not observed only counts the runs of its systems ([`Counters`]). An engine with a [`Sink`] passes it every
+//! [`Event`]: ticks, runs of systems, messages, connections, errors. [`Ring`] keeps the last events in memory. [`TraceFile`] writes
+//! them to a file that <https://ui.perfetto.dev> and `chrome://tracing` open. With the feature `tracy`, an engine also sends data to a
+//! Tracy profiler while one is connected ([`tracy`]).
 //!
-//! What is pending at a moment is a [`Dump`](dump::Dump), from which [`who_waits`](whowaits::who_waits) finds out why a job
-//! hangs; a [`Page`](page::Page) has the figures that are watched from outside. [`hosts`] is how both are asked for from another host.
+//! A [`Dump`](dump::Dump) is a snapshot of pending work; [`who_waits`](whowaits::who_waits) finds out from dumps why a job hangs. A
+//! [`Page`](page::Page) has figures that can be read from outside. [`hosts`] is the protocol to ask for both from another host.
 
 mod counters;
 pub mod dump;

@@ -1,4 +1,4 @@
-//! One file, which Perfetto opens, out of those of the ranks of a job.
+//! Merges the trace files of the ranks of a job to one file, which Perfetto opens.
 
 use crate::json::Array;
 use crate::read::{ReadError, event_of, has_records, lines_of_records, read_line};
@@ -8,29 +8,28 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
-/// What [`merge`] has found.
+/// Counts of what [`merge`] has read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Merged {
     /// Ranks that have written a file.
     pub files: u32,
     /// Events.
     pub events: u64,
-    /// Events that were cut, by the death of their rank or a full file system, and are left out.
+    /// Incomplete events, which were cut by the death of their rank or a full file system. They are left out.
     pub cut: u64,
 }
 
-/// Where a rank writes its part of a file.
+/// The path of a rank's part of a file.
 pub fn part(path: &Path, rank: u32) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(format!(".{rank}"));
     name.into()
 }
 
-/// Makes one file of the parts of so many ranks, and removes these. A rank without a part has written nothing.
+/// Merges the parts of `ranks` ranks to one file, and removes the parts. A rank without a part has written nothing.
 ///
 /// # Errors
-/// A part cannot be read, or the file cannot be written. The error names the file that it is about. Parts are removed only
-/// when all is well.
+/// If a part cannot be read, or the file cannot be written. The error names the file. Parts are removed only after success.
 pub fn merge(path: &Path, ranks: u32) -> io::Result<Merged> {
     let parts: Vec<PathBuf> =
         (0..ranks).map(|rank| part(path, rank)).filter(|part| part.try_exists().unwrap_or(true)).collect();
@@ -39,17 +38,17 @@ pub fn merge(path: &Path, ranks: u32) -> io::Result<Merged> {
     Ok(merged)
 }
 
-/// Makes one file, which Perfetto opens, of several: of ranks that are alive or were killed, or made by this. It takes the
-/// place of what there is under its name when it is whole, and so may be one of them.
+/// Merges several files to one, which Perfetto opens. The files may be those of ranks that run or were killed, or made by this
+/// function. The result replaces an existing file of its name only when it is complete, so it may replace one of the input files.
 ///
 /// # Errors
-/// One cannot be read or is no trace, or the file cannot be written. The error names the file that it is about.
+/// If a file cannot be read or is no trace, or the result cannot be written. The error names the file.
 pub fn join(path: &Path, files: &[PathBuf]) -> io::Result<Merged> {
     if path.metadata().is_ok_and(|known| !known.is_file()) {
         let out = File::options().write(true).open(path).map_err(|error| named(path, error.into()))?;
         return gather(out, path, files);
     }
-    // Not a symbolic link is replaced, but the file that it names.
+    // If the path is a symbolic link, the file that it names is replaced, not the link.
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut unfinished = OsString::from(&real);
     unfinished.push(".unfinished");
@@ -59,13 +58,13 @@ pub fn join(path: &Path, files: &[PathBuf]) -> io::Result<Merged> {
         Ok(merged)
     });
     if merged.is_err() {
-        // The error that is told is the first one.
+        // The first error is returned, so this one is ignored.
         let _ = std::fs::remove_file(&unfinished);
     }
     merged
 }
 
-/// Writes the events of files to one, which is called `path`.
+/// Writes the events of all files to `out`, whose path is `path`.
 fn gather(out: File, path: &Path, files: &[PathBuf]) -> io::Result<Merged> {
     let (mut merged, mut out) = (Merged::default(), Array::new(out));
     for file in files {
@@ -87,7 +86,7 @@ fn named(path: &Path, error: ReadError) -> io::Error {
     io::Error::new(kind, format!("{}: {error}", path.display()))
 }
 
-/// Adds the events of a file, and counts those that are cut.
+/// Adds the events of a file. Returns how many events were cut.
 fn add(mut input: impl BufRead, out: &mut Array) -> Result<u64, ReadError> {
     if has_records(&mut input)? {
         return Ok(lines_of_records(input, &mut |line| out.put(line))?.into());
@@ -145,7 +144,7 @@ mod tests {
         std::env::temp_dir().join(format!("tickwire-merge-{name}-{}", std::process::id()))
     }
 
-    /// A part with so many events that have lines of their own.
+    /// Writes a part with `events` events, each of which becomes a line of its own.
     fn write_part(path: &Path, events: u64) {
         let mut trace = TraceFile::create_part(path).unwrap();
         (0..events).for_each(|at_ns| trace.record(&Event::Error { words: "no".into(), at_ns }));

@@ -1,4 +1,4 @@
-//! Without the feature `tracy`: nobody is ever connected, and nothing is told.
+//! The stand-in without the feature `tracy`: no profiler is ever connected, and these functions do nothing.
 
 use crate::event::Depths;
 use tickwire_components::Work;
@@ -17,24 +17,24 @@ pub fn message(_rank: u32, _words: &str) {}
 pub struct Zone;
 
 impl Zone {
-    /// It begins.
+    /// Begins the zone.
     #[inline(always)]
     pub fn begin(_system: u16, _name: &str) -> Self {
         Zone
     }
 
-    /// The part of Deliver that reads messages out of memory of peers. It ends when this is dropped.
+    /// A zone for the part of Deliver that reads messages out of memory of peers. It ends when the value is dropped.
     #[inline(always)]
     pub fn of_reading() -> Self {
         Zone
     }
 
-    /// It ends, with the rows that were handled.
+    /// Ends the zone, with the number of rows that were handled.
     #[inline(always)]
     pub fn end(self, _rows: u64) {}
 }
 
-/// What is told of one engine.
+/// The profiler's view of one engine.
 pub struct Profile;
 
 impl Profile {
@@ -49,11 +49,11 @@ impl Profile {
         false
     }
 
-    /// A tick has ended. What waits is told if it was looked at.
+    /// Reports the end of a tick, and the queue depths if they were counted.
     #[inline(always)]
     pub fn end_tick(&mut self, _work: &Work, _passes: u32, _depths: Option<&Depths>) {}
 
-    /// Bytes that a transport has moved so far.
+    /// Reports the bytes that a transport has moved so far.
     #[inline(always)]
     pub fn moved(&mut self, _transport: &str, _sent_bytes: u64, _received_bytes: u64) {}
 }

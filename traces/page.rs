@@ -1,10 +1,10 @@
-//! The statistics page: what a running engine tells to whoever watches it, in memory that others may read.
+//! The statistics page: figures of a running engine, in memory that other processes can read.
 //!
-//! An engine has one, a `memfd` of the name [`NAME`]: nothing of it is left when the process ends, however it ends. A
-//! process of the same user finds it among the descriptors of the process in `/proc` and reads it as a file. There is one
-//! writer and no lock. The words that say whether the engine ticks are stored at every look; all others about once a
-//! millisecond, between two steps of a sequence number that readers compare. Writing is a handful of stores, no system
-//! call; nobody is written to by its readers.
+//! An engine has one page, a `memfd` with the name [`NAME`]. Nothing remains of it when the process ends, in whatever way. A process of
+//! the same user finds it among the descriptors of the engine's process in `/proc`, and reads it as a file. There is one writer and no
+//! lock. The words that show whether the engine ticks are stored at every poll. All other words are written about once a millisecond,
+//! between two increments of a sequence number, which readers compare. Writing is a handful of stores without a system call. Readers
+//! never write.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::MemfdFlags;
@@ -18,16 +18,16 @@ use tickwire_components::check_file_bytes;
 
 /// The name of the memfd.
 pub const NAME: &str = "tickwire-statistics";
-/// Peers that a page has room for: 72 KiB. Further ones are left out.
+/// Peers that a page has room for at most: 72 KiB. Further peers are left out.
 pub const PEERS_MAX: usize = 1024;
 /// Endpoints whose names a page has room for.
 pub const ENDPOINTS_MAX: usize = 4;
 /// "tickwire" and the version of the layout.
 const MAGIC: u64 = u64::from_ne_bytes(*b"tickwire") ^ 2;
-/// Tries to read a page that is being written.
+/// How many times a reader tries again while the page is being written.
 const TRIES: usize = 100;
 
-/// Where the words are.
+/// Indices of the words.
 const SEQUENCE: usize = 1;
 const TICKS: usize = 2;
 const ASLEEP: usize = 3;
@@ -47,7 +47,7 @@ macro_rules! words {
         }
 
         impl $name {
-            /// How many words it has.
+            /// Number of words.
             pub const WORDS: usize = [$(stringify!($field)),*].len();
 
             fn to_words(self) -> [u64; Self::WORDS] {
@@ -63,7 +63,7 @@ macro_rules! words {
 }
 
 words! {
-    /// Who writes a page. Written once.
+    /// The identity of the writer of a page. Written once.
     Identity {
         /// The process.
         pid,
@@ -77,7 +77,7 @@ words! {
 }
 
 words! {
-    /// The figures of an engine. Those of rows are counted by a sweep over the tables, some rows at a time.
+    /// The figures of an engine. Rows are counted by a sweep over the tables, a few rows at a time.
     Figures {
         /// The clock of the host (`CLOCK_MONOTONIC`) when they were written, ns.
         written_ns,
@@ -85,11 +85,11 @@ words! {
         now_ns,
         /// Time asleep in a wait, ns.
         slept_ns,
-        /// Ticks that found something to do.
+        /// Ticks that had something to do.
         busy,
         /// Operations posted.
         posted,
-        /// Receives paired with a message.
+        /// Receives that were matched with a message.
         matched,
         /// Frames given to transports.
         sent,
@@ -101,13 +101,13 @@ words! {
         active,
         /// Messages that no receive has taken.
         unexpected,
-        /// Bytes of these that are held in temporaries.
+        /// Bytes of these messages in temporary buffers.
         unexpected_bytes,
-        /// Receives that no message was paired with.
+        /// Posted receives that are not matched.
         posted_receives,
         /// Sends that wait for the connection or for room.
         queued_sends,
-        /// Messages whose envelope was sent and whose data is not yet asked for.
+        /// Messages whose envelope (RTS) was sent and whose data the receiver has not asked for yet.
         offered_sends,
         /// Messages whose bytes are moving.
         moving,
@@ -115,7 +115,7 @@ words! {
         free_rows,
         /// Rows of operations.
         rows,
-        /// Bytes of free temporaries that are kept for the next message.
+        /// Bytes of free temporary buffers that are kept for further messages.
         pool_bytes,
         /// Procs that were contacted.
         peers,
@@ -131,9 +131,9 @@ words! {
         proc,
         /// 0 not connected, 1 connecting, 2 connected, 3 failed.
         state,
-        /// Which of [`Snapshot::endpoints`] it is reached by.
+        /// Index in [`Snapshot::endpoints`] of the endpoint over which it is reached.
         endpoint,
-        /// Which of them one-sided traffic with it goes over, and 1; 0 as long as there was none.
+        /// Index of the endpoint of one-sided traffic with it, plus 1; 0 as long as there was no such traffic.
         one_sided,
         /// Bytes of frames written to it.
         sent,
@@ -141,9 +141,9 @@ words! {
         received,
         /// Bytes read out of its memory.
         read,
-        /// Receives posted for it.
+        /// Receives posted for this source.
         posted_receives,
-        /// Sends to it that wait or move.
+        /// Sends to it that wait or are in progress.
         sends,
     }
 }
@@ -167,8 +167,8 @@ unsafe impl Send for Page {}
 unsafe impl Sync for Page {}
 
 impl Page {
-    /// A page with room for so many peers, at most [`PEERS_MAX`]. Where the system has no memory that others may read, the
-    /// page is the process's own and nobody reads it.
+    /// A page with room for `peers` peers, but at most [`PEERS_MAX`]. If the system has no memory that others can read, the page is
+    /// private, and nobody reads it.
     pub fn new(identity: Identity, job: &str, endpoints: &[&str], peers: usize) -> Self {
         let peers = peers.min(PEERS_MAX);
         let count = PEERS + peers * PeerFigures::WORDS;
@@ -199,7 +199,7 @@ impl Page {
         unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.count) }
     }
 
-    /// The words that are stored at every look.
+    /// The words that are stored at every poll.
     #[expect(unsafe_code, reason = "a view of shared memory")]
     #[inline(always)]
     fn live(&self) -> &[AtomicU64; IDENTITY] {
@@ -213,23 +213,23 @@ impl Page {
         }
     }
 
-    /// Says how often the engine has ticked.
+    /// Stores the number of ticks.
     #[inline(always)]
     pub fn ticked(&self, ticks: u64) {
         self.live()[TICKS].store(ticks, Ordering::Relaxed);
     }
 
-    /// Says whether the engine sleeps in a call.
+    /// Stores whether the engine sleeps in a call.
     pub fn asleep(&self, asleep: bool) {
         self.live()[ASLEEP].store(asleep.into(), Ordering::Relaxed);
     }
 
-    /// Peers that there is room for.
+    /// Number of peers that there is room for.
     pub fn peers(&self) -> usize {
         self.peers
     }
 
-    /// Writes figures: those of the engine, and those of some peers, from number `first` on.
+    /// Writes the figures of the engine, and those of some peers, starting with peer number `first`.
     pub fn publish(&mut self, figures: Figures, first: usize, peers: impl Iterator<Item = PeerFigures>) {
         let room = self.peers;
         self.write(|page| {
@@ -240,7 +240,7 @@ impl Page {
         });
     }
 
-    /// Between two steps of the sequence number: odd while words do not fit each other.
+    /// Writes words between two increments of the sequence number. The number is odd while the words are inconsistent.
     fn write(&mut self, write: impl FnOnce(&Page)) {
         self.sequence += 1;
         self.words()[SEQUENCE].store(self.sequence, Ordering::Relaxed);
@@ -268,7 +268,7 @@ impl Drop for Page {
     }
 }
 
-/// Memory of so many words that others may read.
+/// Maps memory of `count` words that other processes can read.
 #[cfg(not(miri))]
 #[expect(unsafe_code, reason = "a mapping is raw memory")]
 fn map(count: usize) -> Option<(NonNull<AtomicU64>, OwnedFd)> {
@@ -288,7 +288,7 @@ fn map(_: usize) -> Option<(NonNull<AtomicU64>, OwnedFd)> {
     None
 }
 
-/// Words with the first bytes of a text, filled up with zeros.
+/// The first bytes of a text as words, padded with zeros.
 fn packed<const N: usize>(text: &str) -> [u64; N] {
     let mut bytes = text.bytes().chain(std::iter::repeat(0));
     std::array::from_fn(|_| u64::from_ne_bytes(std::array::from_fn(|_| bytes.next().unwrap_or(0))))
@@ -299,14 +299,14 @@ fn unpacked(words: &[u64]) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What a page said at one moment.
+/// The content of a page at one time.
 #[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize, serde::Deserialize)]
 pub struct Snapshot {
-    /// Ticks so far, the looks of a wait included.
+    /// Ticks so far, including the polls of a wait.
     pub ticks: u64,
     /// Whether the engine sleeps in a call.
     pub asleep: bool,
-    /// Who wrote it.
+    /// The identity of its writer.
     pub identity: Identity,
     /// The job.
     pub job: String,
@@ -314,7 +314,7 @@ pub struct Snapshot {
     pub endpoints: Vec<String>,
     /// The figures of the engine.
     pub figures: Figures,
-    /// Those of the peers.
+    /// The figures of the peers.
     pub peers: Vec<PeerFigures>,
 }
 
@@ -322,7 +322,7 @@ impl Snapshot {
     /// Reads a page.
     ///
     /// # Errors
-    /// If it cannot be read, is no page of this version, or is always being written.
+    /// If it cannot be read, is no page of this version, or is being written at every try.
     pub fn read(file: &File) -> io::Result<Self> {
         let wrong = |words| io::Error::new(io::ErrorKind::InvalidData, words);
         let bytes =

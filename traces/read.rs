@@ -1,4 +1,4 @@
-//! A trace file as data again, for pictures and figures of it.
+//! Reads a trace file back as data, for pictures and statistics.
 
 pub(crate) mod error;
 
@@ -12,10 +12,10 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a line at most.
+/// Longest line, bytes.
 const LINE_MAX: usize = 1 << 20;
 
-/// What a trace file tells. Times are ns since its first event.
+/// The content of a trace file. Times are ns since its first event.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Reading {
     /// Ranks, by number.
@@ -24,38 +24,38 @@ pub struct Reading {
     pub flights: Vec<Flight>,
     /// The end of the last event.
     pub end_ns: u64,
-    /// Events at the end of a file that were cut, by the death of their rank or a full file system, and are left out.
+    /// Incomplete events at the end of a file, which were cut by the death of their rank or a full file system. They are left out.
     pub cut: u64,
 }
 
 /// The tracks of a rank.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Band {
-    /// What the rank is called.
+    /// The name of the rank.
     pub name: String,
-    /// By their number, which is the order in which they stand.
+    /// The tracks by number, which is also their order in the display.
     pub tracks: BTreeMap<u32, Track>,
 }
 
-/// A tick, a system, or one end of messages.
+/// A track: of ticks, of a system, of sent messages or of received messages.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Track {
-    /// What the track is called.
+    /// The name of the track.
     pub name: String,
-    /// In the order of their beginning.
+    /// The slices, ordered by their beginning.
     pub slices: Vec<Slice>,
 }
 
-/// Something that lasted; an instant has lasted 0 ns.
+/// A slice: an event with a duration. An instant has a duration of 0 ns.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Slice {
-    /// What it is called.
+    /// The name.
     pub name: String,
     /// When it began.
     pub begin_ns: u64,
     /// When it ended.
     pub end_ns: u64,
-    /// Rows that were handled, or what a tick has done in all, or bytes of a message.
+    /// Rows that a system handled, or the total work of a tick, or bytes of a message.
     pub value: u64,
 }
 
@@ -105,12 +105,12 @@ impl Args<'_> {
     }
 }
 
-/// The format counts in microseconds. What is negative or no number is 0.
+/// Converts from microseconds, the unit of the format. Negative values and NaNs become 0.
 fn ns(us: f64) -> u64 {
     (us * 1000.0).round() as u64
 }
 
-/// Reads a line, at most [`LINE_MAX`] bytes of it, and says how many bytes it has.
+/// Reads a line, at most [`LINE_MAX`] bytes of it. Returns its number of bytes.
 pub(crate) fn read_line(input: &mut impl BufRead, text: &mut Vec<u8>) -> io::Result<usize> {
     text.clear();
     let count = input.take(LINE_MAX as u64).read_until(b'\n', text)?;
@@ -120,19 +120,19 @@ pub(crate) fn read_line(input: &mut impl BufRead, text: &mut Vec<u8>) -> io::Res
     Ok(count)
 }
 
-/// The event of a line; `None` if there is none in it.
+/// The event of a line; `None` if the line has none.
 pub(crate) fn event_of(line: &[u8]) -> Option<&[u8]> {
     let event = line.trim_ascii();
     let event = event.strip_suffix(b",").unwrap_or(event);
     (!matches!(event, b"" | b"[" | b"]")).then_some(event)
 }
 
-/// Whether records follow, and no lines.
+/// Whether the input is a file of records rather than of lines.
 pub(crate) fn has_records(input: &mut impl BufRead) -> io::Result<bool> {
     Ok(is_records(input.fill_buf()?))
 }
 
-/// Makes lines of records, and says whether the last one is cut.
+/// Converts records to lines. Returns whether the last record is cut.
 pub(crate) fn lines_of_records(input: impl Read, put: &mut Put<'_>) -> Result<bool, ReadError> {
     let (mut reader, mut lines) = (Reader::new(input)?, Lines::default());
     while let Some(event) = reader.next()? {
@@ -142,29 +142,29 @@ pub(crate) fn lines_of_records(input: impl Read, put: &mut Put<'_>) -> Result<bo
 }
 
 impl Reading {
-    /// Reads a file that [`TraceFile`](crate::TraceFile) has written, or [`join`](crate::join) has made of several. An
-    /// event that was cut at the end of the file is left out, and counted.
+    /// Reads a file that [`TraceFile`](crate::TraceFile) has written, or that [`join`](crate::join) has made. An event that is cut at
+    /// the end of the file is left out, and counted.
     ///
     /// # Errors
-    /// The file cannot be read, or is something else.
+    /// If the file cannot be read, or is no trace.
     pub fn of_file(path: &Path) -> Result<Self, ReadError> {
         Self::of(File::open(path)?)
     }
 
-    /// Reads what a file has.
+    /// Reads the content of a file.
     ///
     /// # Errors
-    /// As of a file.
+    /// As [`Reading::of_file`].
     pub fn of(input: impl Read) -> Result<Self, ReadError> {
         let mut gathered = Gathered::default();
         gathered.read(BufReader::new(input))?;
         gathered.reading()
     }
 
-    /// Reads several, such as those of the ranks of a job whose launcher was killed.
+    /// Reads several files, such as those of the ranks of a job whose launcher was killed.
     ///
     /// # Errors
-    /// A file cannot be read, or is something else; the error names it.
+    /// If a file cannot be read, or is no trace. The error names the file.
     pub fn of_files(paths: &[PathBuf]) -> Result<Self, ReadError> {
         let mut gathered = Gathered::default();
         let named = |path: &PathBuf, error| ReadError::File { path: path.clone(), error: Box::new(error) };
@@ -191,7 +191,7 @@ impl Reading {
             }
             phase @ ("s" | "f") => {
                 let Some(id) = &line.id else { return };
-                // The ends of an arrow stand in the parts of two ranks, in either order.
+                // The two ends of an arrow are in the parts of two ranks, in either order.
                 let (index, known) = match arrows.get(&**id) {
                     Some(&index) => (index, true),
                     None => (self.flights.len(), false),
@@ -209,7 +209,7 @@ impl Reading {
         }
     }
 
-    /// Counts times from the first event, and forgets messages whose sending is not in the file.
+    /// Makes times relative to the first event, and drops messages whose sending is not in the file.
     fn begin_at(&mut self, begin_ns: u64) {
         self.end_ns = self.end_ns.saturating_sub(begin_ns);
         for slice in self.ranks.values_mut().flat_map(|band| band.tracks.values_mut()).flat_map(|t| &mut t.slices) {
@@ -229,7 +229,7 @@ impl Reading {
     }
 }
 
-/// What is being read.
+/// The state of reading.
 #[derive(Default)]
 struct Gathered {
     reading: Reading,
@@ -251,7 +251,7 @@ impl Gathered {
         while read_line(&mut input, &mut text)? > 0 {
             number += 1;
             match event_of(&text).map(|event| self.line(event)) {
-                // The end of a file may be cut, but what has never begun is no trace.
+                // The end of a file may be cut. But a file without any complete event is no trace.
                 Some(Err(_)) if !text.ends_with(b"\n") && !self.reading.ranks.is_empty() => self.reading.cut += 1,
                 Some(Err(error)) => return Err(ReadError::Line { line: number, reason: error.to_string() }),
                 _ => {}
@@ -271,7 +271,7 @@ impl Gathered {
         Ok(())
     }
 
-    /// All of it.
+    /// The complete result.
     fn reading(self) -> Result<Reading, ReadError> {
         let (mut reading, begin_ns) = (self.reading, self.begin_ns.ok_or(ReadError::Empty)?);
         reading.flights.sort_by_key(|flight| flight.from.2);

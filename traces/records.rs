@@ -1,44 +1,43 @@
-//! The form in which events are in a file while a job runs: words of 64 bits, in the byte order of the machine.
+//! The format of events in a file while a job runs: words of 64 bits, in the byte order of the machine.
 //!
-//! **Records.** Each is at least a [`Head`]: its kind, how many words it has, and the ns since the record before it. Times are
-//! differences of 32 bits; where one is longer, a record of its own says the time. Numbers are packed where they are small,
-//! which the kind says. A transport is named once and is a number then. Text stands at the end of its record, filled up with
-//! zeros.
+//! **Records.** Each record begins with a [`Head`]: its kind, its number of words, and the ns since the previous record. Times are
+//! differences of 32 bits; for a longer one, an extra record gives the time. Small numbers are packed; the kind says which. The name of
+//! a transport is recorded once, and later records use its number. Text is at the end of its record, padded with zeros.
 //!
-//! **The file** begins with a page: [`MAGIC`], [`VERSION`], how many words of records follow in this page, and the
-//! [state](State) of the rest. The page is filled first. Behind it are a stage of 64 KiB, and all that has been on the stage.
-//! Records go to the stage; what is on it when it is full is written behind the end of the file, and the stage begins anew.
+//! **The file** begins with a page: [`MAGIC`], [`VERSION`], the number of words of records in this page, and the [state](State) of the
+//! rest. The page is filled first. After the page comes a stage of 64 KiB, and then everything that has been on the stage. Records go
+//! to the stage. When it is full, its content is written to the end of the file, and the stage is filled anew.
 //!
-//! Page and stage are mapped, so what is stored there is in the file at once. A count is stored after the words that it counts,
-//! and one word has the counts of both stage and rest: whenever its process is killed, each record is there once and whole.
+//! Page and stage are mapped, so what is stored there is in the file at once. A count is stored after the words that it counts, and one
+//! word has the counts of both stage and rest. So each record is in the file once and complete, whenever the process is killed.
 
 pub(crate) mod reader;
 
 use crate::event::{Event, Message};
 use tickwire_components::Work;
 
-/// What a file of records begins with: these letters, if its machine is little-endian.
+/// The first word of a file of records: these letters, on a little-endian machine.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"tickwtrc");
-/// The version of the form.
+/// The version of the format.
 pub(crate) const VERSION: u64 = 2;
-/// Bytes of text in a record at most. More is left out.
+/// Longest text in a record, bytes. Longer text is cut.
 pub(crate) const TEXT_MAX: usize = 4096;
 /// Words of a record at most.
 pub(crate) const WORDS_MAX: usize = 4 + TEXT_MAX / 8;
-/// Words of the page, those before its records included.
+/// Words of the page, including those before its records.
 pub(crate) const PAGE_WORDS: usize = 512;
 /// Words before the records of the page.
 pub(crate) const BEGIN_WORDS: usize = 4;
-/// Which of these says how many words of records the page has.
+/// Index of the word that counts the words of records in the page.
 pub(crate) const IN_PAGE: usize = 2;
-/// Which of these is the state.
+/// Index of the word with the state.
 pub(crate) const STATE: usize = 3;
 /// Words of the stage.
 pub(crate) const STAGE_WORDS: usize = 8192;
-/// Names of transports that are known at a time.
+/// Names of transports that have a number at the same time, at most.
 const NAMES_MAX: usize = 256;
 
-/// Kinds of records. Those with `_WIDE` have room for any number.
+/// Kinds of records. Those with `_WIDE` hold numbers of any size.
 const ENGINE: u8 = 1;
 const SYSTEM: u8 = 2;
 const CLOCK: u8 = 3;
@@ -59,7 +58,7 @@ const DELIVERED: u8 = 17;
 const DELIVERED_WIDE: u8 = 18;
 const WAITING: u8 = 19;
 
-/// Values of [`Depths`](crate::Depths).
+/// Number of values of [`Depths`](crate::Depths).
 const DEPTHS: usize = crate::Depths::NAMES.len();
 
 /// How much is in a file behind its page.
@@ -89,9 +88,9 @@ struct Head {
     kind: u8,
     /// A small number: which depths have changed, the state of a VC, the number of a transport.
     small: u8,
-    /// Words of the record, this one included.
+    /// Words of the record, including this one.
     words: u16,
-    /// ns since the record before.
+    /// Time since the previous record, ns.
     since_ns: u32,
 }
 
@@ -113,7 +112,7 @@ fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// Passes and work in a word, if each is a byte.
+/// Passes and work in one word; `None` if one of them does not fit into a byte.
 #[inline(always)]
 fn packed(counts: [u32; 6]) -> Option<u64> {
     let narrow = counts.iter().fold(0, |all, count| all | count) <= u32::from(u8::MAX);
@@ -127,27 +126,27 @@ fn unpacked(passes: u32, work: Work) -> [u64; 3] {
     [pair(passes, posted), pair(matched, sent), pair(received, completed)]
 }
 
-/// Takes records, one a call.
+/// A destination of records.
 pub(crate) trait Words {
-    /// Takes the words of a record.
+    /// Appends the words of a record.
     fn put(&mut self, words: &[u64]);
 }
 
-/// Makes records of events. What it is given after a time has gone backwards is as well told, and takes more room.
+/// Converts events to records. An event that goes back in time is recorded too, but takes more room.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
-    /// The time of the last record that had one.
+    /// The time of the last record with a time, ns.
     clock_ns: u64,
-    /// The depths that were told last.
+    /// The depths that were recorded last.
     depths: [u64; DEPTHS],
-    /// Names of transports by number. The oldest gives way.
+    /// Names of transports by number. A new name replaces the oldest one.
     names: Vec<String>,
     /// The number of the next name.
     next_name: usize,
 }
 
 impl Recorder {
-    /// Makes the records of an event.
+    /// Writes the records of an event.
     #[inline(always)]
     pub(crate) fn record(&mut self, event: &Event<'_>, out: &mut impl Words) {
         match event {
@@ -191,7 +190,7 @@ impl Recorder {
         }
     }
 
-    /// Events that are few, and mostly text.
+    /// Writes the rare events, which mostly have text.
     #[cold]
     fn seldom(&mut self, event: &Event<'_>, out: &mut impl Words) {
         match event {
@@ -205,7 +204,7 @@ impl Recorder {
         }
     }
 
-    /// A record of a head and some words.
+    /// Writes a record of a head and some words.
     #[inline(always)]
     fn put<const N: usize>(&mut self, out: &mut impl Words, kind: u8, small: u8, at_ns: u64, rest: [u64; N]) {
         let since_ns = self.since_ns(out, at_ns);
@@ -215,7 +214,7 @@ impl Recorder {
         out.put(&words[..=N]);
     }
 
-    /// Goes on to a time, by a record of its own if it is far away.
+    /// Advances the clock to a time, with an extra record if the difference is too long. Returns the ns since the previous record.
     #[inline(always)]
     fn since_ns(&mut self, out: &mut impl Words, at_ns: u64) -> u32 {
         let since_ns = at_ns.wrapping_sub(self.clock_ns);
@@ -226,7 +225,7 @@ impl Recorder {
         })
     }
 
-    /// A record of a head, a number and text.
+    /// Writes a record of a head, a number and text.
     fn text(&mut self, out: &mut impl Words, kind: u8, small: u8, at_ns: u64, number: u32, text: &str) {
         let since_ns = self.since_ns(out, at_ns);
         let end = (0..=text.len().min(TEXT_MAX)).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
@@ -256,7 +255,7 @@ impl Recorder {
         }
     }
 
-    /// The end of a tick, with the depths that have changed.
+    /// Writes the end of a tick, with the depths that have changed.
     #[inline(always)]
     fn tick_ended(&mut self, out: &mut impl Words, at_ns: u64, work: Work, passes: u32, depths: [u64; DEPTHS]) {
         let since_ns = self.since_ns(out, at_ns);
@@ -277,7 +276,7 @@ impl Recorder {
         out.put(&words[..count]);
     }
 
-    /// The depths that have changed.
+    /// Writes the depths that have changed.
     fn waiting(&mut self, out: &mut impl Words, at_ns: u64, depths: [u64; DEPTHS]) {
         let since_ns = self.since_ns(out, at_ns);
         let mut words = [0; 1 + DEPTHS];
@@ -286,7 +285,8 @@ impl Recorder {
         out.put(&words[..count]);
     }
 
-    /// Puts the depths that have changed behind the first `count` words; which they are, and how many words there are then.
+    /// Appends the depths that have changed to the first `count` words. Returns which depths these are, as bits, and the new number of
+    /// words.
     #[inline(always)]
     fn changed(&mut self, depths: [u64; DEPTHS], words: &mut [u64], mut count: usize) -> (u8, usize) {
         let mut changed = 0;
@@ -300,7 +300,7 @@ impl Recorder {
         (changed, count)
     }
 
-    /// The number of a transport, which is told before it is used.
+    /// The number of a transport. A new name is recorded first.
     #[inline(always)]
     fn number(&mut self, out: &mut impl Words, name: &str) -> u8 {
         match self.names.iter().position(|known| known == name) {

@@ -12,58 +12,58 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Names of transports that are kept once. Events of further ones have names of their own.
+/// Names of transports that are stored once at most. Events of further transports hold their names themselves.
 const NAMES_MAX: usize = 64;
 
-/// Keeps the last events of an engine. Clones are the same ring: give one to the engine, and look into the other.
+/// Keeps the last events of an engine. Clones share the same ring: give one to the engine, and read the events from the other.
 ///
-/// Keeping an event takes no lock. The memory of `capacity` events, 88 B each, is reserved at once and used as it is filled. Nothing else
-/// is allocated, but for text of events that are few: errors, and connections that fail. Of a ring that several engines have at a
-/// time each has `capacity` events, and the events of one are found behind those of the other.
+/// Keeping an event takes no lock. The memory of `capacity` events, 88 B each, is reserved at once, and used as it is filled. Only rare
+/// events with text allocate more: errors, and connections that fail. If several engines use a ring at the same time, each has
+/// `capacity` events, and the events of one engine come after those of the other.
 pub struct Ring {
     kept: Arc<Kept>,
-    /// Where this clone writes, once it has.
+    /// The part that this clone writes, after its first event.
     writer: Option<Writer>,
 }
 
-/// What clones share.
+/// The state that clones share.
 struct Kept {
     capacity: usize,
-    /// One for each writer at a time.
+    /// One part for each simultaneous writer.
     parts: Mutex<Vec<Arc<Part>>>,
 }
 
-/// The events of a writer, and of others after it.
+/// The events of one writer at a time, and of later writers.
 struct Part {
     lane: Lane<WORDS>,
     is_written: AtomicBool,
     rest: Mutex<Rest>,
 }
 
-/// What no lane has room for.
+/// What does not fit into the fixed-size entries of a lane.
 #[derive(Default)]
 struct Rest {
     /// Events with text, with their numbers, oldest first.
     texts: VecDeque<(u64, Event<'static>)>,
     /// Names of transports.
     names: Vec<String>,
-    /// Events before this number were taken, or have given way.
+    /// Events before this number were taken out, or were overwritten.
     taken: u64,
-    /// Those of them that have given way.
+    /// How many of them were overwritten.
     dropped: u64,
 }
 
-/// The right to write a part.
+/// The exclusive right to write a part.
 struct Writer {
     part: Arc<Part>,
     place: Place,
 }
 
 impl Ring {
-    /// A ring of so many events, one at least.
+    /// A ring of `capacity` events, at least one.
     ///
     /// # Panics
-    /// If there is no memory for so many.
+    /// If there is not enough memory.
     pub fn new(capacity: usize) -> Self {
         let first = Arc::new(Part::new(capacity));
         Ring { kept: Arc::new(Kept { capacity, parts: Mutex::new(vec![first]) }), writer: None }
@@ -74,12 +74,12 @@ impl Ring {
         lock(&self.kept.parts).iter().flat_map(|part| part.read(&lock(&part.rest)).1).collect()
     }
 
-    /// Takes the events that are kept, oldest first.
+    /// Takes out the events that are kept, oldest first.
     pub fn take(&self) -> Vec<Event<'static>> {
         lock(&self.kept.parts).iter().flat_map(|part| part.take()).collect()
     }
 
-    /// How many events have given way to younger ones.
+    /// How many events were overwritten by newer ones.
     pub fn dropped(&self) -> u64 {
         lock(&self.kept.parts).iter().map(|part| part.dropped()).sum()
     }
@@ -109,7 +109,7 @@ impl Sink for Ring {
 }
 
 impl Kept {
-    /// A writer of a part that no other one writes.
+    /// A writer of a part that has no other writer now.
     #[cold]
     fn writer(&self) -> Writer {
         let mut parts = lock(&self.parts);
@@ -131,7 +131,7 @@ impl Part {
         Part { lane: Lane::new(capacity), is_written: AtomicBool::new(false), rest: Mutex::default() }
     }
 
-    /// The events that are kept and were not taken, and their numbers.
+    /// The events that are kept and were not taken out, and their numbers.
     fn read(&self, rest: &Rest) -> (Range<u64>, Vec<Event<'static>>) {
         let (first, entries) = self.lane.read(rest.taken);
         let event = |(words, number): (&[u64; WORDS], u64)| match entry::read(words)? {
@@ -327,7 +327,7 @@ mod tests {
             Event::VcChanged { proc: 1, state: VcState::Failed, reason: "gone".into(), at_ns: 5 },
             Event::Error { words: "no".into(), at_ns: 6 },
         ];
-        // More transports than have a number, each twice.
+        // More transports than can have a number, each twice.
         told.extend((0..2 * (NAMES_MAX + 5)).map(|n| moved((n / 2).to_string())));
         told.iter().for_each(|event| sink.record(event));
         assert_eq!((ring.events(), ring.dropped()), (told, 0));

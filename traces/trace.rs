@@ -1,4 +1,4 @@
-//! A sink, shared by the parts of an engine.
+//! A sink that the parts of an engine share.
 
 use crate::event::{Event, Sink};
 use crate::file::TraceFile;
@@ -7,20 +7,20 @@ use std::any::Any;
 use std::fmt;
 use tickwire_components::{Clock, Own};
 
-/// A sink as the parts of an engine share it. They are used by one thread at a time, so no lock is taken for an event.
+/// A sink that the parts of an engine share. Only one thread at a time uses them, so recording an event takes no lock.
 pub struct Trace {
     shared: Own<Shared>,
 }
 
 struct Shared {
     clock: Clock,
-    /// The time that was read last. Reading a clock takes as long as delivering a short message, so it is done once for things that
-    /// follow each other at once.
+    /// The time that was read last, ns. Reading a clock takes as long as delivering a short message, so it is read once for events that
+    /// directly follow each other.
     last_ns: u64,
     sink: AnySink,
 }
 
-/// A sink. Those of this crate are told without a virtual call.
+/// A sink. The sinks of this crate are called without a virtual call.
 enum AnySink {
     Ring(Ring),
     File(Box<TraceFile>),
@@ -56,14 +56,14 @@ impl Trace {
     /// The same sink, for another part of the engine.
     ///
     /// # Safety
-    /// Both are used by one thread at a time.
+    /// Only one thread at a time uses both.
     #[expect(unsafe_code, reason = "two owners of one sink")]
     pub unsafe fn second(&self) -> Self {
         // SAFETY: by the same contract; no reference to what is shared outlives a call.
         Trace { shared: unsafe { self.shared.second() } }
     }
 
-    /// Tells an event.
+    /// Records an event.
     #[inline]
     pub fn record(&mut self, event: &Event<'_>) {
         self.shared.sink.record(event);
@@ -75,7 +75,7 @@ impl Trace {
         self.ns_of(self.shared.clock.stamp())
     }
 
-    /// As [`Trace::now_ns`], of a [stamp](Clock::stamp) that was taken just now.
+    /// As [`Trace::now_ns`], for a [stamp](Clock::stamp) that was taken just now.
     #[inline]
     pub fn ns_of(&mut self, stamp: u64) -> u64 {
         let shared = &mut *self.shared;
@@ -83,7 +83,7 @@ impl Trace {
         shared.last_ns
     }
 
-    /// What the clock said when it was read last, for this engine; 0 if it was not.
+    /// The time that was read last for this engine, ns; 0 if there is none.
     #[inline]
     pub fn last_ns(&self) -> u64 {
         self.shared.last_ns

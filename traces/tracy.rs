@@ -1,7 +1,7 @@
 //! The Tracy profiler: zones, plots, frame marks and messages, while one is connected.
 //!
-//! The client is the process's own and runs from its start. Nothing is told, and no name is made, before a profiler
-//! connects; until then a tick pays one call that loads one word.
+//! There is one client for each process, which runs from its start. Nothing is sent, and no name is made, before a profiler connects.
+//! Until then a tick costs one call that loads one word.
 
 use crate::event::Depths;
 use std::collections::HashMap;
@@ -34,22 +34,22 @@ fn client() -> Option<Client> {
 pub struct Zone(Option<Span>);
 
 impl Zone {
-    /// It begins.
+    /// Begins the zone.
     #[inline]
     pub fn begin(system: u16, name: &str) -> Self {
         Zone(client().map(|client| match location(system) {
             Some(location) => client.span(location, 0),
-            // Of the application: the profiler learns the name with each run.
+            // A system of the application: each run sends its name to the profiler.
             None => client.span_alloc(Some(name), name, "", 0, 0),
         }))
     }
 
-    /// The part of Deliver that reads messages out of memory of peers. It ends when this is dropped.
+    /// A zone for the part of Deliver that reads messages out of memory of peers. It ends when the value is dropped.
     pub fn of_reading() -> Self {
         Zone(client().map(|client| client.span(span_location!("read"), 0)))
     }
 
-    /// It ends, with the rows that were handled.
+    /// Ends the zone, with the number of rows that were handled.
     #[inline]
     pub fn end(self, rows: u64) {
         if let Some(span) = &self.0 {
@@ -72,7 +72,7 @@ fn location(system: u16) -> Option<&'static SpanLocation> {
     })
 }
 
-/// What is told of one engine.
+/// The profiler's view of one engine.
 pub struct Profile {
     rank: u32,
     connected: bool,
@@ -83,7 +83,7 @@ pub struct Profile {
     moved: Vec<(String, [Plot; 2])>,
 }
 
-/// A plot that is told when its value changes.
+/// A plot, which is sent when its value changes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Plot {
     name: Option<PlotName>,
@@ -103,7 +103,7 @@ impl Profile {
         let connected = connected();
         if connected != self.connected {
             self.connected = connected;
-            // A profiler that has just come knows no values.
+            // A profiler that has just connected knows no values, so all are sent.
             let told = self.depths.iter_mut().chain(self.moved.iter_mut().flat_map(|(_, plots)| plots));
             told.for_each(|plot| plot.last = None);
         }
@@ -123,7 +123,7 @@ impl Profile {
         }
     }
 
-    /// A tick has ended. What waits is told if it was looked at.
+    /// Reports the end of a tick, and the queue depths if they were counted.
     pub fn end_tick(&mut self, work: &Work, passes: u32, depths: Option<&Depths>) {
         let Some(client) = client() else { return };
         let rank = self.rank;
@@ -141,7 +141,7 @@ impl Profile {
         client.secondary_frame_mark(frame);
     }
 
-    /// Bytes that a transport has moved so far.
+    /// Reports the bytes that a transport has moved so far.
     pub fn moved(&mut self, transport: &str, sent_bytes: u64, received_bytes: u64) {
         let Some(client) = client() else { return };
         let place = self.moved.iter().position(|(name, _)| name == transport).unwrap_or_else(|| {
@@ -167,7 +167,7 @@ impl Plot {
     }
 }
 
-/// The name of an engine's ticks, kept as those of plots are.
+/// The name of an engine's frames. It is kept for ever, as names of plots are.
 #[cold]
 fn frame_name(rank: u32) -> FrameName {
     static NAMES: LazyLock<Mutex<HashMap<u32, FrameName>>> = LazyLock::new(Mutex::default);
@@ -175,7 +175,7 @@ fn frame_name(rank: u32) -> FrameName {
     *names.entry(rank).or_insert_with(|| FrameName::new_leak(format!("tick of rank {rank}")))
 }
 
-/// The name of an engine's plot. The profiler reads names when it likes, so they stay for ever; one for each is enough.
+/// The name of an engine's plot. The profiler may read names at any time, so they are kept for ever, once each.
 #[cold]
 fn plot_name(client: &Client, rank: u32, name: &str, format: PlotFormat) -> PlotName {
     static NAMES: LazyLock<Mutex<HashMap<String, PlotName>>> = LazyLock::new(Mutex::default);

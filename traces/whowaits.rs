@@ -12,67 +12,67 @@ use std::fmt;
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RankReport {
-    /// Its engines' dumps; one as a rule.
+    /// The dumps of its engines; usually one.
     Dumped(Vec<Dump>),
-    /// It has no process: it has ended or was never started.
+    /// The rank has no process: it has ended, or was never started.
     Missing,
-    /// It runs on another host, and nobody there was asked.
+    /// The rank runs on another host, where no process was asked.
     Elsewhere {
         /// The number of the host.
         host: u32,
     },
-    /// Its process has no engine: it has not built one yet, or has closed it.
+    /// The rank's process has no engine: it has not built one yet, or has closed it.
     NoEngine,
-    /// It is building its engine, which waits until all ranks do so.
+    /// The rank is building its engine, which waits until all ranks do so.
     Starting,
-    /// It does not tick: it computes, or is blocked elsewhere.
+    /// The rank does not tick: it computes, or is blocked elsewhere.
     Silent {
-        /// Since its clock was sampled last, ns.
+        /// Time since its clock was last read, ns.
         ns: u64,
     },
-    /// It cannot be asked, for this reason.
+    /// The rank cannot be asked. Holds the reason.
     Unknown(String),
 }
 
 /// One thing that a rank waits for.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Wait {
-    /// Who waits.
+    /// The rank that waits.
     pub rank: u32,
-    /// For whom; `None` for a receive from any source.
+    /// The rank that it waits for; `None` for a receive from any source.
     pub on: Option<u32>,
-    /// What for, in words that follow "rank 2 waits for".
+    /// What it waits for, as text that follows "rank 2 waits for".
     pub what: String,
-    /// Why it does not come, as far as the dumps tell.
+    /// Why that does not happen, as far as the dumps show.
     pub because: Vec<String>,
-    /// Whether the rank can do nothing else before.
+    /// Whether the rank is blocked until then.
     pub blocking: bool,
 }
 
-/// What the dumps say together.
+/// What the dumps of all ranks show together.
 #[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
 pub struct Findings {
-    /// Everything that is waited for, by rank, oldest first.
+    /// All waits, by rank, oldest first.
     pub waits: Vec<Wait>,
-    /// Ranks that wait for each other in a circle: each for the next, the last for the first.
+    /// Cycles of ranks that wait for each other: each for the next one, and the last for the first.
     pub cycles: Vec<Vec<u32>>,
-    /// Ranks that others wait for, directly or not, and that wait for nobody: how many wait, and what the rank does.
+    /// Ranks that others wait for, directly or indirectly, and that wait for no rank themselves.
     pub culprits: Vec<Culprit>,
 }
 
-/// A rank that others wait for and that waits for nobody.
+/// A rank that others wait for and that waits for no rank itself.
 #[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
 pub struct Culprit {
-    /// Who.
+    /// The rank.
     pub rank: u32,
-    /// Those who wait for it, directly or not.
+    /// The ranks that wait for it, directly or indirectly.
     pub waiting: Vec<u32>,
-    /// What it does instead.
+    /// What it does instead, as text.
     pub does: String,
 }
 
 impl RankReport {
-    /// The dumps, none of a rank that has given none.
+    /// The dumps; empty if the rank has given none.
     fn dumps(&self) -> &[Dump] {
         match self {
             RankReport::Dumped(dumps) => dumps,
@@ -80,7 +80,7 @@ impl RankReport {
         }
     }
 
-    /// What the rank does, in words that follow "rank 2".
+    /// What the rank does, as text that follows "rank 2".
     pub fn does(&self) -> String {
         match self {
             RankReport::Dumped(dumps) if dumps.iter().any(|dump| dump.activity == Activity::Waiting) => {
@@ -104,7 +104,7 @@ impl RankReport {
     }
 }
 
-/// Puts the reports of all ranks together; `ranks[r]` is that of rank r.
+/// Analyses the reports of all ranks; `ranks[r]` is that of rank r.
 pub fn who_waits(ranks: &[RankReport]) -> Findings {
     let mut waits = Vec::new();
     for (rank, report) in (0..).zip(ranks) {
@@ -121,7 +121,7 @@ pub fn who_waits(ranks: &[RankReport]) -> Findings {
     Findings { waits, cycles, culprits }
 }
 
-/// What one engine waits for. Where a call waits for one request, only that blocks.
+/// What one engine waits for. If a call waits for one request, only that request blocks.
 fn waits_of(ranks: &[RankReport], rank: u32, dump: &Dump, waits: &mut Vec<Wait>) {
     let waiting = dump.activity == Activity::Waiting;
     let one = dump.operations.iter().any(|operation| operation.awaited && operation.is_pending());
@@ -134,7 +134,7 @@ fn waits_of(ranks: &[RankReport], rank: u32, dump: &Dump, waits: &mut Vec<Wait>)
     }
 }
 
-/// Whom a rank waits for that is building its engine.
+/// The ranks that a rank waits for while it builds its engine.
 fn starts_with(ranks: &[RankReport], rank: u32, waits: &mut Vec<Wait>) {
     for (on, report) in (0..).zip(ranks).filter(|(_, r)| matches!(r, RankReport::Missing | RankReport::NoEngine)) {
         let (what, because) = (format!("rank {on} to build its engine"), vec![format!("rank {on} {}", report.does())]);
@@ -175,7 +175,7 @@ fn what(dump: &Dump, operation: &OperationDump) -> String {
     }
 }
 
-/// Where, if not among the application's messages in the world.
+/// Names communicator and plane, unless it is an application's message in the world.
 fn place(dump: &Dump, operation: &OperationDump) -> String {
     let name = dump.comm_name(operation.comm);
     match operation.plane {

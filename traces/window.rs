@@ -1,4 +1,4 @@
-//! The beginning of a file in memory: what is stored there is in the file at once, whatever becomes of the process.
+//! A mapping of the beginning of a file: what is stored there is in the file at once, even if the process dies.
 
 use std::fs::File;
 use std::io;
@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use tickwire_components::check_file_bytes;
 
-/// Words of a file that are mapped.
+/// The mapped words of a file.
 #[derive(Debug)]
 pub(crate) struct Window {
     words: NonNull<AtomicU64>,
@@ -18,13 +18,13 @@ pub(crate) struct Window {
 unsafe impl Send for Window {}
 
 impl Window {
-    /// Gives the file room for so many words, and maps them.
+    /// Gives the file room for `count` words, and maps them.
     ///
-    /// A full file system is an error here, and not a signal (SIGBUS) at a later store: the blocks are there before they are
-    /// mapped.
+    /// The blocks are allocated before they are mapped. So a full file system is an error here, and not a signal (SIGBUS) at a later
+    /// store.
     ///
     /// # Errors
-    /// There is no room, or the file system maps no files.
+    /// If there is no room, or the file system cannot map files.
     pub(crate) fn map(file: &File, count: usize) -> io::Result<Self> {
         reserve(file, count * 8)?;
         Ok(Window { words: map(file, count * 8)?, count })
@@ -47,7 +47,7 @@ impl Drop for Window {
     }
 }
 
-/// Makes the file long enough, with blocks of its own.
+/// Makes the file long enough, and allocates its blocks.
 fn reserve(file: &File, bytes: usize) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
     use rustix::io::Errno;
@@ -55,7 +55,7 @@ fn reserve(file: &File, bytes: usize) -> io::Result<()> {
     let length = file.metadata()?.len();
     check_file_bytes(bytes as u64).map_err(|long| io::Error::new(io::ErrorKind::FileTooLarge, long))?;
     match rustix::io::retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, bytes as u64)) {
-        // Where blocks cannot be asked for, zeros make them.
+        // If the file system cannot preallocate blocks, writing zeros allocates them.
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
             file.write_all_at(&vec![0; bytes.saturating_sub(length as usize)], length)
         }

@@ -1,8 +1,8 @@
-//! Numbers as people read them.
+//! Human-readable numbers.
 
 use std::fmt;
 
-/// A length, in the unit that fits.
+/// A number of bytes, shown in a suitable unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes(pub u64);
 
@@ -20,7 +20,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A time, in the unit that fits.
+/// A time, shown in a suitable unit.
 #[derive(Clone, Copy, Debug)]
 pub struct Nanoseconds(pub u64);
 

@@ -1,4 +1,4 @@
-//! Any transport: an engine holds several, and calls them without a virtual call where it is made for each message.
+//! Any transport. An engine holds several, and calls them without a virtual call on the message path.
 
 mod calls;
 mod facets;

@@ -3,12 +3,12 @@
 use tickwire_components::limits::{CONTEXTS_MAX, Lengths, TAG_MAX};
 use tickwire_components::{Span, context};
 
-/// Who can be reached at all.
+/// Which procs a transport can reach.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reach {
-    /// Engines of the own process.
+    /// Engines of this process.
     Process,
-    /// Processes of the own host.
+    /// Processes of this host.
     Host,
     /// Other hosts.
     Network,
@@ -17,16 +17,16 @@ pub enum Reach {
 /// What a transport can do, as data: protocols are chosen by it.
 #[derive(Clone, Debug)]
 pub struct Capabilities {
-    /// Who can be reached.
+    /// Which procs it can reach.
     pub reach: Reach,
-    /// Higher is preferred among those that reach a proc.
+    /// The transport with the highest priority is used among those that reach a proc.
     pub priority: u8,
-    /// What it can match by, where it does.
+    /// The limits of its tags, if it matches.
     pub tags: TagLimits,
-    /// Bytes of a message at most that it takes whole where it matches; longer ones are offered.
+    /// If it matches: the most bytes of a message that it takes whole. Longer messages are offered (RTS).
     pub matched_max: usize,
-    /// Bytes of its memory that a message takes at most, beside its own, while nothing is paired with it where it matches: the
-    /// credit of its peers is measured by that.
+    /// If it matches: the most bytes of its memory that an unexpected message takes beside the message itself. The credit of peers is
+    /// counted by that.
     pub kept_bytes: usize,
     /// It can read a peer's memory.
     pub remote_read: bool,
@@ -40,30 +40,33 @@ pub struct Capabilities {
     pub directed_receive: bool,
     /// It takes and fills several runs of memory as one.
     pub gathers: bool,
-    /// Fewest bytes of space that it makes progress with.
+    /// The least bytes of space with which it makes progress.
     pub progress_min: usize,
-    /// A send takes a frame as a whole or not at all, so the engine may send without a CAR.
+    /// A send takes a frame as a whole or not at all. So the engine may send without a CAR.
     pub whole_frames: bool,
-    /// Bytes of payload that are copied out before `send` returns.
+    /// Payloads of up to this many bytes are copied before `send` returns.
     pub inject_max: usize,
-    /// Bytes of payload in one frame at most.
+    /// The most bytes of payload in one frame.
     pub frame_max: usize,
-    /// Bytes of payload in a frame that every link takes; of longer ones, [`Transport::fits`](crate::Transport::fits) tells what a link takes.
+    /// Bytes of payload that every link takes in one frame. For longer ones, [`Transport::fits`](crate::Transport::fits) tells what a link
+    /// takes.
     pub frame_sure: usize,
-    /// How messages are cut, where that is not as the engine's limits say; at most `frame_max` goes in a frame.
+    /// How messages are cut into frames, if not as the engine's limits say. At most `frame_max` bytes go in a frame.
     pub lengths: Option<Lengths>,
-    /// Bytes of user data with a completion. With fewer than 8, what [`Matching::peek`](crate::Matching::peek) finds has no length where it matches.
+    /// Bytes of CQ data with a completion. If it matches with fewer than 8, messages that [`Matching::peek`](crate::Matching::peek) finds
+    /// have no length.
     pub completion_data: usize,
-    /// `wait` can sleep on it.
+    /// A wait can sleep on its file descriptor.
     pub can_sleep: bool,
-    /// Short frames that it has taken may wait for others to go with, until it is looked at or told to [`Transport::flush`](crate::Transport::flush).
+    /// Short frames that it has taken may be held back to be sent with others, until it is polled or told to
+    /// [`Transport::flush`](crate::Transport::flush).
     pub holds_back: bool,
-    /// Looking whether something is there costs next to nothing: no system call, no lock.
+    /// Polling it costs next to nothing: no system call, no lock.
     pub cheap_poll: bool,
 }
 
 impl Capabilities {
-    /// The least a transport can do: it moves frames of up to `frame_max` bytes of payload. One that can do more says so:
+    /// The least abilities of a transport: it moves frames of up to `frame_max` bytes of payload. A transport that can do more says so:
     /// `Capabilities { cheap_poll: true, ..Capabilities::least(reach, priority, frame_max) }`.
     pub const fn least(reach: Reach, priority: u8, frame_max: usize) -> Self {
         Capabilities {
@@ -97,15 +100,15 @@ impl Capabilities {
 pub struct Mapped {
     /// Its first address.
     pub start: usize,
-    /// How long it is, bytes.
+    /// Its length in bytes.
     pub bytes: usize,
 }
 
 impl Mapped {
-    /// There is none.
+    /// No such range.
     pub const NONE: Mapped = Mapped { start: 0, bytes: 0 };
 
-    /// Whether a run of bytes is in it, all of them.
+    /// Whether all bytes of a run are in it.
     #[inline]
     pub fn holds(&self, run: Span) -> bool {
         let before = run.start().addr().wrapping_sub(self.start);
@@ -113,14 +116,14 @@ impl Mapped {
     }
 }
 
-/// What fits the tags of a transport that matches by itself.
+/// The limits of the tags of a transport that matches by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TagLimits {
     /// The name of its tag mode, for errors.
     pub mode: &'static str,
     /// Context ids, from 0 on.
     pub contexts: u32,
-    /// Incarnations of each id that can be told apart, from 0 on: how often it is used, and once at least.
+    /// How many incarnations of each id can be told apart, from 0 on, which is how often an id is used; at least 1.
     pub incarnations: u32,
     /// Ranks of a communicator, from 0 on.
     pub ranks: u32,

@@ -1,17 +1,17 @@
 //! Connections between procs, written once for every medium whose control sockets can carry a greeting.
 //!
-//! A *link* is a number under which the engine knows a connection. It is in one stage of several ([`table::Stage`]): this
-//! side calls, the connection is open, its peer has gone and last frames are still to be read, or nothing is there. A peer
-//! that has connected and not said who it is has no link yet: it is a *visitor*.
+//! A *link* is the number under which the engine knows a connection. Each link is in one of several stages ([`table::Stage`]): this process
+//! calls the peer, the connection is open, the peer has gone and its last frames are still to be read, or the number is unused. A peer that
+//! has connected and not sent a greeting has no link yet: it is a *visitor*.
 //!
-//! - **Calling.** A proc is called until it answers, refuses, or its process has ended; an engine may bound the time. Who
-//!   asks for patience, or hangs up before it has answered, is called again.
-//! - **Answering.** A visitor greets within a bounded time, and is refused with the reason if what it says does not fit. When
-//!   two procs call each other, the call of the lower number wins; the other one is taken down.
-//! - **Ending.** A connection has ended when its socket has, when the peer's process has (a child may hold the socket), or
-//!   when its peer says so. What the peer has sent before is read first; then the end is reported, once.
+//! - **Calling.** A proc is called until it answers or refuses, or until its process has ended; an engine may bound the time. A peer that
+//!   asks to be called later, or hangs up before it has answered, is called again.
+//! - **Answering.** A visitor must send its greeting within a bounded time. If the greeting does not fit, the visitor is refused with the
+//!   reason. When two procs call each other, the call of the lower number wins; the other call is taken down.
+//! - **Ending.** A connection has ended when its socket has ended, when the peer's process has (a child of it may still hold the socket),
+//!   or when the peer says so. Frames that the peer has sent before are read first; then the end is reported, once.
 //!
-//! A medium brings what only it has: sockets, what a greeting passes besides, checks of a peer, and how frames go ([`Parts`]
+//! A medium provides what is specific to it: sockets, what its greetings carry besides, checks of a peer, and how frames travel ([`Parts`]
 //! and [`Medium`]). Nothing here is on the path of a message.
 
 mod answering;
@@ -49,10 +49,10 @@ use crate::handshake::{Greeting, JOB_BYTES_MAX};
 use crate::processes;
 use crate::watching::Token;
 
-/// Connections that wait for an accept at most; the kernel lowers it to its own limit.
+/// The most connections that wait for an accept. The kernel lowers it to its own limit.
 pub(crate) const BACKLOG: i32 = 4096;
 
-/// One bounded look at all descriptors.
+/// Handles all descriptors that are ready, in one bounded pass.
 pub(crate) fn look<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<LinkEvent>) {
     for token in medium.watched().look() {
         match token {
@@ -66,7 +66,7 @@ pub(crate) fn look<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<Link
     }
 }
 
-/// Does what no descriptor tells of.
+/// Does the work that no descriptor reports.
 pub(crate) fn tend<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<LinkEvent>) {
     lines::ask_after_processes(medium, now_ns, events);
     calling::hurry_calls(medium, now_ns, events);
@@ -74,7 +74,7 @@ pub(crate) fn tend<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<Link
     ending::report_endings(medium, now_ns, events);
 }
 
-/// What the own proc says of itself over any medium; links add their numbers.
+/// The greeting of this process over any medium. Each link adds its number.
 pub(crate) fn greeting(job: &str, me: u32, procs: u32, frame_max: usize, boot_id: u128) -> Greeting {
     let (pid, start_time) = processes::own();
     Greeting {
@@ -94,7 +94,7 @@ pub(crate) fn greeting(job: &str, me: u32, procs: u32, frame_max: usize, boot_id
     }
 }
 
-/// Whether a number is that of a peer.
+/// Checks that a number is that of a peer.
 ///
 /// # Errors
 /// Why it is not.

@@ -1,10 +1,10 @@
-//! The one place where bytes of messages are moved, but for those that a datatype scatters ([`tickwire_components::Stretch`]).
+//! The one place where bytes of messages are copied, except for those that a datatype scatters ([`tickwire_components::Stretch`]).
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use crate::hints::{For, prefetch};
 use tickwire_components::{Pieces, Span};
 
-/// Longer runs are copied by a loop of our own.
+/// Runs longer than this, in bytes, are copied by the loop below.
 ///
 /// glibc copies more than 2112 bytes by `rep movsb` on AMD's processors. Zen 4 does that with a half to a tenth of the speed
 /// where source and target start at nearly the same place of their pages, as a payload behind a header does. Its loop for
@@ -13,19 +13,20 @@ const LOOP_MIN: usize = 2048;
 /// Bytes of a cache line.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const LINE: usize = 64;
-/// How far ahead a line is asked for, bytes.
+/// How far ahead a line is prefetched, in bytes.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const AHEAD: usize = 1024;
 /// Longest run that is copied by words of 32 bytes: of what is in the nearest cache a third more goes in the same time. What comes from
 /// another processor that is far, as longer runs do, takes a tenth longer so. Of what this processor has written itself, longer runs
 /// gain an eighth, too ([`copy_own`]).
 const WIDE_MAX: usize = 8 << 10;
-/// Longest run that is copied so: longer ones do not fit into the nearest caches, and suffer less than the loop costs.
+/// The longest run that the loop copies, in bytes. Longer ones do not fit into the nearest caches, where `rep movsb` is less slow than the
+/// loop.
 const LOOP_MAX: usize = 256 << 10;
 
-/// Copies as much of `from` as `to` takes; returns how much that was, bytes.
+/// Copies as much of `from` as fits into `to`. Returns how many bytes that was.
 ///
-/// Short copies go by overlapping loads and stores without a call: small messages are most messages.
+/// Short copies use overlapping loads and stores without a call, since most messages are small.
 ///
 /// ```compile_fail,E0133
 /// # use tickwire_components::Pieces;
@@ -58,7 +59,7 @@ pub unsafe fn copy_long(to: Span, from: Span) -> usize {
     length
 }
 
-/// As [`copy_long`], of bytes that this processor has written itself.
+/// As [`copy_long`], for bytes that this processor has written itself.
 ///
 /// # Safety
 /// As [`copy`].
@@ -71,7 +72,7 @@ pub unsafe fn copy_own(to: Span, from: Span) -> usize {
     length
 }
 
-/// Copies all of `from`, which may be long. A word or two are moved without a call: many messages are no longer.
+/// Copies all of `from`, which may be long. One or two words are moved without a call, since many messages are no longer.
 ///
 /// # Safety
 /// As [`copy`], and `to` is no shorter than `from`.
@@ -89,7 +90,7 @@ pub unsafe fn copy_whole(to: Span, from: Span) {
     }
 }
 
-/// Copies so many bytes; runs up to `WIDE` by words of 32 bytes.
+/// Copies `length` bytes; runs of up to `WIDE` bytes by words of 32 bytes.
 ///
 /// # Safety
 /// As [`copy_bytes`].
@@ -106,7 +107,7 @@ unsafe fn copy_run<const WIDE: usize>(to: *mut u8, from: *const u8, length: usiz
     }
 }
 
-/// Copies so many bytes line by line.
+/// Copies `length` bytes line by line.
 ///
 /// # Safety
 /// As [`copy_bytes`].
@@ -115,7 +116,7 @@ unsafe fn copy_run<const WIDE: usize>(to: *mut u8, from: *const u8, length: usiz
 unsafe fn copy_by_lines<const WIDE: usize>(to: *mut u8, from: *const u8, length: usize) {
     // SAFETY: by this function's contract.
     unsafe {
-        // Where the target starts within the source, a line would be written over one that is still to be read.
+        // If the target starts within the source, a line would overwrite one that is still to be read.
         if (to as usize).wrapping_sub(from as usize) < length {
             return to.copy_from(from, length);
         }
@@ -124,7 +125,7 @@ unsafe fn copy_by_lines<const WIDE: usize>(to: *mut u8, from: *const u8, length:
     }
 }
 
-/// Copies as many whole lines as there are, forward, and returns how many bytes that was.
+/// Copies all whole lines, forward. Returns how many bytes that was.
 ///
 /// # Safety
 /// As [`copy_bytes`], and the target does not start within the source.
@@ -141,7 +142,7 @@ unsafe fn copy_lines<const WIDE: usize>(to: *mut u8, from: *const u8, length: us
     }
 }
 
-/// [`copy_lines`] by words of 32 bytes: a processor stores one word a cycle, however long it is.
+/// [`copy_lines`] by words of 32 bytes: a processor stores one word per cycle, whatever its length.
 ///
 /// # Safety
 /// As [`copy_lines`], and the processor has AVX.
@@ -185,7 +186,7 @@ unsafe fn copy_lines<const WIDE: usize>(to: *mut u8, from: *const u8, length: us
     length
 }
 
-/// The first word of a run, as its bytes are now; `None` if it is shorter.
+/// The first word of a run, as its bytes are now; `None` if the run is shorter.
 ///
 /// # Safety
 /// The run is valid for reads.
@@ -214,8 +215,8 @@ pub fn gather<P: Pieces + ?Sized>(pieces: &P) -> Box<[u8]> {
     bytes
 }
 
-/// Copies `length` bytes. The places may overlap: what a proc sends to itself goes from one buffer of the application to
-/// another one, and two borrowed as cells may share bytes.
+/// Copies `length` bytes. The runs may overlap: a proc that sends to itself copies between two buffers of the application, and buffers
+/// borrowed as cells may share bytes.
 ///
 /// # Safety
 /// `from` is valid for reads and `to` for writes of `length` bytes.
@@ -237,9 +238,9 @@ pub(crate) unsafe fn copy_bytes(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// Copies `length` bytes past the caches of this processor, whole lines of the target by streaming stores: a processor that
-/// reads them next finds them in memory, which it reads ahead, and not in another one's cache. They are there, and in order
-/// with later stores, after [`fence_streams`].
+/// Copies `length` bytes past the caches of this processor, whole lines of the target by streaming stores. A processor that reads them next
+/// finds them in memory, where it reads ahead, and not in another processor's cache. They are visible, and ordered before later stores,
+/// only after [`fence_streams`].
 ///
 /// # Safety
 /// As [`copy_bytes`], and the places do not overlap.
@@ -267,7 +268,7 @@ pub(crate) unsafe fn copy_past(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// Has what was written by [`copy_past`] come before all that is written later.
+/// Orders everything written by [`copy_past`] before all later writes.
 #[inline]
 pub(crate) fn fence_streams() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -278,7 +279,7 @@ pub(crate) fn fence_streams() {
     }
 }
 
-/// Copies the words at these offsets, all of which are read before the first one is written.
+/// Copies the words at these offsets. All are read before the first one is written.
 ///
 /// # Safety
 /// `offset + size_of::<T>()` bytes are valid at both pointers, for each of the offsets.

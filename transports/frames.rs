@@ -1,12 +1,12 @@
-//! What an engine and a transport tell each other: frames to send, memory to read, what became of them, and of links.
+//! The data that an engine and a transport exchange: frames to send, memory to read, results, and events of links.
 
 use tickwire_components::wire::Header;
 use tickwire_components::{Row, Span};
 
-/// What a receive or a probe asks a transport for that matches by itself.
+/// The envelope of a receive or a probe for a transport that matches by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReceiveEnvelope {
-    /// The link that the message comes on; [`tickwire_components::NIL`] for any.
+    /// The link that the message arrives on; [`tickwire_components::NIL`] for any.
     pub link: u32,
     /// Context word.
     pub context: u32,
@@ -16,14 +16,14 @@ pub struct ReceiveEnvelope {
     pub tag: u32,
 }
 
-/// What has come of a look for a message. See [`Matching::peek`](crate::Matching::peek).
+/// The result of a probe. See [`Matching::peek`](crate::Matching::peek).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peeked {
-    /// Nobody has looked, or it is not known yet.
+    /// There is no probe, or its result is not known yet.
     Pending,
     /// There is no such message.
     Nothing,
-    /// The envelope of one that is there, and its VC if that is known.
+    /// The envelope of a message that is there, and its VC if that is known.
     Found(Header, Row),
 }
 
@@ -39,16 +39,16 @@ pub struct Frame {
 /// Bytes of a peer's memory to read.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryRead {
-    /// Where they are, by the peer's word.
+    /// Their address, as the peer names it.
     pub address: u64,
-    /// Where they go, and how many.
+    /// The run to fill, whose length is that of the read.
     pub into: Span,
 }
 
-/// What became of a frame.
+/// The result of sending a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sent {
-    /// It is on its way, and the payload may be used again.
+    /// It was taken, and the payload may be reused.
     Done,
     /// No room now: try again later. Not an error.
     Blocked,
@@ -56,25 +56,25 @@ pub enum Sent {
     Failed,
 }
 
-/// What a link has carried since it was opened, bytes. Frames count with their headers and rounded up, as a ring holds them.
+/// The traffic of a link since it was opened, in bytes. Frames count with their headers, rounded up as in a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {
     /// Frames written.
     pub sent: u64,
     /// Frames read.
     pub received: u64,
-    /// Messages that this side has read out of the peer's memory; the peer counts nothing for them.
+    /// Messages that this process has read out of the peer's memory. The peer does not count them.
     pub read: u64,
     /// Whether the frame that was refused last still waits for room.
     pub full: bool,
-    /// What the rings to the peer and from it hold at most; 0 where there are none.
+    /// Capacity of the rings to the peer and from it; 0 if there are none.
     pub rings: [u64; 2],
 }
 
 /// What happened to a link.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LinkEvent {
-    /// A link that this side asked for is open.
+    /// A link that this engine asked for is open.
     Connected {
         /// Which link.
         link: u32,
@@ -83,17 +83,17 @@ pub enum LinkEvent {
     Accepted {
         /// The new link.
         link: u32,
-        /// Who it is.
+        /// The proc number of the peer.
         proc: u32,
     },
-    /// A peer has opened a link at the same time as this side, and its link is the one that is used.
+    /// A peer has opened a link at the same time as this engine. The peer's link is used.
     Replaced {
-        /// The link that this side asked for.
+        /// The link that this engine asked for.
         link: u32,
         /// The one that is used.
         by: u32,
     },
-    /// A link will carry nothing any more.
+    /// A link has failed and carries nothing any more.
     Failed {
         /// Which link.
         link: u32,
@@ -103,7 +103,7 @@ pub enum LinkEvent {
 }
 
 impl LinkEvent {
-    /// The link that a peer has opened, and whose it is; `proc_of` knows of the links so far.
+    /// The link that a peer has opened, and the peer's proc number. `proc_of` returns the proc of an earlier link.
     pub(crate) fn opened(&self, proc_of: impl FnOnce(u32) -> u32) -> Option<(u32, u32)> {
         match *self {
             LinkEvent::Accepted { link, proc } => Some((link, proc)),

@@ -1,7 +1,7 @@
 //! What two procs tell each other before the first frame, and every reason to refuse a peer.
 //!
-//! A packet starts with the magic bytes and its kind, in this and every later version, so that a refusal can be read
-//! by any version. Numbers are in the sender's byte order, which is why the byte order comes first among them.
+//! A packet starts with the magic bytes and its kind, in this and every later version, so that every version can read a refusal. Numbers
+//! are in the sender's byte order; a field near the start tells which one that is.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -20,8 +20,8 @@
 //! | 80–143 | name of the job, padded with 0 |
 //! | 144–151, 152–159 | where the shared heap starts in the process, its bytes; 0 without one |
 //!
-//! A refusal is the first nine bytes and a sentence, a larger ring the first nine and its bytes, eight, and a board the first nine and
-//! its key, eight.
+//! The other packets begin with the first nine bytes too. A refusal continues with a sentence, a larger ring with its length in bytes (8
+//! bytes), and shared memory with its key (8 bytes).
 
 mod mismatch;
 
@@ -39,43 +39,43 @@ pub const JOB_BYTES_MAX: usize = 64;
 /// Capability bit: the process has one-sided fences.
 pub const ONE_SIDED: u8 = 1;
 
-/// Where the shared heap is told of.
+/// Offset of the fields about the shared heap.
 const HEAP: usize = 144;
-/// Where the words of a refusal start.
+/// Offset of the text of a refusal.
 const TEXT: usize = 9;
 
-/// What one process says of itself.
+/// The greeting: what a process tells a peer about itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Greeting {
     /// Capability bits, [`ONE_SIDED`].
     pub capabilities: u8,
-    /// Number under which the peer announces its frames.
+    /// The number under which the receiver of this greeting announces its frames.
     pub slot: u32,
-    /// Who speaks.
+    /// The sender's proc number.
     pub proc: u32,
     /// Procs in the job.
     pub procs: u32,
     /// Bytes that a ring may grow to.
     pub ring_bytes: u64,
-    /// Bytes of a ring at first.
+    /// Bytes that a ring has at first.
     pub first_ring_bytes: u32,
-    /// Bytes of payload in a frame at most.
+    /// The most bytes of payload in a frame.
     pub frame_max: u64,
     /// Process id.
     pub pid: u32,
     /// When the process was started, clock ticks since boot.
     pub start_time: u64,
-    /// Which boot of which machine.
+    /// The boot id of the sender's machine.
     pub boot_id: u128,
-    /// The job.
+    /// The name of the job.
     pub job: String,
-    /// Where its shared heap starts in its memory.
+    /// The address of its shared heap in its own memory.
     pub heap_base: u64,
     /// Bytes of its shared heap, whose descriptor follows the others; 0 if it has none.
     pub heap_bytes: u64,
 }
 
-/// What a packet says.
+/// The contents of a packet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Packet {
     /// A proc asks for a connection.
@@ -88,26 +88,26 @@ pub enum Packet {
     Later(String),
     /// A proc has closed a connection in order.
     Closed,
-    /// A proc would have messages spliced to it, and wants pipes.
+    /// A proc wants messages spliced to it, and asks for pipes.
     Splice,
-    /// The pipes, which come with this packet; none, if there cannot be any.
+    /// The pipes, which are passed with this packet; none if there can be none.
     Pipes,
     /// A proc has an endpoint for long messages; its address follows.
     Direct,
-    /// A larger place for the data of the ring from this proc, of so many bytes, which comes with this packet.
+    /// A larger place, of this many bytes, for the data of the ring from this proc. It is passed with this packet.
     Ring(u64),
-    /// Shared memory of this proc under this key, which comes with this packet; none, if there is none.
+    /// Shared memory of this proc under this key. It is passed with this packet; none if there is none.
     Shared(u64),
     /// A proc has an endpoint for one-sided operations, whose address follows, or why it has none.
     OneSided,
-    /// Somebody who is no proc asks what goes on; what shows that it may know, and its question, follow.
+    /// A watcher, which is no proc, asks a question. Its proof and its question follow.
     Ask,
-    /// The answer to that follows, up to the end of the connection.
+    /// The answer to a watcher follows, up to the end of the connection.
     Answer,
 }
 
 impl Greeting {
-    /// Whether this process can work with a peer that says this of itself.
+    /// Checks whether this process can work with the peer that sent this greeting. `mine` is its own greeting.
     ///
     /// # Errors
     /// The first thing that does not fit.
@@ -137,7 +137,7 @@ impl Greeting {
         Ok(())
     }
 
-    /// Whether the peer runs under the same kernel.
+    /// Checks that the peer runs under the same kernel.
     ///
     /// # Errors
     /// [`Mismatch::Boot`].
@@ -172,9 +172,9 @@ impl Greeting {
         bytes
     }
 
-    /// Reads a greeting whose magic and kind have been read.
+    /// Decodes a greeting whose magic and kind have been checked.
     fn decode(bytes: &[u8]) -> Result<Greeting, Mismatch> {
-        // The order and version come before the length: they explain it.
+        // Check byte order and version before the length, since they explain a wrong length.
         if let Some(order) = field(bytes, 12).map(u32::from_ne_bytes)
             && order != BYTE_ORDER
         {
@@ -247,7 +247,7 @@ impl Packet {
     const ASK: u8 = 12;
     const ANSWER: u8 = 13;
 
-    /// The bytes to send, at most [`PACKET_BYTES_MAX`]; a longer reason is cut.
+    /// Encodes the packet in at most [`PACKET_BYTES_MAX`] bytes. A longer reason is cut.
     pub fn encode(&self) -> Vec<u8> {
         let (kind, text) = match self {
             Packet::Ring(ring) => return [&MAGIC[..], &[Self::RING], &ring.to_ne_bytes()].concat(),
@@ -270,7 +270,7 @@ impl Packet {
         bytes
     }
 
-    /// Reads a packet; every byte may be hostile.
+    /// Decodes a packet. Every byte may be hostile.
     ///
     /// # Errors
     /// What is wrong with it, in words for both sides.

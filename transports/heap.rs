@@ -1,6 +1,6 @@
-//! The shared heap: memory of this process that its peers on the host map and read, so that a message of 1 KiB or more is
-//! received by one copy out of the sender's buffer, without a system call. Peers that the kernel lets write this process's memory map it for
-//! writing, too: buffers of it that are exposed, or made windows, are accessed by loads, stores and atomic operations.
+//! The shared heap: memory of this process that peers on the same host map and read. So a message of 1 KiB or more is received by one copy
+//! out of the sender's buffer, without a system call. Peers that the kernel allows to write this process's memory map the heap for writing
+//! too: exposed buffers and windows in it are then accessed by loads, stores and atomic operations.
 //!
 //! # Using it
 //!
@@ -9,43 +9,43 @@
 //! - The engine's builder (or `TICKWIRE_SHARED_HEAP=1`) opens it, and buffers are [allocated](HeapBuffer) in it one by one.
 //!   It must be open when a connection is made: peers map it then.
 //! - [`SharedHeap`] as the program's `#[global_allocator]` opens it at the first allocation, and takes all blocks of
-//!   [`HEAP_BLOCK_MIN`](tickwire_components::limits::HEAP_BLOCK_MIN) bytes and more from it, so that what is sent need not
-//!   be known beforehand. Shorter blocks are the system allocator's.
+//!   [`HEAP_BLOCK_MIN`](tickwire_components::limits::HEAP_BLOCK_MIN) bytes and more from it. So any buffer can be sent this way. Shorter
+//!   blocks come from the system allocator.
 //!
-//! A process that does neither makes no file, maps nothing of its own and offers nothing; it still reads from peers that do.
+//! A process that does neither makes no file, maps nothing of its own and offers nothing. It can still read from peers that do.
 //!
 //! # What it exposes
 //!
-//! *Every process that connects over shared memory can read the whole shared heap at any time*: not only messages, and not
-//! only those for it, but whatever the program keeps there or has kept there and freed. With [`SharedHeap`] as allocator
-//! that is nearly all that the program knows, keys and passwords included. Peers are processes of the same user, of the same
-//! job, by the kernel's word; where the kernel lets processes of one user read each other's memory (ptrace scope 0), they
-//! could do so anyway. Keep secrets out of the shared heap, or do not use it, where peers are trusted less than the program.
+//! *Every process that connects over shared memory can read the whole shared heap at any time*: not only messages, and not only those for
+//! it, but everything that the program keeps there or has kept there and freed. With [`SharedHeap`] as allocator, that is nearly all data
+//! of the program, including keys and passwords. Peers are processes of the same user, as the kernel reports, and of the same job. Where
+//! the kernel lets processes of one user read each other's memory (ptrace scope 0), they could do so anyway. If peers are trusted less than
+//! the program, keep secrets out of the shared heap, or do not use it.
 //!
-//! Peers are passed a descriptor that can only be read, of a file that its mode lets nobody open for writing. The one for writing
-//! is this process's own. The kernel gives it to a process that may write this one's memory anyhow (ptrace access), and a peer takes it when
-//! it first writes to memory that was offered for that. So nobody who could not write here before can now.
+//! Peers are passed a read-only descriptor of a file whose mode lets nobody open it for writing. Only this process has a writable
+//! descriptor. The kernel gives it to a process that may write this one's memory anyway (ptrace access), and a peer takes it when it first
+//! writes to memory that was offered for that. So the heap gives write access to nobody who did not have it before.
 //!
 //! # The file
 //!
-//! A sealed `memfd`, as large as the heap may become and without memory until it is used. Sealed against shrinking and
-//! growing, it cannot be cut under those that map it. It is closed by `exec`. Its memory counts as shared memory; it comes
-//! back to the system when large blocks are freed, less [`HEAP_KEPT_BYTES`] for
-//! reuse. Where the kernel promises memory before it is used (`vm.overcommit_memory` is 2) a file without memory could end
-//! the process by a signal, so there is no heap. So it could where files may not be as long (`RLIMIT_FSIZE`, `ulimit -f`): the
-//! heap is made shorter then, unless its size was asked for.
+//! The file is a sealed `memfd`, as long as the heap may become, which uses no memory until it is written. It is sealed against shrinking
+//! and growing, so it cannot shrink under processes that map it. It is closed by `exec`. Its memory counts as shared memory. When large
+//! blocks are freed, their memory returns to the system, except for [`HEAP_KEPT_BYTES`] kept for reuse. Where the kernel commits memory
+//! before it is used (`vm.overcommit_memory` is 2), a file without memory could end the process by a signal, so there is no heap. The same
+//! could happen if the file size limit is lower (`RLIMIT_FSIZE`, `ulimit -f`): then the heap is made shorter, unless its size was set
+//! explicitly.
 //!
 //! # Without it
 //!
-//! Where there is no `memfd`, or once the heap is full, [`SharedHeap`] hands on to the system's allocator: messages go as they
-//! would without it, and the program goes on. A [`HeapBuffer`] is refused with a reason.
+//! Where there is no `memfd`, or once the heap is full, [`SharedHeap`] falls back to the system's allocator: messages travel as they would
+//! without the heap, and the program continues. A [`HeapBuffer`] is refused with a reason.
 //!
 //! # Children
 //!
-//! A child of `fork` does not have the heap: it would read and write its parent's memory. It has a private view of it at the
-//! same address, so that it can run up to its `exec` (as [`std::process::Command`] does); what it does not write itself
-//! there still changes as its parent goes on. So a child that goes on without `exec` may not rely on blocks of the heap. What
-//! it allocates is the system allocator's. A child that was made by `clone` alone, without the C library, has no view at all.
+//! A child of `fork` does not share the heap, since it would read and write its parent's memory. It gets a private view at the same
+//! address, so that it can run up to its `exec` (as [`std::process::Command`] does). Bytes there that the child has not written itself
+//! still change as its parent continues. So a child that continues without `exec` must not rely on blocks of the heap. Its own allocations
+//! come from the system allocator. A child made by `clone` alone, without the C library, has no view at all.
 
 mod blocks;
 mod buffer;
@@ -67,32 +67,32 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tickwire_components::limits::{HEAP_KEPT_BYTES, HEAP_LARGE_MIN, HEAP_ZEROED_MIN};
 
-/// What the shared heap of this process is used for.
+/// The use of this process's shared heap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HeapReport {
-    /// Its address space, bytes.
+    /// Bytes of its address space.
     pub reserved: usize,
-    /// What is taken by blocks, bytes.
+    /// Bytes taken by blocks.
     pub used: usize,
-    /// Blocks that found no room and went to the system's allocator instead.
+    /// Blocks that found no room and came from the system's allocator instead.
     pub overflowed: u64,
 }
 
-/// What peers are told of the heap of this process.
+/// What peers are told about this process's heap.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer {
     /// Its file, for reading.
     pub file: BorrowedFd<'static>,
-    /// Where it starts in this process.
+    /// Its address in this process.
     pub base: u64,
-    /// How long it is, bytes.
+    /// Its length in bytes.
     pub bytes: u64,
 }
 
 /// Opens the heap of this process, unless that has been done.
 ///
 /// # Errors
-/// Why there is none; it is not tried again.
+/// Why there is none. Opening is not tried again.
 pub fn open() -> Result<(), HeapError> {
     loop {
         match HEAP.state() {
@@ -105,7 +105,7 @@ pub fn open() -> Result<(), HeapError> {
     }
 }
 
-/// What peers are told of the heap of this process; `None` while there is none.
+/// What peers are told about this process's heap; `None` if there is none.
 pub fn offer() -> Option<Offer> {
     match HEAP.state() {
         State::On => HEAP.offer(),
@@ -113,7 +113,7 @@ pub fn offer() -> Option<Offer> {
     }
 }
 
-/// What the heap of this process is used for; `None` while there is none.
+/// The use of this process's heap; `None` if there is none.
 pub fn report() -> Option<HeapReport> {
     let on = matches!(HEAP.state(), State::On);
     on.then(|| HeapReport {
@@ -123,7 +123,7 @@ pub fn report() -> Option<HeapReport> {
     })
 }
 
-/// How large a heap would be here, bytes. It is made and given up again.
+/// How large a heap would be here, in bytes. It is made and discarded again.
 ///
 /// # Errors
 /// Why there would be none.
@@ -135,7 +135,7 @@ pub fn possible() -> Result<usize, HeapError> {
     })
 }
 
-/// Whether it is open.
+/// The state of the heap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 enum State {
@@ -143,7 +143,7 @@ enum State {
     Opening,
     On,
     Missing,
-    /// In a child of `fork`: the parent's blocks are there to be read, and nothing else may be done with them.
+    /// In a child of `fork`: the parent's blocks can only be read.
     Forked,
 }
 
@@ -155,13 +155,13 @@ struct Heap {
     /// See [`HeapError::FileSize`].
     file_bytes_max: AtomicU64,
     base: AtomicPtr<u8>,
-    /// 0 until it is open, so that nothing is within it.
+    /// Length in bytes; 0 until the heap is open, so that no address is within it.
     bytes: AtomicUsize,
     file: AtomicI32,
-    /// Memory of freed large blocks that was not given back, bytes; an estimate.
+    /// Bytes of freed large blocks that were not returned to the system; an estimate.
     kept: AtomicUsize,
     overflowed: AtomicU64,
-    /// Nothing allocates, waits or panics while it is held, and a child of `fork` never takes it.
+    /// Nothing allocates, waits or panics while this is locked, and a child of `fork` never locks it.
     blocks: Mutex<Blocks>,
 }
 
@@ -193,11 +193,11 @@ impl Heap {
         }
     }
 
-    /// Opens it, if nobody else does. Runs within the allocator: nothing here allocates.
+    /// Opens the heap, unless another thread does. Runs within the allocator, so nothing here allocates.
     #[cold]
     fn try_open(&self) {
-        // Before anybody can see that it opens: a child that is made meanwhile has no thread that would end it. Threads that
-        // come here at a time ask more than once, which does no harm.
+        // Register this before anybody can see that the heap is opening: in a child forked meanwhile, no thread would finish that. Several
+        // threads may register it, which does no harm.
         space::after_fork(in_child);
         let (untried, opening) = (State::Untried as u8, State::Opening as u8);
         if self.state.compare_exchange(untried, opening, Ordering::AcqRel, Ordering::Relaxed).is_err() {
@@ -250,15 +250,15 @@ impl Heap {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a block is the heap's.
+    /// Whether a block belongs to the heap.
     #[inline(always)]
     fn owns(&self, block: *mut u8) -> bool {
-        // In this order: whoever sees the length sees the base.
+        // Read in this order: a thread that sees the length also sees the base.
         let bytes = self.bytes.load(Ordering::Acquire);
         block.addr().wrapping_sub(self.base.load(Ordering::Relaxed).addr()) < bytes
     }
 
-    /// A block; null if there is no room. Called only while it is on.
+    /// Allocates a block; null if there is no room. Called only while the heap is open.
     fn alloc(&self, layout: Layout) -> *mut u8 {
         let block = self.lock().alloc(layout);
         if block.is_null() {
@@ -286,14 +286,14 @@ impl Heap {
         block
     }
 
-    /// Takes a block back. Large ones give their memory back before, as far as enough is kept.
+    /// Frees a block. The memory of a large one is first returned to the system, once enough is kept.
     ///
     /// # Safety
     /// The heap's own, of this layout, and nobody uses it any more.
     #[expect(unsafe_code, reason = "an allocator")]
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         if self.state() != State::On {
-            // Its parent's.
+            // The block belongs to the parent.
             return;
         }
         let size = layout.size();
@@ -306,7 +306,7 @@ impl Heap {
         unsafe { self.lock().dealloc(block, layout) }
     }
 
-    /// Gives a block another size; `None` if that cannot be done without moving much.
+    /// Resizes a block; `None` if that would move many bytes.
     ///
     /// # Safety
     /// As [`Heap::dealloc`].
@@ -324,7 +324,7 @@ impl Heap {
     }
 }
 
-/// What a child does first: its parent's memory is not its own.
+/// Runs first in a child, since its parent's memory is not its own.
 extern "C" fn in_child() {
     let state = HEAP.state();
     if !matches!(state, State::Opening | State::On) {
@@ -334,7 +334,7 @@ extern "C" fn in_child() {
         let base = HEAP.base.load(Ordering::Relaxed);
         space::make_private(base, HEAP.bytes.load(Ordering::Relaxed), HEAP.file.load(Ordering::Relaxed));
     } else {
-        // Nobody has a block of it yet, and the thread that opens it is not in the child.
+        // There are no blocks yet, and the thread that opens the heap does not exist in the child.
         HEAP.bytes.store(0, Ordering::Release);
     }
     HEAP.state.store(State::Forked as u8, Ordering::Release);

@@ -1,9 +1,9 @@
 //! Hints to the processor's caches: [`prefetch`] before a line is used, [`demote`] after it was written.
 //!
-//! A hint names a cache line by any address in it. It changes no memory, and no address is wrong: a line that does not exist is
-//! ignored. What comes of a hint is time only. On processors other than x86-64 the hints do nothing.
+//! A hint names a cache line by any address in it. It changes no memory, and no address is an error: a line that does not exist is ignored.
+//! A hint affects time only. On processors other than x86-64 hints do nothing.
 
-/// What a line is asked for.
+/// The purpose of prefetching a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum For {
     /// To be read: the line is shared with whoever has it.
@@ -13,7 +13,7 @@ pub(crate) enum For {
     Write,
 }
 
-/// Before a line is used: asks for it.
+/// Prefetches a line before it is used.
 #[inline(always)]
 pub(crate) fn prefetch(line: *const u8, wanted: For) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -29,8 +29,8 @@ pub(crate) fn prefetch(line: *const u8, wanted: For) {
     let _ = (line, wanted);
 }
 
-/// After a line was written: moves it from this processor's own caches to the one that all processors share. Another processor that
-/// waits for the line has it sooner. A writer that touches the line again soon is slowed down.
+/// Moves a line that was written out of this processor's private caches into the shared one. Another processor that waits for the line gets
+/// it sooner. A writer that touches the line again soon is slowed down.
 #[inline(always)]
 pub(crate) fn demote(line: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

@@ -1,9 +1,8 @@
-//! The bytes of tickwire: how frames get from one proc to another.
+//! The transports of tickwire, which carry frames from one proc to another.
 //!
-//! A [`Transport`] knows links and frames, nothing of the world, of matching or of the generic CAR. What it keeps for
-//! each CAR is its [`Transport::RowState`], which the engine turns into a column. Loopback, shared memory and libfabric are
-//! variants of [`AnyTransport`], so that no virtual call is made for them on the message path; any other transport
-//! is boxed behind its last variant.
+//! A [`Transport`] knows links and frames. It knows nothing of the world, of matching or of the generic CAR. The state that it keeps for
+//! each CAR is its [`Transport::RowState`], which the engine turns into a column. Loopback, shared memory and libfabric are variants of
+//! [`AnyTransport`], so that the message path makes no virtual call for them. Any other transport is boxed in its last variant.
 
 mod any;
 pub mod boards;

@@ -1,7 +1,7 @@
 //! Loopback: a proc to itself, and whole clusters of engines inside one process, over rings on the heap.
 //!
-//! Engines meet in a [`Hub`]. Who connects first makes the rings, opens its side and tells the peer, which opens the other side when it
-//! looks at its news.
+//! Engines meet in a [`Hub`]. The engine that connects first makes the rings, opens its side and tells the peer. The peer opens its side
+//! when it reads its news.
 
 mod hub;
 mod sharing;
@@ -32,20 +32,20 @@ pub struct Loopback {
     theirs: Vec<u32>,
     doorbell: Arc<OwnedFd>,
     capabilities: Capabilities,
-    /// Links that have been opened and not reported yet.
+    /// Links that have been opened and are not reported yet.
     connected: Vec<u32>,
     /// Links to peers that have yet to join.
     awaited: Vec<u32>,
-    /// Links whose peers have closed them, and why. Their last frames are still to be read.
+    /// Links that their peers have closed, and why. Their last frames are still to be read.
     endings: Vec<(u32, String)>,
-    /// Runs that peers are given, by key, and those that peers have given.
+    /// `passing` are runs that peers may be given, by key. `passed` are runs that peers have given.
     passing: Vec<(u64, SharedRun)>,
     passed: Vec<Passed>,
     closed: bool,
 }
 
 impl Loopback {
-    /// Its connections.
+    /// The table of connections.
     #[inline(always)]
     pub(crate) fn links_mut(&mut self) -> &mut Links {
         &mut self.links
@@ -91,7 +91,7 @@ impl Loopback {
         })
     }
 
-    /// Keeps who is at the other end of a link, and the peer's number for it.
+    /// Notes the peer of a link, and the peer's number for the link.
     fn note(&mut self, link: u32, proc: u32, theirs: u32) {
         while self.procs.len() <= link as usize {
             self.procs.push(NIL);
@@ -102,7 +102,7 @@ impl Loopback {
         self.theirs[link as usize] = theirs;
     }
 
-    /// Closes a link and tells the peer, which would wait for frames otherwise.
+    /// Closes a link and tells the peer, which would otherwise wait for frames.
     fn hang_up(&mut self, link: u32, reason: &str) {
         self.links.close(link);
         self.awaited.retain(|&awaited| awaited != link);
@@ -115,7 +115,7 @@ impl Loopback {
         self.hub.tell(proc, News::Closed { link: self.theirs[link as usize], reason: reason.to_owned() });
     }
 
-    /// What peers have done since the last look.
+    /// Handles what peers have done since the last call.
     fn look_at_news(&mut self, events: &mut Vec<LinkEvent>) {
         for item in self.hub.news(self.me) {
             match item {
@@ -267,7 +267,7 @@ unsafe impl Transport for Loopback {
                 }
             }
         }
-        // A peer that has left writes nothing any more; what it has written is read before its end is told.
+        // A peer that has left writes nothing any more. Its frames are read before its end is reported.
         let links = &self.links;
         for (link, reason) in self.endings.extract_if(.., |(link, _)| !links.heard(*link).1) {
             events.push(LinkEvent::Failed { link, reason });
@@ -287,7 +287,7 @@ unsafe impl Transport for Loopback {
     }
 
     fn arm(&mut self) -> bool {
-        // Nobody has boards here.
+        // There are no boards over loopback.
         self.links.arm(false)
     }
 

@@ -1,26 +1,25 @@
-//! libfabric (Open Fabrics Interfaces): procs of other hosts, over whatever network there is.
+//! The transport over libfabric (Open Fabrics Interfaces). It reaches procs of other hosts, over any network that libfabric supports.
 //!
-//! The library is loaded at run time ([`Library`]), so that one program runs with it and without it. What its providers offer
-//! is listed and chosen from ([`Choice`]); objects are owned, and keep what they were opened from ([`Domain`]).
+//! The library is loaded at run time ([`Library`]), so the same program runs with it and without it. [`Choice`] lists what its providers
+//! offer and selects from that. Libfabric objects are owned, and each keeps alive those that it was opened from ([`Domain`]).
 //!
-//! [`Ofi`] is the transport. In *message mode* the engine matches, and the fabric only carries frames (`frame`) between
-//! endpoints for reliable datagrams (`port`). In *tagged mode* ([`Choice::tags`], [`ENV_TAG_MODE`]) the provider pairs the
-//! application's messages with receives (`matching`, [`tags`]); all else goes in frames. Providers that are known to do that
-//! wrongly stay in message mode with `auto`, and [`Ofi::who_matches`] says so; a mode that is asked for by name is refused there.
-//! Beside it there is
+//! [`Ofi`] is the transport. In *message mode* the engine matches, and the fabric only carries frames (`frame`) between reliable-datagram
+//! endpoints (`port`). In *tagged mode* ([`Choice::tags`], [`ENV_TAG_MODE`]) the provider matches the application's messages with receives
+//! (`matching`, [`tags`]); everything else is sent in frames. With `auto`, providers whose matching is known to be wrong stay in message
+//! mode, and [`Ofi::who_matches`] says so. With such a provider, a mode that was chosen by name is refused. The other parts are
 //!
-//! - a **card** for each proc (`card`), which goes through the bootstrap: its fabric address, where it listens, a secret;
-//! - a **control connection** for each link (`control`): TCP, for the handshake, which refuses what does not fit, and for
-//!   the end of a peer. Its socket tells of a process that has ended at once, and of a host or network that is gone within a
-//!   configured time: kernels answer each other, however long a peer computes. How connections are made and end is the
-//!   same for all media (`connections`); what only this one needs for that is in `medium`;
-//! - **order and origin** of frames are not left to providers: each frame shows the token that its receiver has given for
-//!   the link, and its number;
-//! - **long messages** without frames (`direct`), over providers that can be given the application's memory;
-//! - **what is registered** with domains, where a provider wants to know memory (`registry`): one cache for all of the above and below;
-//! - **one-sided operations** (`rma`), by endpoints of their own, which are opened when somebody asks for them;
-//! - **rings** that peers write short frames into (`ring`), where they are asked for;
-//! - a **pace** (`pace`), since asking a fabric is dear: what is idle is asked rarely.
+//! - a **card** for each proc (`card`), exchanged through the bootstrap: its fabric address, the address of its control socket, a secret;
+//! - a **control connection** for each link (`control`): TCP, for the handshake, which refuses peers that do not fit, and for detecting the
+//!   end of a peer. Its socket reports at once that a process has ended, and within a configured time that a host or network has failed:
+//!   kernels answer each other, however long a peer computes. Making and ending connections works the same for all media (`connections`);
+//!   `medium` has what this one adds;
+//! - **order and origin** of frames are not left to providers: each frame carries the token that its receiver has given for the link, and
+//!   its number;
+//! - **long messages** without frames (`direct`), over providers that can be lent the application's memory;
+//! - a **registration cache** (`registry`) for all of these, where a provider requires memory to be registered;
+//! - **one-sided operations** (`rma`), over endpoints of their own, which are opened on first use;
+//! - **rings** that peers write short frames into (`ring`), if the user asks for them;
+//! - a **pace** (`pace`): polling a fabric is expensive, so an idle endpoint is polled rarely.
 
 mod addresses;
 mod ask;
@@ -80,18 +79,18 @@ pub use region::MemoryRegion;
 pub use transport::Ofi;
 pub use watchers::{ask, hear_all};
 
-/// Ways to register memory that are handled here: all but those that need callbacks about pages or arrivals.
+/// The `mr_mode` bits that are supported: all but those that need callbacks about pages or arrivals.
 pub const MR_MODE: u64 =
     sys::FI_MR_LOCAL | sys::FI_MR_VIRT_ADDR | sys::FI_MR_ALLOCATED | sys::FI_MR_PROV_KEY | sys::FI_MR_ENDPOINT;
 
-/// What tagged mode asks for beside; a provider need not have directed receives.
+/// The hints of tagged mode. With `directed`, they also ask for directed receives, which a provider need not have.
 pub fn tagged_hints(provider: &str, directed: bool) -> Hints {
     let directed = if directed { sys::FI_DIRECTED_RECV } else { 0 };
     let caps = sys::FI_MSG | sys::FI_TAGGED | sys::FI_SOURCE | directed;
     Hints { caps, provider: Some(provider.to_owned()), ..message_hints() }
 }
 
-/// What message mode asks for: reliable datagrams whose order is kept.
+/// The hints of message mode: reliable datagrams that keep their order.
 pub fn message_hints() -> Hints {
     Hints {
         caps: sys::FI_MSG,
@@ -104,7 +103,7 @@ pub fn message_hints() -> Hints {
     }
 }
 
-/// What one-sided operations ask for; with `atomic`, atomic ones among them. A completed write is in the peer's memory.
+/// The hints of one-sided operations; with `atomic`, including atomic ones. When a write completes, the peer's memory holds it.
 pub fn one_sided_hints(provider: &str, atomic: bool) -> Hints {
     let atomic = if atomic { sys::FI_ATOMIC } else { 0 };
     Hints {

@@ -1,20 +1,20 @@
-//! Whether a process of this host has ended. A process that computes, or is stopped, has not.
+//! Detects whether a process of this host has ended. A process that computes, or is stopped, has not.
 //!
-//! A process is named by its number and the time when it was started, as its card and its greeting say: a number alone may
-//! have been given to another one. Where the kernel has a descriptor for it (`pidfd_open(2)`), that tells of its end and can be
-//! slept on; elsewhere, and where no descriptor is left, `/proc` and `kill(2)` are asked now and then.
+//! A process is named by its id and its start time, as in its card and its greeting: the id alone may have been given to another process.
+//! If the kernel has a descriptor for it (`pidfd_open(2)`), the descriptor reports its end and can be slept on. Otherwise, and if no
+//! descriptor is left, `/proc` and `kill(2)` are asked now and then.
 
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 
-/// Time between two questions after a process without a descriptor, ns.
+/// Time between two checks of a process without a descriptor, in ns.
 pub(crate) const ASK_NS: u64 = 50_000_000;
 /// Bytes of a process in a card.
 pub(crate) const CARD_BYTES: usize = 7;
-/// Bits of a process's number: Linux has none from 2^22 on.
+/// Bits of a process id: Linux has none from 2^22 on.
 const PID_BITS: u32 = 22;
-/// Bits that are kept of its start time: five years of hundredths of a second, after which they begin anew.
+/// Bits of its start time that are kept: five years in hundredths of a second, after which they wrap.
 const START_BITS: u32 = 34;
 const START_MASK: u64 = (1 << START_BITS) - 1;
 const _: () = assert!(PID_BITS + START_BITS == 8 * CARD_BYTES as u32);
@@ -23,13 +23,13 @@ const _: () = assert!(PID_BITS + START_BITS == 8 * CARD_BYTES as u32);
 #[derive(Debug)]
 pub(crate) struct Process {
     pid: u32,
-    /// Clock ticks since boot; 0 if nobody knows.
+    /// Its start time, in clock ticks since boot; 0 if unknown.
     start_time: u64,
     descriptor: Option<OwnedFd>,
 }
 
 impl Process {
-    /// The process of this number that was started then.
+    /// Finds the process with this id and start time.
     ///
     /// # Errors
     /// That it has ended, in words.
@@ -39,28 +39,28 @@ impl Process {
             Some(Ok(descriptor)) => Some(descriptor),
             _ => None,
         };
-        // Asked after the descriptor was opened: so it is of this process, not of one that has its number now.
+        // Check after opening the descriptor: then it is of this process, and not of a later one with the same id.
         let process = Process { pid, start_time, descriptor };
         if process.has_ended_by_proc() { Err(ended(pid)) } else { Ok(process) }
     }
 
-    /// Its number.
+    /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Readable once it has ended; `None` where the kernel has none to give.
+    /// A descriptor that is readable once the process has ended; `None` if the kernel has none.
     pub(crate) fn descriptor(&self) -> Option<&OwnedFd> {
         self.descriptor.as_ref()
     }
 
-    /// As if the kernel had none to give.
+    /// Behaves as if the kernel had no descriptor.
     #[cfg(test)]
     pub(crate) fn forget(&mut self) -> Option<OwnedFd> {
         self.descriptor.take()
     }
 
-    /// Whether it has ended. One or two system calls.
+    /// Whether it has ended. Makes one or two system calls.
     pub(crate) fn has_ended(&self) -> bool {
         match &self.descriptor {
             Some(descriptor) => {
@@ -72,11 +72,11 @@ impl Process {
         }
     }
 
-    /// The same without its descriptor.
+    /// Whether it has ended, found out without its descriptor.
     fn has_ended_by_proc(&self) -> bool {
         let Some(pid) = number(self.pid) else { return false };
         match std::fs::read_to_string(format!("/proc/{pid}/stat")).ok().as_deref().and_then(parse) {
-            // Its parent has not asked yet how it ended.
+            // A zombie: its parent has not waited for it yet.
             Some(('Z' | 'X', _)) => true,
             Some((_, started)) => self.start_time != 0 && started != self.start_time,
             None => test_kill_process(pid) == Err(Errno::SRCH),
@@ -84,7 +84,7 @@ impl Process {
     }
 }
 
-/// That a process has ended, in words.
+/// The text for a process that has ended.
 pub(crate) fn ended(pid: u32) -> String {
     format!("process {pid} has ended")
 }
@@ -93,7 +93,7 @@ fn number(pid: u32) -> Option<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw)
 }
 
-/// When a process was started, clock ticks since boot, the lower 34 bits: with its number, it names a process.
+/// The start time of a process in clock ticks since boot, the lower 34 bits. Together with its id, it names the process.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
     parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?).map(|(_, started)| started)
 }
@@ -106,21 +106,21 @@ fn parse(stat: &str) -> Option<(char, u64)> {
     Some((state, fields.nth(18)?.parse::<u64>().ok()? & START_MASK))
 }
 
-/// Number and start time of the own process; the latter is 0 if it cannot be known.
+/// Id and start time of this process; the latter is 0 if it is unknown.
 pub(crate) fn own() -> (u32, u64) {
     let pid = std::process::id();
     (pid, start_time(pid).unwrap_or(0))
 }
 
-/// A process as a card says it: number and start time in one number, big-endian. A number that does not fit, which no kernel
-/// gives, names no process.
+/// A process as a card encodes it: id and start time in one number, big-endian. An id that does not fit, which no kernel uses, names no
+/// process.
 pub(crate) fn to_card(pid: u32, start_time: u64) -> [u8; CARD_BYTES] {
     let pid = if pid >> PID_BITS == 0 { u64::from(pid) } else { 0 };
     let [_, card @ ..] = (pid << START_BITS | start_time & START_MASK).to_be_bytes();
     card
 }
 
-/// Number and start time of a process, out of a card.
+/// Id and start time of a process, from a card.
 pub(crate) fn in_card(card: [u8; CARD_BYTES]) -> (u32, u64) {
     let [a, b, c, d, e, f, g] = card;
     let both = u64::from_be_bytes([0, a, b, c, d, e, f, g]);

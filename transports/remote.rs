@@ -1,4 +1,4 @@
-//! What a one-sided facet speaks of: memory that peers have exposed, and operations on it. See [`crate::OneSided`].
+//! The data of the one-sided facet: memory that peers have exposed, and operations on it. See [`crate::OneSided`].
 
 use std::ops::BitOr;
 
@@ -34,11 +34,11 @@ impl BitOr for RemoteAccess {
 pub struct RemoteKey {
     /// The name of the run at its process.
     pub key: u64,
-    /// What the provider calls its first byte: its address there, or 0 where offsets count from the start of the run.
+    /// The provider's name of its first byte: its virtual address, or 0 if offsets count from the start of the run.
     pub base: u64,
     /// Its bytes.
     pub length: u64,
-    /// What may be done with it.
+    /// The operations that are allowed.
     pub access: RemoteAccess,
 }
 
@@ -46,7 +46,7 @@ impl RemoteKey {
     /// Bytes of a key that is sent.
     pub const BYTES: usize = 25;
 
-    /// The bytes to send.
+    /// Encodes the key.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [self.access.0; Self::BYTES];
         for (place, word) in bytes.chunks_exact_mut(8).zip([self.key, self.base, self.length]) {
@@ -55,7 +55,7 @@ impl RemoteKey {
         bytes
     }
 
-    /// The key that was sent as these bytes; `None` if they are none.
+    /// Decodes a key; `None` if the bytes are no key.
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Option<RemoteKey> {
         let mut words = [0u64; 3];
         for (word, place) in words.iter_mut().zip(bytes.chunks_exact(8)) {
@@ -68,7 +68,7 @@ impl RemoteKey {
     }
 }
 
-/// Where an operation begins in an exposed run of a peer; how many bytes it takes there, its local run says.
+/// Where an operation begins in an exposed run of a peer. The local run gives its length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RemoteRun {
     /// The exposed run.
@@ -78,7 +78,7 @@ pub struct RemoteRun {
 }
 
 impl RemoteRun {
-    /// What the provider calls the first of `length` bytes, if the key allows an operation with `access` on them.
+    /// The provider's name of the first of `length` bytes, if the key allows an operation with `access` on them.
     ///
     /// # Errors
     /// Why not, in words.
@@ -98,16 +98,16 @@ impl RemoteRun {
     }
 }
 
-/// One way to the peer of a link. What is complete is counted for each; operations of one context share its queue and its room.
+/// One channel to the peer of a link. Completions are counted per channel; channels of one context share its queue and its room.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Channel {
-    /// Which link; [`NIL`](tickwire_components::NIL) to what the own proc has exposed, which needs none.
+    /// The link; [`NIL`](tickwire_components::NIL) for runs that this process itself has exposed, which need none.
     pub link: u32,
     /// Which context, below [`OneSided::contexts`](crate::OneSided::contexts).
     pub context: u32,
 }
 
-/// An integer that an atomic operation takes. Whether it has a sign makes no difference to these operations.
+/// An operand of an atomic operation. Whether it is signed makes no difference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicWord {
     /// Of four bytes.
@@ -126,20 +126,20 @@ impl AtomicWord {
     }
 }
 
-/// What an atomic operation makes of the integer that it finds and of its operand.
+/// The function that an atomic operation applies to the integer at the target and its operand.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AtomicOperation {
     /// Their sum, wrapping.
     Sum,
-    /// Bits that both have.
+    /// Bits that both have (and).
     And,
-    /// Bits that either has.
+    /// Bits that either has (or).
     Or,
-    /// Bits that one of them has.
+    /// Bits that exactly one has (exclusive or).
     Xor,
-    /// The operand.
+    /// The operand (replace).
     Replace,
-    /// The integer that it finds: the operand does not count.
+    /// The integer at the target, unchanged; the operand is ignored (read).
     Read,
 }
 
@@ -162,20 +162,20 @@ impl AtomicWidths {
     }
 }
 
-/// What became of an operation that was asked for.
+/// The result of issuing an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Issued {
-    /// It is under way, as the operation of its channel with this number, from 1 on: done once
-    /// [`OneSided::completed`](crate::OneSided::completed) has come so far.
+    /// It is in flight, as the operation of its channel with this number, from 1 on. It is complete once
+    /// [`OneSided::completed`](crate::OneSided::completed) reaches that number.
     Taken(u64),
     /// No room now, or the peer is not ready yet: try again after progress. Not an error.
     Full,
 }
 
-/// An operation that was taken and has failed.
+/// An operation that was accepted and has failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FailedOperation {
-    /// Where it went.
+    /// Its channel.
     pub channel: Channel,
     /// The number that its caller gave it.
     pub number: u64,

@@ -1,9 +1,8 @@
-//! Byte rings between pairs: what loopback and shared memory have in common.
+//! Byte rings between two engines, which loopback and shared memory have in common.
 //!
-//! A protocol of remote writes, whoever does them: the writer of a ring writes frames into the reader's memory, header and
-//! payload, and reads none of it; the reader writes what it has released, and the credit it grants ([`window`]), into memory
-//! that the writer looks at. Where both map the same pages a remote write is a store; a transport with RMA brings its own
-//! [`ring::RingMemory`].
+//! The protocol uses remote writes only. The writer of a ring writes frames, header and payload, into the reader's memory, and reads none
+//! of it. The reader writes how much it has released, and the credit that it grants ([`window`]), into memory that the writer polls. Where
+//! both map the same pages, a remote write is a store; a transport with RMA brings its own [`ring::RingMemory`].
 
 pub(crate) mod atomics;
 pub mod fences;

@@ -1,4 +1,4 @@
-//! Memory that procs of one host share: what a proc makes and passes to peers. See [`crate::SharedMemory`].
+//! Memory that procs of one host share: a proc makes it and passes it to peers. See [`crate::SharedMemory`].
 
 use std::alloc::Layout;
 use std::any::Any;
@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use tickwire_components::Span;
 
-/// What the memory of a shared run is aligned to, bytes.
+/// The alignment of a shared run, in bytes.
 pub const SHARED_ALIGN: usize = 128;
 
 /// A run of memory that several procs map. Clones are the same run.
@@ -65,18 +65,18 @@ impl SharedRun {
         SharedRun { start, bytes, beside: None, keep }
     }
 
-    /// As one that is passed to others in this process, with other memory of its maker's, or none of it. Who passes it to them sees to it
-    /// that the memory stays for as long as they may use it.
+    /// This run, changed so that it carries `beside`, other memory of its maker, when it is passed within this process. The caller makes
+    /// sure that this memory stays for as long as the others may use it.
     pub fn with(self, beside: Span) -> Self {
         SharedRun { beside: Some(beside), ..self }
     }
 
-    /// As one that keeps something else, too, as long as it is kept.
+    /// This run, changed so that it also keeps `other` alive.
     pub fn keeping(self, other: Arc<dyn Any + Send + Sync>) -> Self {
         SharedRun { keep: Arc::new((self.keep, other)), ..self }
     }
 
-    /// The memory that its maker has passed with it. `None` if it was not passed by somebody in this process: there is none in reach then.
+    /// The memory that its maker has passed with it. `None` if the maker is in another process, whose memory is out of reach.
     #[inline(always)]
     pub fn beside(&self) -> Option<Span> {
         self.beside

@@ -1,28 +1,26 @@
 //! Shared memory: procs of one host, over a pair of byte rings for each connection.
 //!
-//! Frames go through rings in segments that both sides map (see [`crate::rings`]); no system call is made for them
-//! but the bell of a peer that sleeps. Everything else goes over a *control socket* for each connection, which
-//! carries the handshake and the segments' descriptors, and whose end tells of the peer's. How connections are made and end
-//! is the same for all media (`connections`); what only this one needs for that is in `medium`.
+//! Frames go through rings in segments that both sides map (see [`crate::rings`]). The only system call for them rings the doorbell of a
+//! peer that sleeps. Everything else goes over one *control socket* per connection. It carries the handshake and the segments' descriptors,
+//! and its end shows that the peer has ended. Making and ending connections works the same for all media (`connections`); `medium` has what
+//! this one adds.
 //!
-//! - **Opening.** Each proc listens under an abstract name that goes with its socket. Who connects makes the segment of
-//!   the pair and greets with it, its own inbox and its doorbell; who accepts answers with its inbox, its doorbell and
-//!   the number under which the other announces its frames. When two connect to each other at once, the attempt of
-//!   the lower proc number wins.
-//! - **Memory.** A segment is a sealed `memfd`: no directory bounds it, and no peer can cut it. Rings begin small and grow with
-//!   what goes through them, within a bound for all that one proc writes. See `segment`, `room` and `growing`.
-//! - **Trust.** Peers are processes of the same user, by the kernel's word. What they send is validated all the same:
-//!   a packet, a descriptor or a ring that cannot be is refused or ends that connection, and nothing else.
-//!   A proc is called for as long as its process lives: one that computes, or is stopped, answers when it goes on. Its card says
-//!   which process it is.
-//! - **Ending.** A connection has ended when its control socket has, or when the peer's process has (a child may hold
-//!   the socket). What the peer wrote before is read first; then the end is reported, once.
-//! - **Writing.** Long frames are written past the caches: the reader, on another processor, reads them ahead out of memory,
-//!   where it would take them line by line out of the writer's cache.
-//! - **Reading.** Large messages are read out of the sender's memory with one copy: out of its [shared heap](crate::heap),
-//!   which the connection's handshake passes, else by the kernel, where it allows it. See `reading`. A sender that has
-//!   nothing else to do helps with that, where it is asked to. See `splicing`.
-//! - **Boards.** Members of a communicator show each other operands of collective operations. See [`crate::boards`].
+//! - **Opening.** Each proc listens under an abstract socket name. The proc that connects makes the segment of the pair, and its greeting
+//!   passes that segment, its own inbox and its doorbell. The accepting proc answers with its inbox, its doorbell, and the number under
+//!   which the other announces frames. When two procs connect to each other at once, the attempt of the lower proc number wins.
+//! - **Memory.** A segment is a sealed `memfd`: no directory bounds it, and no peer can shrink it. Rings begin small and grow with their
+//!   traffic, within a bound for all rings that one proc writes. See `segment`, `room` and `growing`.
+//! - **Trust.** Peers are processes of the same user, as the kernel reports. Everything they send is validated nevertheless: an invalid
+//!   packet, descriptor or ring is refused or ends that connection, and nothing else. A proc is called for as long as its process runs: one
+//!   that computes, or is stopped, answers later. Its card tells which process it is.
+//! - **Ending.** A connection has ended when its control socket has ended, or when the peer's process has (a child of it may still hold the
+//!   socket). Frames that the peer wrote before are read first; then the end is reported, once.
+//! - **Writing.** Long frames are written past the caches. The reader, on another processor, then reads ahead from memory, instead of
+//!   fetching line by line from the writer's cache.
+//! - **Reading.** Large messages are read out of the sender's memory with one copy: out of its [shared heap](crate::heap), which the
+//!   handshake passes, or by the kernel, if it allows that. See `reading`. A sender that has nothing else to do may help, if asked to. See
+//!   `splicing`.
+//! - **Boards.** Members of a communicator exchange operands of collective operations in shared memory. See [`crate::boards`].
 //! - **Sleeping.** The doorbell, the listener, all control sockets and processes are in one `epoll` instance: one
 //!   descriptor to sleep on.
 
@@ -76,10 +74,10 @@ use std::sync::atomic::Ordering;
 use tickwire_components::wire::{HEADER_BYTES, Header};
 use tickwire_components::{Arrival, Pieces, Row, Span};
 
-/// Connections at most: as many as an inbox has bits.
+/// The most connections: as many as an inbox has bits.
 const LINKS_MAX: usize = SLOTS;
 
-/// A connection that this side asks for.
+/// A connection that this process asks for.
 type Call = connections::Call<Shm>;
 /// An open connection.
 type Line = connections::Line<Shm>;
@@ -90,24 +88,24 @@ pub struct Shm {
     capabilities: Capabilities,
     connections: Connections<Shm>,
     links: Links,
-    /// Given up for a moment to send a peer away when this process may have no more descriptors.
+    /// A spare descriptor. It is closed for a moment to accept and refuse a peer when this process has no free descriptors.
     spare: Option<OwnedFd>,
     read: BytesRead,
-    /// Whether the read that comes next is timed.
+    /// Whether the next read is timed.
     timing: bool,
     deaths: Deaths,
-    /// Files of own shared runs that are still to be passed, by key.
+    /// Files of this process's shared runs that are still to be passed, by key.
     passing: Vec<(u64, OwnedFd)>,
 }
 
 impl Shm {
-    /// Its connections.
+    /// The table of connections.
     #[inline(always)]
     pub(crate) fn links_mut(&mut self) -> &mut Links {
         &mut self.links
     }
 
-    /// Opens an endpoint. Where segments are files of a directory, it removes those of this user that nobody holds.
+    /// Opens an endpoint. Where segments are files in a directory, removes this user's segments that nobody holds any more.
     ///
     /// # Errors
     /// What is missing and what to do.
@@ -156,7 +154,7 @@ impl Shm {
             grown: Arc::default(),
             config,
         };
-        // Of its own memory at least; of a peer's, each connection finds out.
+        // Whether its own memory can be read this way. Whether a peer's can, each connection finds out.
         let remote_read = heap.is_some() || own.config.cross_memory_attach && reading::allowed(own.greeting.pid);
         own.watched.add(&own.doorbell, Token::Messages).map_err(descriptors)?;
         own.watched.add(&listener, Token::Listener).map_err(descriptors)?;
@@ -174,7 +172,7 @@ impl Shm {
         })
     }
 
-    /// Does what connections need.
+    /// Serves the needs of connections: larger rings, and closing those with corrupt rings.
     fn serve(&mut self, events: &mut Vec<LinkEvent>) {
         while let Some((link, need)) = self.links.take_need() {
             let corrupt = match need {
@@ -310,7 +308,7 @@ unsafe impl Transport for Shm {
 
     fn control(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
         self.connections.report_queued(events);
-        // A peer can set this; nobody calls over shared memory.
+        // A peer can set this flag, but it has no meaning over shared memory.
         let _ = self.links.inbox().called();
         if !self.connections.is_open() {
             return;

@@ -1,10 +1,9 @@
-//! A transport for tests: wraps another one and adds what networks do to it, from a seed.
+//! A transport for tests: wraps another one and adds network faults, derived from a seed.
 //!
-//! Frames are delayed in the caller's time, those of different VCs overtake each other, sends are refused now and then or
-//! for a time, frames are taken in parts, credit is kept back and given in portions, frames are changed, reads of
-//! memory are refused, and procs die at a given frame or moment: each as [`SimConfig`] says. Everything follows from the seed and
-//! from the calls that are made: there is no clock and no other randomness, so a seed reproduces a run of a cluster that is ticked
-//! in a fixed order.
+//! Frames are delayed in the caller's time. Those of different VCs overtake each other. Sends are refused now and then, or for a time.
+//! Frames are taken in parts. Credit is held back and given in portions. Frames are corrupted. Reads of memory are refused. Procs die at a
+//! given frame or moment. [`SimConfig`] controls each fault. Everything follows from the seed and from the calls that are made: there is no
+//! clock and no other randomness. So a seed reproduces a run of a cluster that is ticked in a fixed order.
 
 mod lane;
 mod net;
@@ -29,27 +28,27 @@ use tickwire_components::{Arrival, NIL, Pieces, Row, Span};
 /// Frames that are taken from the wrapped transport at once.
 const CHUNK: usize = 64;
 
-/// What is kept for a CAR whose frame was taken in part.
+/// State of a CAR whose frame was taken in part.
 #[derive(Debug, Default)]
 pub struct SimState<S> {
     inner: S,
-    /// The header of the frame: what comes next must be the rest of the same.
+    /// The header of that frame: the next send must be the rest of the same frame.
     begun: Option<Header>,
 }
 
-/// What is kept of a link.
+/// State of a link.
 struct LinkState {
     proc: u32,
     vc: Row,
-    /// Frames that have come on it, but for those with nothing but credit.
+    /// Frames that have arrived on it, not counting those that carry only credit.
     frames: u64,
-    /// Why it has failed; told once its lane is empty.
+    /// Why it has failed; reported once its lane is empty.
     failed: Option<String>,
-    /// It takes nothing until then, ns.
+    /// It refuses sends until then, in ns.
     storm_ns: u64,
     /// The payload so far of the frame that is being taken in parts.
     writing: Option<Vec<u8>>,
-    /// Never opened, or its end has been told, or it was closed.
+    /// It was never opened, or its end was reported, or it was closed.
     over: bool,
 }
 
@@ -68,7 +67,7 @@ pub struct Sim<T> {
     random: SplitMix,
     links: Vec<LinkState>,
     lanes: BTreeMap<Row, Lane>,
-    /// The VC whose frame was handed out last: the others have their turn before it.
+    /// The VC whose frame was handed out last: all others are served before it.
     last: Row,
     /// Payloads of arrivals that have not been released.
     delivered: Vec<Box<[u8]>>,
@@ -81,7 +80,7 @@ impl<T: Transport> Sim<T> {
     /// Puts a transport of proc `me` under simulation.
     pub fn new(mut inner: T, me: u32, net: &SimNet) -> Self {
         let whole_frames = inner.capabilities().whole_frames && net.config().partial_of_256 == 0;
-        // What is not a frame cannot be delayed: credit goes in frames, and nobody matches past them. Memory is read at once.
+        // Only frames can be delayed. So credit is sent in frames, and the wrapped transport must not match. Memory is read at once.
         if let Some(matching) = inner.matching() {
             matching.leave();
         }
@@ -123,7 +122,7 @@ impl<T: Transport> Sim<T> {
         *self.link(link) = LinkState::new(proc, false);
     }
 
-    /// The peer of a link reads nothing any more that it could read so far.
+    /// The peer of a link may no longer read anything that was exposed to it.
     fn withdraw_from_peer(&mut self, link: u32) {
         let proc = self.link(link).proc;
         self.net.withdraw_from(self.me, proc);
@@ -133,7 +132,7 @@ impl<T: Transport> Sim<T> {
         self.net.is_dead(self.me, self.now_ns)
     }
 
-    /// A link is closed here; the peer is told after what was sent.
+    /// Closes a link on this side. The peer is told after everything that was sent.
     fn forget(&mut self, link: u32) {
         self.withdraw_from_peer(link);
         let state = self.link(link);
@@ -144,7 +143,7 @@ impl<T: Transport> Sim<T> {
         self.net.closes(self.me, proc);
     }
 
-    /// Links whose failure is known, and whose last frames have been handed out, are over.
+    /// Reports the failed links whose last frames have been handed out.
     fn tell_failures(&mut self, events: &mut Vec<LinkEvent>) {
         let dead = self.is_dead();
         for (link, state) in self.links.iter_mut().enumerate().filter(|(_, state)| !state.over) {
@@ -203,7 +202,7 @@ unsafe impl<T: Transport> Transport for Sim<T> {
     fn fits(&mut self, link: u32, payload: u64) -> u64 {
         match self.capabilities.whole_frames {
             true => self.inner.fits(link, payload),
-            // The rest of a frame is to be of the same one, whatever the link has room for by then.
+            // The rest of a frame must belong to the same frame, whatever room the link has by then.
             false => payload.min(self.capabilities.frame_sure as u64),
         }
     }
@@ -271,7 +270,7 @@ unsafe impl<T: Transport> Transport for Sim<T> {
 
     fn control(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
         self.now_ns = self.now_ns.max(now_ns);
-        // What has been written is read before the end is told.
+        // Frames that were written are read before the end is reported.
         self.take_in(now_ns);
         let mut inner = std::mem::take(&mut self.inner_events);
         self.inner.control(now_ns, &mut inner);
@@ -313,7 +312,7 @@ unsafe impl<T: Transport> Transport for Sim<T> {
     }
 
     fn wait_fd(&self) -> Option<rustix::fd::BorrowedFd<'_>> {
-        // A frame that is late has no descriptor that tells.
+        // No descriptor reports when a delayed frame is due.
         None
     }
 

@@ -1,39 +1,39 @@
-//! Who takes frames as they come, without an arrival row.
+//! The receiver of frames that are handed out one by one, without an arrival row.
 
 use tickwire_components::wire::Header;
 use tickwire_components::{Row, Span};
 
-/// What became of a frame that was given to [`Take::other`].
+/// The result of [`Take::other`].
 #[derive(Clone, Copy, Debug)]
 pub enum Other {
-    /// It is not for here, and stays.
+    /// It was refused, and stays in the transport.
     Left,
     /// It was taken.
     Taken,
-    /// It was taken and has ended a send whose bytes may be [exposed](crate::Memory::expose) to the link that it came on: they are
-    /// to be withdrawn before anything else is done.
+    /// It was taken and has ended a send whose bytes may be [exposed](crate::Memory::expose) to the link that the frame arrived on. They
+    /// must be withdrawn before anything else is done.
     Ended(Span),
 }
 
-/// Who takes frames row by row. See [`Transport::deliver`](crate::Transport::deliver).
+/// A receiver of single frames. See [`Transport::deliver`](crate::Transport::deliver).
 #[expect(unsafe_code, reason = "payloads are addresses")]
 pub trait Take {
     /// The engine's time, ns.
     fn now_ns(&mut self) -> u64;
 
-    /// A message as a whole, and its VC; `false` if it is not for here.
+    /// Takes a whole message, with its VC; `false` if it is refused.
     ///
     /// # Safety
     /// The payload is valid for reads during the call, as of all calls here.
     unsafe fn message(&mut self, header: &Header, payload: Span, vc: Row) -> bool;
 
-    /// A frame that belongs to a message which is read.
+    /// Takes a frame of a message that its receiver reads out of the sender's memory.
     ///
     /// # Safety
     /// As [`Take::message`].
     unsafe fn other(&mut self, header: &Header, payload: Span, vc: Row) -> Other;
 
-    /// A message as a whole that the transport has paired with the receive in a row; `false` if it is not for here.
+    /// Takes a whole message that the transport has matched with the receive in a row; `false` if it is refused.
     ///
     /// # Safety
     /// As [`Take::message`].

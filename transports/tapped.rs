@@ -1,8 +1,7 @@
-//! A transport whose messages are told to a sink: wraps another one, and changes nothing of what it does.
+//! A transport that reports its messages to a sink: wraps another one, and changes nothing of its behaviour.
 //!
-//! Only engines that somebody watches have it, so that the others have no trace of it on the message path. Both ends count
-//! the envelopes from one proc to another, and frames of a connection keep their order, so the number of an envelope is the
-//! same at both: no word of it is on the wire.
+//! Only traced engines use it, so tracing costs the others nothing on the message path. Both ends count the envelopes from one proc to
+//! another, and frames of a connection keep their order. So the number of an envelope is the same at both ends, without being sent.
 
 use crate::wrapping::hand_on;
 use crate::{Frame, LinkEvent, Other, Sent, Take, Transport};
@@ -10,7 +9,7 @@ use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Arrival, NIL, Pieces, Row, Span};
 use tickwire_traces::{Event, Message, Trace};
 
-/// A transport that somebody listens to.
+/// A traced transport.
 pub struct Tapped<T> {
     inner: T,
     trace: Trace,
@@ -28,12 +27,12 @@ struct Peer {
 }
 
 impl<T: Transport> Tapped<T> {
-    /// Listens to a transport.
+    /// Traces a transport.
     pub fn new(inner: T, trace: Trace) -> Self {
         Tapped { inner, trace, peers: Vec::new(), links: Vec::new(), vcs: Vec::new() }
     }
 
-    /// A link leads to a proc.
+    /// Notes the proc of a link.
     fn open(&mut self, link: u32, proc: u32) {
         let place = self.peers.iter().position(|peer| peer.proc == proc).unwrap_or_else(|| {
             self.peers.push(Peer { proc, sent: 0, received: 0 });
@@ -47,12 +46,12 @@ impl<T: Transport> Tapped<T> {
         self.peers.get(place as usize).map_or(NIL, |peer| peer.proc)
     }
 
-    /// When a transport is asked to take a frame, if that is told.
+    /// The time at which a frame is sent, if the frame is traced.
     fn begin_of(&mut self, header: &Header) -> u64 {
         if is_envelope(header) { self.trace.now_ns() } else { 0 }
     }
 
-    /// Tells of a frame that has gone.
+    /// Reports a frame that was sent.
     fn tell_sent(&mut self, link: u32, header: &Header, begin_ns: u64) {
         let Some(peer) = peer(&mut self.peers, &self.links, link).filter(|_| is_envelope(header)) else { return };
         let end_ns = if header.payload() >= Message::TIMED_BYTES { self.trace.now_ns() } else { begin_ns };
@@ -61,7 +60,7 @@ impl<T: Transport> Tapped<T> {
         self.trace.record(&Event::Sent(message));
     }
 
-    /// Tells of an envelope that went past the transport to its receive, which has it now.
+    /// Reports a message that bypassed the transport and is in its receive already.
     pub(crate) fn tell_own(&mut self, link: u32, header: &Header, begin_ns: u64) {
         let Some(peer) = peer(&mut self.peers, &self.links, link) else { return };
         let sent = message(peer.proc, header, peer.sent, begin_ns, begin_ns);
@@ -82,7 +81,7 @@ impl<T: Transport> Tapped<T> {
     }
 }
 
-/// What is told of frames that have come.
+/// The state for reporting frames that have arrived.
 struct Heard<'a> {
     trace: &'a mut Trace,
     peers: &'a mut [Peer],
@@ -100,7 +99,7 @@ impl Heard<'_> {
     }
 }
 
-/// Takes what another one takes, and tells of it.
+/// Wraps another `Take`, and reports what it takes.
 struct Telling<'a, T> {
     take: &'a mut T,
     heard: Heard<'a>,

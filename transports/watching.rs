@@ -6,19 +6,19 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
 
-/// Descriptors that one look handles at most.
+/// The most descriptors that one pass handles.
 const EVENTS: usize = 64;
 
-/// What a descriptor is.
+/// The meaning of a watched descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Token {
-    /// What tells of messages.
+    /// The descriptor that reports messages.
     Messages,
-    /// Where peers ask for connections.
+    /// The listener.
     Listener,
-    /// A peer that has not said who it is, by its place.
+    /// A visitor, which has not sent a greeting, by its place.
     Visitor(u32),
-    /// A connection that this side asks for, by its link.
+    /// A connection that this process asks for, by its link.
     Call(u32),
     /// An open connection, by its link.
     Line(u32),
@@ -52,7 +52,7 @@ impl Token {
     }
 }
 
-/// See the module. Can be slept on itself.
+/// The set of watched descriptors. It is itself a descriptor to sleep on.
 pub(crate) struct Watched(OwnedFd);
 
 impl Watched {
@@ -60,28 +60,28 @@ impl Watched {
         epoll::create(epoll::CreateFlags::CLOEXEC).map(Watched)
     }
 
-    /// Tells when there is something to read, or its end.
+    /// Watches a descriptor for readability and hang-up.
     pub(crate) fn add(&self, descriptor: &impl AsFd, token: Token) -> Result<(), Errno> {
         epoll::add(&self.0, descriptor, token.pack(), epoll::EventFlags::IN)
     }
 
-    /// The same, and when it can be written to, as a socket can that has been connected.
+    /// As [`Watched::add`], and for writability, which shows that a socket has been connected.
     pub(crate) fn add_connecting(&self, descriptor: &impl AsFd, token: Token) -> Result<(), Errno> {
         epoll::add(&self.0, descriptor, token.pack(), epoll::EventFlags::IN | epoll::EventFlags::OUT)
     }
 
-    /// Takes a descriptor out before it is closed: a child may hold it, which would keep it in.
+    /// Stops watching a descriptor before it is closed: a child process may hold it, which would keep it in the set.
     pub(crate) fn forget(&self, descriptor: &impl AsFd) {
         let _ = epoll::delete(&self.0, descriptor);
     }
 
-    /// Leaves the listener alone, or no longer.
+    /// Pauses or resumes watching the listener.
     pub(crate) fn pause(&self, listener: &impl AsFd, paused: bool) {
         let flags = if paused { epoll::EventFlags::empty() } else { epoll::EventFlags::IN };
         let _ = epoll::modify(&self.0, listener, Token::Listener.pack(), flags);
     }
 
-    /// What there is to look at now, as far as one look goes.
+    /// The descriptors that are ready, at most as many as one pass handles.
     pub(crate) fn look(&self) -> SmallVec<[Token; EVENTS]> {
         let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };

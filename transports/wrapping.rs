@@ -1,6 +1,6 @@
-//! What wrappers of a transport hand on as it is, written once: each says by name which methods.
+//! The methods that wrappers of a transport pass on unchanged, written once. Each wrapper lists them by name.
 
-/// Methods of [`Transport`](crate::Transport), or of its boxed form, that the field `inner` answers.
+/// Methods of [`Transport`](crate::Transport), or of its boxed form, that call the field `inner`.
 macro_rules! hand_on {
     (@name) => {
         fn name(&self) -> &str {

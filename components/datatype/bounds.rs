@@ -2,29 +2,29 @@
 
 use super::DatatypeError;
 
-/// No type reaches further than this from its origin, bytes: sums of a few such distances do not overflow.
+/// The largest distance of any bound of a type from its origin, bytes. Sums of a few such distances do not overflow.
 pub(super) const REACH_MAX: i128 = 1 << 60;
 
 /// Where a type starts and ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Bounds {
-    /// First byte and the one behind the last; `None` if it has none.
+    /// Offsets of the first byte and of the end (one past the last byte); `None` if the type has no bytes.
     span: Option<(isize, isize)>,
-    /// The markers that resizing leaves: lower and upper bound.
+    /// Lower and upper bound as set by resizing; `None` if the type was not resized.
     marks: Option<(isize, isize)>,
     /// Largest alignment of its basic types.
     alignment: usize,
 }
 
 impl Bounds {
-    /// Of nothing.
+    /// The bounds of a type without bytes.
     pub(super) const NONE: Bounds = Bounds { span: None, marks: None, alignment: 1 };
 
     pub(super) fn basic(size: usize, alignment: usize) -> Self {
         Bounds { span: Some((0, size as isize)), marks: None, alignment }
     }
 
-    /// Those of `count` copies, `stride` bytes apart, the first of them at `offset`.
+    /// The bounds of `count` copies, `stride` bytes apart, the first of them at `offset`.
     pub(super) fn repeated(&self, count: usize, stride: i128, offset: i128) -> Result<Bounds, DatatypeError> {
         let Some(last) = count.checked_sub(1) else { return Ok(Bounds::NONE) };
         let way = (last as i128).checked_mul(stride).ok_or(DatatypeError::Overflow)?;
@@ -40,7 +40,7 @@ impl Bounds {
         Ok(Bounds { span: placed(self.span)?, marks: placed(self.marks)?, alignment: self.alignment })
     }
 
-    /// Those of both.
+    /// The bounds of both types together.
     pub(super) fn joined(&self, other: &Bounds) -> Bounds {
         let join = |a: Option<(isize, isize)>, b: Option<(isize, isize)>| match (a, b) {
             (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
@@ -50,18 +50,18 @@ impl Bounds {
         Bounds { span, marks, alignment: self.alignment.max(other.alignment) }
     }
 
-    /// With other markers.
+    /// The same bounds with another lower bound and extent (`MPI_Type_create_resized`).
     pub(super) fn marked(&self, lower: i128, extent: i128) -> Result<Bounds, DatatypeError> {
         let marks = Some((reach(Some(lower))?, reach(lower.checked_add(extent))?));
         Ok(Bounds { marks, ..*self })
     }
 
-    /// First byte and the one behind the last; both 0 if there are none.
+    /// Offsets of the first byte and of the end, without regard to resizing; both 0 if there are no bytes.
     pub(super) fn truth(&self) -> (isize, isize) {
         self.span.unwrap_or_default()
     }
 
-    /// Lower and upper bound: the markers, else the bytes with what rounds the extent up to the alignment.
+    /// Lower and upper bound: those set by resizing, else those of the bytes, with the extent rounded up to the alignment.
     pub(super) fn bounds(&self) -> (isize, isize) {
         self.marks.unwrap_or_else(|| {
             let (lower, upper) = self.truth();
@@ -79,7 +79,7 @@ impl Bounds {
     }
 }
 
-/// A distance that a type may reach.
+/// Checks that a distance is at most [`REACH_MAX`].
 fn reach(distance: Option<i128>) -> Result<isize, DatatypeError> {
     match distance {
         Some(distance) if distance.abs() <= REACH_MAX => Ok(distance as isize),

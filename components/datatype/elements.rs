@@ -1,4 +1,4 @@
-//! What elements are made of, and buffers of them.
+//! The element types of datatypes, and buffers of elements.
 
 use super::Datatype;
 use crate::pieces::unique;
@@ -7,8 +7,8 @@ use bytemuck::Pod;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// An element of which datatypes are made: plain data, of which every pattern of bits is a value and which has no padding
-/// (`bytemuck::Pod`). The numbers of Rust are; a type of the application is one by saying so:
+/// A basic element type of datatypes: plain data without padding, for which every bit pattern is a valid value (`bytemuck::Pod`). The
+/// number types of Rust implement it. A type of the application is a basic type if it implements the trait:
 ///
 /// ```
 /// use tickwire_components::{Basic, Datatype};
@@ -26,21 +26,21 @@ use std::sync::Arc;
 /// assert_eq!(Complex::datatype().size(), 16);
 /// ```
 pub trait Basic: Pod + Send + Sync {
-    /// Its type: size and alignment are those of Rust.
+    /// The datatype of one element. Size and alignment are those of the Rust type.
     fn datatype() -> Datatype {
         Datatype::of::<Self>()
     }
 }
 
-/// An element of which a datatype says which of its bytes are sent and received: basic ones, arrays, and structs by
-/// `#[derive(Datatype)]`.
+/// An element type with a datatype that says which of its bytes are sent and received. Basic types, arrays of such types, and structs
+/// with `#[derive(Datatype)]` implement it.
 ///
 /// # Safety
-/// Whatever bytes are written where [`Described::layout`] says, a value stays one; there are no bytes of padding there, and all
-/// of them are within it.
+/// Whatever bytes are written at the places that [`Described::layout`] names, the value stays valid. None of these places is padding,
+/// and all of them are within the value.
 #[expect(unsafe_code, reason = "the engine trusts what a type says of itself")]
 pub unsafe trait Described: 'static {
-    /// The datatype of an element, whose extent is the size of the type.
+    /// The datatype of one element. Its extent is the size of the Rust type.
     fn layout() -> Datatype;
 }
 
@@ -62,7 +62,7 @@ unsafe impl<T: Described, const N: usize> Described for [T; N] {
     }
 }
 
-/// The datatype of a type that has parts at these offsets, for [`Described`].
+/// Makes the datatype of the type `T` from its parts and their offsets, bytes. For implementations of [`Described`].
 ///
 /// # Panics
 /// A type whose parts are nested too deep (see [`DATATYPE_DEPTH_MAX`](crate::limits::DATATYPE_DEPTH_MAX)).
@@ -72,14 +72,14 @@ pub fn layout_of<T>(parts: &[(usize, Datatype)]) -> Datatype {
     layout.unwrap_or_else(|error| panic!("{} has no datatype: {error}", std::any::type_name::<T>()))
 }
 
-/// A buffer of elements that stands still while the value is moved about: `Vec<f64>`, `&mut [i32]`, `&[Cell<u8>]` and so on.
+/// A buffer of elements whose bytes keep their address when the value is moved: `Vec<f64>`, `&mut [i32]`, `&[Cell<u8>]` and so on.
 ///
 /// # Safety
-/// [`Elements::span`] must keep giving the same address while the value is moved about, and it must stay valid as long as
-/// the value lives: for reads, and if the type is also [`ElementsMut`] for writes of what [`Described`] allows.
+/// [`Elements::span`] must return the same address when the value is moved. The bytes must stay valid as long as the value lives: for
+/// reads, and if the type is also [`ElementsMut`], for writes of what [`Described`] allows.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
 pub unsafe trait Elements {
-    /// What it holds.
+    /// The type of the elements.
     type Element: Described;
 
     /// Its bytes.
@@ -89,7 +89,7 @@ pub unsafe trait Elements {
 /// A buffer of elements that may be written.
 ///
 /// # Safety
-/// As [`Elements`]; nobody else uses the bytes while the value lives.
+/// As [`Elements`]. Also, nobody else uses the bytes while the value lives.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
 pub unsafe trait ElementsMut: Elements {
     /// Its bytes, to be written.

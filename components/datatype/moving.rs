@@ -9,24 +9,25 @@ pub(super) struct Moving<const PACK: bool> {
 }
 
 impl<const PACK: bool> Moving<PACK> {
-    /// From or to the buffer whose origin is at `base`, to or from `stream`, which is only read unless `PACK`.
+    /// Copies from the buffer to `stream` if `PACK`, else from `stream` to the buffer. The origin of the buffer is at `base`. Without
+    /// `PACK`, `stream` is only read.
     ///
     /// # Safety
-    /// The bytes that it is made to visit are within the buffer that `base` points into, `stream` has as many, one side is
-    /// valid for reads and the other for writes, and they do not overlap.
+    /// The visited bytes are within the buffer that `base` points into, and `stream` has as many bytes. The source is valid for reads,
+    /// the destination for writes, and they do not overlap.
     #[expect(unsafe_code, reason = "raw copies")]
     pub(super) unsafe fn new(base: *mut u8, stream: *mut u8) -> Self {
         Moving { base, stream }
     }
 
-    /// So many words, `stride` bytes apart in the buffer.
+    /// Copies `count` words, which are `stride` bytes apart in the buffer.
     #[expect(unsafe_code, reason = "raw copies")]
     #[inline(always)]
     fn words<T: Copy>(&mut self, offset: isize, count: usize, stride: isize) {
         let (place, step) = (self.base.wrapping_offset(offset), size_of::<T>() as isize);
         // SAFETY: by the contract of `new`.
         unsafe {
-            // Every second element is the frequent case, and a stride that is known can be done in vectors.
+            // A stride of two elements is the frequent case. With a constant stride the compiler can vectorize the loop.
             match (PACK, stride == 2 * step) {
                 (true, true) => copy_words::<T>(self.stream, step, place, 2 * step, count),
                 (true, false) => copy_words::<T>(self.stream, step, place, stride, count),
@@ -69,7 +70,7 @@ impl<const PACK: bool> Visit for Moving<PACK> {
 }
 
 /// # Safety
-/// `count` words from `to` and `from` on, at these distances, are valid for writes and reads; they do not overlap.
+/// `count` words starting at `to` and at `from`, at the given distances, are valid for writes and for reads. They do not overlap.
 #[expect(unsafe_code, reason = "raw copies")]
 #[inline(always)]
 unsafe fn copy_words<T: Copy>(to: *mut u8, to_step: isize, from: *const u8, from_step: isize, count: usize) {
@@ -82,7 +83,7 @@ unsafe fn copy_words<T: Copy>(to: *mut u8, to_step: isize, from: *const u8, from
     }
 }
 
-/// Copies a run; short ones by overlapping words without a call.
+/// Copies a run of bytes. Short runs are copied by two overlapping words, without a call of `memcpy`.
 ///
 /// # Safety
 /// `length` bytes are valid at either pointer, and they do not overlap.
@@ -102,7 +103,7 @@ unsafe fn copy_run(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// Copies a run of one to two words: its first and its last one.
+/// Copies a run that is one to two words long: its first word and its last word, which may overlap.
 ///
 /// # Safety
 /// As [`copy_run`], and `length` is from one to two words.

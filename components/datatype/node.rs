@@ -1,24 +1,24 @@
 //! The normal form of a type: runs of bytes, and loops over them.
 //!
-//! Basic types are forgotten here. What remains is which bytes, in which order, in as few words as the constructors let
-//! see: neighbours are one run, equal things at equal distances are one loop, and a loop over runs of one length, the
-//! frequent case, is a form of its own. Its size is that of the description that made it, whatever its counts are.
+//! The normal form does not keep the basic types. It keeps which bytes the message consists of, and their order, as compactly as the
+//! constructors show: adjacent bytes are one run, and equal nodes at equal distances are one loop. A loop over runs of one length, the
+//! frequent case, has a form of its own. The size of the normal form is that of the description that made it, whatever its counts are.
 
 use std::sync::Arc;
 
-/// Lists of no more entries than this become part of the list that they are in.
+/// A list with at most this many entries is spliced into the list that contains it.
 const SPLICED_MAX: usize = 16;
 
 /// Some bytes, in the order of the message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Node {
-    /// Where its first byte is. All places inside are relative to it, and the first of them is 0.
+    /// Offset of the first byte of the message. All offsets inside the node are relative to it, so the first of them is 0.
     pub(super) offset: isize,
-    /// How many bytes it has.
+    /// Number of bytes.
     pub(super) size: usize,
-    /// How many runs.
+    /// Number of runs.
     pub(super) runs: usize,
-    /// Levels of loops and lists.
+    /// How deep loops and lists are nested.
     pub(super) depth: u32,
     pub(super) shape: Shape,
 }
@@ -26,15 +26,15 @@ pub(super) struct Node {
 /// How the bytes of a [`Node`] lie.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Shape {
-    /// One after another.
+    /// One contiguous run.
     Run,
-    /// In runs of `block` bytes, `stride` bytes apart.
+    /// `count` runs of `block` bytes, `stride` bytes apart.
     Strided { count: usize, block: usize, stride: isize },
-    /// As the child, so many times, `stride` bytes apart.
+    /// The child, `count` times, `stride` bytes apart.
     Loop { count: usize, stride: isize, child: Arc<Node> },
-    /// In runs here and there.
+    /// Runs at arbitrary places.
     Runs(Arc<[Place]>),
-    /// As several others.
+    /// Several nodes, one after another.
     List(Arc<[Part]>),
 }
 
@@ -42,7 +42,7 @@ pub(super) enum Shape {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     pub(super) offset: isize,
-    /// Bytes of the message before it.
+    /// How many bytes of the message come before it.
     pub(super) start: usize,
     pub(super) length: usize,
 }
@@ -50,7 +50,7 @@ pub(super) struct Place {
 /// A part of [`Shape::List`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Part {
-    /// Bytes of the message before it.
+    /// How many bytes of the message come before it.
     pub(super) start: usize,
     pub(super) node: Node,
 }
@@ -63,13 +63,13 @@ impl Node {
         Node { offset, size, runs: usize::from(size > 0), ..Node::EMPTY }
     }
 
-    /// The same at another place.
+    /// The same node, moved by `distance` bytes.
     pub(super) fn moved(mut self, distance: isize) -> Node {
         self.offset += if self.size > 0 { distance } else { 0 };
         self
     }
 
-    /// So many of it, `stride` bytes apart. The caller has seen to it that sizes and places can be told.
+    /// `count` copies of the node, `stride` bytes apart. The caller has checked that sizes and offsets do not overflow.
     pub(super) fn repeated(self, count: usize, stride: isize) -> Node {
         if count == 0 || self.size == 0 {
             return Node::EMPTY;
@@ -95,7 +95,7 @@ impl Node {
         Node { offset: self.offset, size, runs, depth, shape }
     }
 
-    /// Runs one after another: where they are, and how long.
+    /// The node of a sequence of runs, each given by its offset and its length.
     pub(super) fn runs(runs: impl Iterator<Item = (isize, usize)>) -> Node {
         let mut places: Vec<Place> = Vec::with_capacity(runs.size_hint().0);
         let mut size = 0;
@@ -120,7 +120,7 @@ impl Node {
         Node { offset: first.offset, size, runs: count, depth: 1, shape: Shape::Runs(places.into()) }
     }
 
-    /// These one after another.
+    /// The node of a sequence of nodes.
     pub(super) fn list(nodes: impl IntoIterator<Item = Node>) -> Node {
         let mut all: Vec<Node> = Vec::new();
         for node in nodes {
@@ -171,7 +171,7 @@ impl Node {
     }
 }
 
-/// Appends a node, to the last run if it is its continuation.
+/// Appends a node. If the last node and this one are adjacent runs, they become one run.
 fn append(all: &mut Vec<Node>, node: Node) {
     match all.last_mut() {
         _ if node.size == 0 => {}

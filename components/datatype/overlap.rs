@@ -1,27 +1,28 @@
-//! Whether a type has a byte twice: asked before a receive, which could not tell what to write there.
+//! Whether a type contains a byte twice. This is checked before a receive, since the receive could not decide which value to write
+//! there.
 //!
-//! The cheap looks come first: do copies or parts lie apart; do loops, ordered by stride, nest. What they cannot tell is
-//! counted out: all runs are marked in a map of the bytes between the first and the last one, a stretch of them at a time.
-//! That takes about as long as a receive, and has an answer for every type.
+//! Cheap checks come first: whether copies or parts are disjoint, and whether loops, ordered by stride, nest. If they do not decide,
+//! all runs are marked in a bitmap of the bytes between the first and the last one, a section at a time. Marking takes about as long as
+//! a receive, and decides for every type.
 
 use super::node::{Node, Place, Shape};
 use std::ops::RangeInclusive;
 
-/// Units that are marked at a time: their map stays in a near cache.
+/// Units of one section of the bitmap: it stays in a near cache.
 const MARKED: usize = 1 << 21;
 
-/// Whether a byte is in a type twice.
+/// Whether a type contains a byte twice.
 pub(super) fn has_twice(node: &Node) -> bool {
     node.size > 0 && Measured::of(node).has_twice()
 }
 
-/// A node, with what a look at it needs to know.
+/// A node, with what the checks need to know about it.
 struct Measured<'a> {
     node: &'a Node,
-    /// Its first byte and the one behind the last, where its origin is at 0.
+    /// Offsets of the lowest byte and of the end, if the origin of the node is at 0.
     lower: isize,
     upper: isize,
-    /// Runs in it meet, as was seen when they were put in order.
+    /// Some of its runs overlap, as was found when they were sorted.
     twice: bool,
     inside: Inside<'a>,
 }
@@ -30,7 +31,7 @@ enum Inside<'a> {
     Run,
     Strided,
     Loop(Box<Measured<'a>>),
-    /// In order of place.
+    /// Sorted by offset.
     Runs(Vec<Place>),
     List(Vec<Measured<'a>>),
 }
@@ -49,7 +50,7 @@ impl<'a> Measured<'a> {
                 (copies(*count, *stride, child.lower, child.upper), Inside::Loop(Box::new(child)))
             }
             Shape::Runs(places) => {
-                // A run of nothing, of an empty block, lies in nobody's way.
+                // A run of length 0, from an empty block, overlaps nothing.
                 let mut places: Vec<Place> = places.iter().filter(|place| place.length > 0).copied().collect();
                 places.sort_unstable_by_key(|place| place.offset);
                 let ends = places.iter().map(|place| place.offset + place.length as isize);
@@ -93,8 +94,8 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// Loops in any order over one thing: if each goes at least as far as all shorter ones reach together, no two rounds
-    /// meet. `None` if it cannot be told so.
+    /// Whether a nest of loops, in any order, over one node has a byte twice. If each stride is at least as long as all shorter loops
+    /// reach together, no two iterations overlap. `None` if this does not decide.
     fn nested(&self) -> Option<bool> {
         let (mut loops, mut inner) = (Vec::new(), self);
         while let (Inside::Loop(child), Shape::Loop { count, stride, .. }) = (&inner.inside, &inner.node.shape) {
@@ -121,7 +122,7 @@ impl<'a> Measured<'a> {
         Some(within)
     }
 
-    /// Marks every run.
+    /// Decides by marking every run.
     fn has_twice_counted(&self) -> bool {
         let unit = self.unit(0);
         let units = (self.upper - self.lower) as usize / unit;
@@ -134,7 +135,7 @@ impl<'a> Measured<'a> {
         })
     }
 
-    /// The largest number of bytes that all distances in it, and this one, are multiples of.
+    /// The greatest common divisor of `of` and of all offsets, lengths and strides in the node, bytes.
     fn unit(&self, of: usize) -> usize {
         let unit = greatest_divisor(of, self.node.offset.unsigned_abs());
         match (&self.inside, &self.node.shape) {
@@ -152,7 +153,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// Marks what is within the map, with the origin at `at`; `true` once something is marked already.
+    /// Marks the runs that are within the map, with the origin of the node at `at`. Returns `true` once a unit was marked already.
     fn mark(&self, at: isize, map: &mut Map<'_>) -> bool {
         if at + self.upper <= map.lower || at + self.lower >= map.upper {
             return false;
@@ -178,12 +179,12 @@ impl<'a> Measured<'a> {
     }
 }
 
-/// Those of `count` rounds, the first of which is from `lower` to `upper`, that reach into a map.
+/// The iterations of a loop that overlap the map. The loop has `count` iterations, and the first one covers `lower` to `upper`.
 fn rounds(count: usize, stride: isize, lower: isize, upper: isize, map: &Map<'_>) -> RangeInclusive<isize> {
     let last = count as isize - 1;
     let (first, last) = match stride {
         0 => (0, last),
-        // Behind the map's start, and before its end.
+        // The first iteration that ends after the map's start, and the last one that starts before its end.
         1.. => ((map.lower - upper).div_euclid(stride) + 1, (map.upper - 1 - lower).div_euclid(stride).min(last)),
         _ => {
             let back = -stride;
@@ -193,7 +194,7 @@ fn rounds(count: usize, stride: isize, lower: isize, upper: isize, map: &Map<'_>
     first.max(0)..=last
 }
 
-/// A bit for each unit between two places.
+/// A bitmap with one bit for each unit between two offsets.
 struct Map<'a> {
     words: &'a mut [u64],
     unit: usize,
@@ -202,7 +203,7 @@ struct Map<'a> {
 }
 
 impl Map<'_> {
-    /// Marks a run, as far as it is within; `true` if some of it is marked already.
+    /// Marks the part of a run that is within the map. Returns `true` if some of it was marked already.
     fn mark(&mut self, start: isize, length: usize) -> bool {
         let (from, to) = (start.max(self.lower), (start + length as isize).min(self.upper));
         if from >= to {

@@ -1,4 +1,4 @@
-//! Segments: elements of a type in a buffer, and stretches of their bytes.
+//! Segments: elements of a type in a buffer, and ranges of their bytes.
 
 use super::moving::Moving;
 use super::node::{Node, Shape};
@@ -9,18 +9,18 @@ use crate::{Pieces, Span};
 use smallvec::SmallVec;
 use std::sync::OnceLock;
 
-/// Runs that are found at a time.
+/// How many runs [`Runs`] finds at a time.
 const RUNS_FOUND: usize = 16;
 
-/// `count` elements of a type, checked against a buffer: which bytes, in which order.
+/// `count` elements of a type, checked against a buffer: which bytes of the buffer a message consists of, in which order.
 ///
-/// Written once, by `Typed`. A data CAR of kind [`crate::CarKind::Layout`] has its address.
+/// Written once, by `Typed`. A data CAR of kind [`crate::CarKind::Layout`] holds the segment's address.
 #[derive(Debug)]
 pub struct Segment {
     pub(super) node: Node,
-    /// Where displacement 0 is.
+    /// The address of displacement 0.
     base: *mut u8,
-    /// The type, where one element says whether a byte is there twice.
+    /// The type, if its elements are disjoint. Then one element decides whether a byte is there twice.
     of: Option<Datatype>,
     twice: OnceLock<bool>,
 }
@@ -33,7 +33,7 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Elements in a buffer, displacement 0 at byte `origin`.
+    /// `count` elements in a buffer, with displacement 0 at byte `origin`.
     pub(super) fn new(buffer: Span, origin: usize, of: &Datatype, count: usize) -> Result<Self, DatatypeError> {
         let form = of.0.repeated(count, of.0.extent(), 0)?;
         let (lower, upper) = form.bounds.truth();
@@ -41,25 +41,25 @@ impl Segment {
         if form.node.size > 0 && (first < 0 || end > length as i128) {
             return Err(DatatypeError::Bounds { first, end, length });
         }
-        // Elements that lie apart need one look for all of them, and for all buffers.
+        // If elements are disjoint, one check of the type is valid for all elements, and for all buffers.
         let apart = count < 2 || of.extent().unsigned_abs() >= of.true_extent();
         let (of, twice) = (apart.then(|| of.clone()), OnceLock::new());
         Ok(Segment { node: form.node, base: buffer.start().wrapping_add(origin), of, twice })
     }
 
-    /// The runs of a buffer that has many.
+    /// The segment of a buffer that consists of many runs.
     ///
     /// # Safety
     /// The buffer outlives the value.
     #[expect(unsafe_code, reason = "addresses apart from their buffer")]
     pub unsafe fn of_runs<P: Pieces + ?Sized>(buffer: &P) -> Self {
         let runs = (0..buffer.pieces()).map(|index| buffer.piece(index));
-        // From one address to all others, which may be of other allocations.
+        // The runs may be in several allocations, so their absolute addresses are the offsets.
         let node = Node::runs(runs.map(|run| (run.start().expose_provenance() as isize, run.len())));
         Segment { node, base: std::ptr::with_exposed_provenance_mut(0), of: None, twice: OnceLock::from(false) }
     }
 
-    /// All its bytes, as a posted CAR has them.
+    /// All bytes of the segment, in the form in which a posted CAR holds them.
     ///
     /// # Safety
     /// The segment and its buffer outlive the value.
@@ -69,7 +69,7 @@ impl Segment {
         unsafe { Stretch::new(self) }
     }
 
-    /// Whether a byte of the buffer is in it twice.
+    /// Whether the segment contains a byte of the buffer twice.
     pub(super) fn has_twice(&self) -> bool {
         match &self.of {
             Some(of) => self.size() > 0 && of.has_overlap(),
@@ -82,15 +82,15 @@ impl Segment {
         self.node.size
     }
 
-    /// Where its only run is, from displacement 0 on; `None` if it has several.
+    /// Offset of its only run from displacement 0, bytes; `None` if it has several runs.
     pub(super) fn only_run(&self) -> Option<isize> {
         (self.node.shape == Shape::Run).then_some(self.node.offset)
     }
 
-    /// Fills `out` with the bytes of the message from `first` on; returns how many there were.
+    /// Copies the bytes of the message from byte `first` on into `out`. Returns how many bytes were copied.
     ///
     /// # Safety
-    /// `base` is where displacement 0 is; the buffer that the segment was made for is valid for reads, `out` for writes.
+    /// `base` is the address of displacement 0. The buffer that the segment was made for is valid for reads, and `out` for writes.
     #[expect(unsafe_code, reason = "raw copies")]
     pub(super) unsafe fn pack_from(&self, base: *mut u8, first: usize, out: Span) -> usize {
         let length = self.rest(first).min(out.len());
@@ -99,7 +99,7 @@ impl Segment {
         length
     }
 
-    /// Takes the bytes of the message from `first` on out of `from`; returns how many found a place.
+    /// Copies bytes from `from` to the places of the message from byte `first` on. Returns how many bytes were copied.
     ///
     /// # Safety
     /// As [`Segment::pack_from`], with reads and writes exchanged.
@@ -111,15 +111,16 @@ impl Segment {
         length
     }
 
-    /// Bytes of the message from `first` on.
+    /// How many bytes the message has from byte `first` on.
     fn rest(&self, first: usize) -> usize {
         self.size().saturating_sub(first)
     }
 }
 
-/// Bytes of a segment, from any one of its message on to any other: what a [`Span`] is to a plain buffer.
+/// A range of the message bytes of a segment: what a [`Span`] is to a plain buffer.
 ///
-/// An address and a range, no more: what uses the bytes is unsafe, and says that segment and buffer are there.
+/// It holds only an address and a range. So the functions that use the bytes are unsafe: their caller promises that the segment and its
+/// buffer still exist.
 ///
 /// ```compile_fail,E0133
 /// # use tickwire_components::{Datatype, Pieces, Span, Typed};
@@ -145,14 +146,14 @@ impl Stretch {
     /// All bytes of a segment.
     ///
     /// # Safety
-    /// Until the request that the stretch is given to has completed, the segment stays where it is, and its buffer is as
-    /// [`Span::new`] asks.
+    /// Until the request that the stretch is given to has completed, the segment stays at its address, and its buffer fulfils what
+    /// [`Span::new`] demands.
     #[expect(unsafe_code, reason = "the caller lends memory")]
     pub(super) unsafe fn new(segment: &Segment) -> Self {
         Stretch { segment, first: 0, length: segment.size() }
     }
 
-    /// As a data CAR has it: the segment's address and the bytes of its message.
+    /// The form in which a data CAR holds it: the segment's address, and the number of message bytes.
     pub fn as_span(&self) -> Span {
         debug_assert!(self.first == 0);
         // SAFETY: nobody reads bytes there: a CAR of kind `Layout` is asked for its stretch.
@@ -162,7 +163,7 @@ impl Stretch {
         }
     }
 
-    /// What [`Stretch::as_span`] was made of; `None` if the bytes were taken away.
+    /// The reverse of [`Stretch::as_span`]; `None` if the bytes were taken away.
     ///
     /// # Safety
     /// The span is of [`Stretch::as_span`] or empty.
@@ -187,10 +188,10 @@ impl Stretch {
         Stretch { segment: self.segment, first: self.first + first, length: most.min(self.length - first) }
     }
 
-    /// Writes as much of it as `out` takes, one after another; returns how much that was, bytes.
+    /// Copies as many bytes as fit into `out`, contiguously. Returns how many bytes were copied.
     ///
     /// # Safety
-    /// The segment is where it was, its buffer is valid for reads and `out` for writes, and these do not overlap.
+    /// The segment is still at its address. Its buffer is valid for reads and `out` for writes, and these do not overlap.
     #[expect(unsafe_code, reason = "raw copies")]
     pub unsafe fn pack(&self, out: Span) -> usize {
         if self.length == 0 {
@@ -203,7 +204,7 @@ impl Stretch {
         }
     }
 
-    /// Fills as much of it as there is in `from`; returns how much that was, bytes.
+    /// Copies as many bytes as `from` has to the places of the stretch. Returns how many bytes were copied.
     ///
     /// # Safety
     /// As [`Stretch::pack`], with reads and writes exchanged.
@@ -219,10 +220,10 @@ impl Stretch {
         }
     }
 
-    /// Its runs, for whoever gathers and scatters by itself.
+    /// Its contiguous runs, for callers that gather or scatter themselves.
     ///
     /// # Safety
-    /// The segment is where it was as long as the iterator is used.
+    /// The segment stays at its address as long as the iterator is used.
     #[expect(unsafe_code, reason = "the address of a segment")]
     pub unsafe fn runs(&self) -> Runs<'_> {
         if self.length == 0 {
@@ -237,11 +238,11 @@ impl Stretch {
 static NO_SEGMENT: Segment =
     Segment { node: Node::EMPTY, base: std::ptr::dangling_mut(), of: None, twice: OnceLock::new() };
 
-/// Some bytes of a message, run by run: neighbours in memory are one run. Found a few at a time.
+/// Iterator over the contiguous runs of a range of message bytes. Adjacent bytes in memory are one run. It finds a few runs at a time.
 pub struct Runs<'a> {
     segment: &'a Segment,
     base: *mut u8,
-    /// The next byte of the message to look for, and the one behind the last.
+    /// The next byte of the message to look for, and the end of the range.
     next: usize,
     end: usize,
     found: SmallVec<[Span; RUNS_FOUND]>,
@@ -255,7 +256,7 @@ impl<'a> Runs<'a> {
         Runs { segment, base, next, end, found: SmallVec::new(), given: 0 }
     }
 
-    /// Looks for more, after the last one that was found, which may go on.
+    /// Looks for more runs. It keeps the last run that was found, since the next bytes may extend it.
     fn refill(&mut self) {
         let last = self.found.pop();
         self.found.clear();

@@ -1,4 +1,4 @@
-//! A buffer with a type over it.
+//! Buffers with a datatype.
 
 use super::segment::{Runs, Segment, Stretch};
 use super::{Basic, Datatype, DatatypeError, Described, Elements, ElementsMut};
@@ -7,17 +7,17 @@ use std::fmt;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// A buffer of which a message is only some bytes: those of `count` elements of a [`Datatype`].
+/// A buffer with a datatype: a message consists of the bytes of `count` elements of a [`Datatype`].
 ///
-/// The engine sends from it and receives into it as from and into a plain buffer: bytes are moved straight between their
-/// places and the transport. Elements that are one run are as fast as a plain buffer.
+/// The engine sends from it and receives into it as with a plain buffer, without packing: bytes move straight between their places and
+/// the transport. If the elements form one contiguous run, it is as fast as a plain buffer.
 pub struct Typed<B> {
     buffer: B,
     segment: Arc<Segment>,
     origin: usize,
 }
 
-/// A type that does not fit a buffer, which comes back.
+/// The datatype does not fit the buffer. Gives the buffer back.
 #[derive(Error)]
 #[error("{error}")]
 pub struct Unfit<B> {
@@ -41,15 +41,15 @@ impl<B> fmt::Debug for Typed<B> {
 }
 
 impl<B: Elements<Element: Basic>> Typed<B> {
-    /// `count` elements of a type, displacement 0 at the start of the buffer.
+    /// `count` elements of a type, with displacement 0 at the start of the buffer.
     ///
     /// # Errors
-    /// If bytes of them are not within the buffer, which comes back.
+    /// If some bytes of the elements are outside the buffer. The error gives the buffer back.
     pub fn new(buffer: B, of: &Datatype, count: usize) -> Result<Self, Unfit<B>> {
         Self::at(buffer, 0, of, count)
     }
 
-    /// As [`Typed::new`], displacement 0 at byte `origin` of the buffer.
+    /// As [`Typed::new`], with displacement 0 at byte `origin` of the buffer.
     ///
     /// # Errors
     /// As [`Typed::new`].
@@ -62,7 +62,8 @@ impl<B: Elements<Element: Basic>> Typed<B> {
 }
 
 impl<B: Elements> Typed<B> {
-    /// All elements of a buffer, each by the datatype of its type: structs with `#[derive(Datatype)]`, without their padding.
+    /// All elements of a buffer, with the datatype of their Rust type: for example structs with `#[derive(Datatype)]`, without their
+    /// padding.
     ///
     /// # Errors
     /// As [`Typed::new`].
@@ -79,14 +80,15 @@ impl<B: Elements> Typed<B> {
         self.segment.size()
     }
 
-    /// Fills `out` with the bytes of the message from byte `first` on (`MPI_Pack`); returns how many there were.
+    /// Copies the bytes of the message from byte `first` on into `out` (`MPI_Pack`). Returns how many bytes were copied.
     #[expect(unsafe_code, reason = "raw copies")]
     pub fn pack(&self, first: usize, out: &mut [u8]) -> usize {
         // SAFETY: the buffer is the one that the segment was made for, and `out` is borrowed for writing.
         unsafe { self.segment.pack_from(self.base(), first, Span::new(out.as_mut_ptr(), out.len())) }
     }
 
-    /// The runs of `length` bytes of the message from byte `first` on, fewer at its end. They are valid while the buffer is.
+    /// The contiguous runs of `length` bytes of the message from byte `first` on, or fewer bytes at its end. They are valid while the
+    /// buffer is.
     pub fn runs(&self, first: usize, length: usize) -> Runs<'_> {
         Runs::new(&self.segment, self.base(), first, length)
     }
@@ -97,8 +99,8 @@ impl<B: Elements> Typed<B> {
 }
 
 impl<B: ElementsMut> Typed<B> {
-    /// Takes the bytes of the message from byte `first` on out of `bytes` (`MPI_Unpack`); returns how many found a place. Of a
-    /// byte that is in the message twice the later one stays.
+    /// Copies `bytes` to the places of the message from byte `first` on (`MPI_Unpack`). Returns how many bytes were copied. If the
+    /// message contains a byte of the buffer twice, the later value stays.
     #[expect(unsafe_code, reason = "raw copies")]
     pub fn unpack(&mut self, first: usize, bytes: &[u8]) -> usize {
         let base = self.buffer.span_mut().start().wrapping_add(self.origin);
@@ -108,7 +110,7 @@ impl<B: ElementsMut> Typed<B> {
 }
 
 impl<B: ElementsMut + AsMut<[B::Element]>> Typed<B> {
-    /// All elements of the buffer, also those that are no part of the message.
+    /// All elements of the buffer, including those that are no part of the message.
     pub fn elements_mut(&mut self) -> &mut [B::Element] {
         self.buffer.as_mut()
     }
@@ -165,12 +167,13 @@ unsafe impl<B: Elements> Pieces for Typed<B> {
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
 unsafe impl<B: ElementsMut> LeasedBytes for Typed<B> {}
 
-/// The two buffers of a request that updates elements elsewhere and brings their values from before. It is no message.
+/// The two buffers of a request that updates elements at a target and fetches their previous values (`MPI_Get_accumulate`). It is not
+/// sent as a message.
 #[derive(Debug)]
 pub struct TypedPair<B, C> {
-    /// What the elements are combined with.
+    /// The operand that is combined with the target's elements.
     pub from: Typed<B>,
-    /// Where their values from before go.
+    /// The buffer for their previous values.
     pub into: Typed<C>,
 }
 

@@ -2,7 +2,7 @@
 
 use super::node::{Node, Shape};
 
-/// What is done with the bytes. Each call says whether to go on.
+/// What to do with each run. A call returns whether to go on.
 pub(super) trait Visit {
     /// A run of bytes.
     fn run(&mut self, offset: isize, length: usize) -> bool;
@@ -13,7 +13,7 @@ pub(super) trait Visit {
     }
 }
 
-/// Visits `length` bytes of the message from `first` on, of a node whose origin is at `at`. The range is within the node.
+/// Visits `length` bytes of the message from byte `first` on. The origin of the node is at `at`, and the range is within the node.
 pub(super) fn walk<V: Visit>(node: &Node, at: isize, first: usize, length: usize, visit: &mut V) -> bool {
     if length == 0 {
         return true;
@@ -75,7 +75,7 @@ pub(super) fn walk<V: Visit>(node: &Node, at: isize, first: usize, length: usize
     }
 }
 
-/// A range of equal runs that starts `skip` bytes into the one at `at`.
+/// Visits a range of equally long runs. The range starts `skip` bytes into the run at `at`.
 fn strided<V: Visit>(at: isize, skip: usize, length: usize, block: usize, stride: isize, visit: &mut V) -> bool {
     let (mut at, mut left) = (at, length);
     if skip > 0 {

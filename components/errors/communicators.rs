@@ -8,16 +8,16 @@ use thiserror::Error;
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum CommError {
-    /// No such communicator, a wrong tag, an engine that is closed, or no room.
+    /// The communicator does not exist, the tag is invalid, the engine is closed, or there is no room.
     #[error(transparent)]
     Post(#[from] PostError),
     /// A topology that does not fit.
     #[error(transparent)]
     Topology(#[from] crate::TopologyError),
-    /// The communicator is no grid.
+    /// The communicator has no Cartesian topology.
     #[error("the communicator is no grid: make it by cart_create")]
     NoTopology,
-    /// The communicators of the world and of the proc itself are there for good.
+    /// The communicators of the world and of the proc itself cannot be freed.
     #[error("the communicators of the world and of the proc itself cannot be freed")]
     Permanent,
     /// A group that is not within the communicator.
@@ -26,7 +26,7 @@ pub enum CommError {
         /// Which proc.
         proc: ProcId,
     },
-    /// Only members of the group take part.
+    /// This proc is not in the group. Only members of the group may call.
     #[error("the own proc is not in the group: only its members call comm_create_group")]
     NotMember,
     /// An operation with the same tag is in progress.
@@ -46,7 +46,7 @@ pub enum CommError {
     /// No context id is free on all members.
     #[error("all context ids are in use by some member: free communicators that are not needed")]
     Exhausted,
-    /// All context ids of a tag mode are in use, or have been in use as often as their messages can be told apart.
+    /// All context ids of a tag mode are in use, or are used up: a tag mode can tell only so many communicators of one id apart.
     #[error(
         "all {most} context ids of tag mode {mode} are in use or used up by some member: free communicators that are not needed, or use ofi_tag_2 or ofi_tag_full"
     )]
@@ -56,7 +56,7 @@ pub enum CommError {
         /// The mode.
         mode: &'static str,
     },
-    /// A member had no room, or its engine was closed; in its words.
+    /// A member had no room, or its engine was closed.
     #[error("proc {proc} could not take part: {reason}")]
     Refused {
         /// Which proc.

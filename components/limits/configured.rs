@@ -1,4 +1,4 @@
-//! What an application may configure, and which combinations cannot be.
+//! What an application may configure, and which combinations are invalid.
 
 use super::lengths::{Lengths, Matching};
 use super::{
@@ -12,91 +12,94 @@ use crate::wire::HEADER_BYTES;
 /// What an application may configure. Build one with [`Limits::default`] and change fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// CAR rows at most, those of requests that are done and not yet taken included; posting reports `Full` above.
+    /// CAR rows at most, including those of requests that are done and not taken yet. If all are in use, posting returns `Full`.
     pub cars_max: usize,
-    /// Buffer rows at most, or as many as messages may come before their receives by the credit that was granted: what a peer
-    /// has sent within its credit is always read, so that what comes behind it is. The transport is left undrained above.
+    /// Buffer rows at most. If the credit that was granted allows more unexpected messages, there may be as many rows as these messages
+    /// need: a message that a peer has sent within its credit is always read, so that the frames behind it are read too. If all rows
+    /// are in use, the transport is not drained.
     pub buffers_max: usize,
-    /// Context ids, and so communicators at most; that of the member with the fewest counts.
+    /// Context ids, and so communicators, at most. The smallest limit of all members of a communicator counts.
     pub contexts_max: usize,
-    /// Bytes of temporaries that operations which pass bytes on may hold.
+    /// Bytes of temporary buffers that operations which forward bytes may hold.
     pub forward_bytes: usize,
-    /// Operations that other threads have submitted and not taken back, at most, and calls of theirs that wait; 1 to 1,048,576.
+    /// Operations that other threads have submitted and not taken back at most, and likewise calls of theirs that wait; 1 to 1,048,576.
     pub submissions_max: usize,
-    /// Registered ranges that are kept while nobody needs them.
+    /// Registered ranges that stay in the cache while no operation uses them.
     pub registrations_max: usize,
-    /// Bytes of such ranges.
+    /// Bytes of such unused ranges.
     pub registered_bytes: usize,
-    /// Largest payload that is sent without asking, bytes.
+    /// Largest eager payload, bytes.
     pub eager_max: usize,
-    /// Bytes that are kept of messages before their receives, from all peers together; each has its share as credit, at
-    /// least that of [`CREDIT_INITIAL`](super::CREDIT_INITIAL).
+    /// Bytes of unexpected messages that are kept, from all peers together. Each peer has its share of them as credit, but at least
+    /// [`CREDIT_INITIAL`](super::CREDIT_INITIAL).
     pub unexpected_bytes_max: usize,
-    /// Payload of one frame of a message that is sent without asking, bytes: longer ones come in parts.
+    /// Payload of one frame of an eager message, bytes. Longer eager messages take several frames.
     pub part_bytes: usize,
     /// Payload of a piece of a large message, bytes.
     pub piece_bytes: usize,
-    /// [`Limits::eager_max`], [`Limits::part_bytes`] and [`Limits::piece_bytes`] over a fabric.
+    /// The same three lengths ([`Limits::eager_max`], [`Limits::part_bytes`], [`Limits::piece_bytes`]) over a fabric.
     pub fabric_lengths: Lengths,
-    /// Messages from this length on are read out of the sender's memory, where the transport can; [`usize::MAX`] for never.
+    /// Messages of at least this length are read out of the sender's memory, if the transport can do that, bytes; [`usize::MAX`] for
+    /// never.
     pub read_min: usize,
-    /// The same for messages out of the shared heap, which need no system call; [`usize::MAX`] for as all others.
+    /// The same for messages in the shared heap, which need no system call, bytes; [`usize::MAX`] to treat them as all other messages.
     pub mapped_min: usize,
-    /// Messages from this length on go straight from the sender's memory into the receiver's over fabrics that allow it;
-    /// [`usize::MAX`] for never. The receiver's limit counts; below 64 KiB none does.
+    /// Messages of at least this length go straight from the sender's memory into the receiver's over fabrics that allow it, bytes;
+    /// [`usize::MAX`] for never. The receiver's limit counts. Messages below 64 KiB never do.
     pub direct_min: usize,
-    /// Bytes that a shared-memory ring may grow to, one direction of a pair; a power of two, the same for all procs. Beyond
-    /// [`ROOMY_RING_BYTES`](super::ROOMY_RING_BYTES), or four of its longest frames, it grows only if much is streamed through it.
+    /// Bytes to which a shared-memory ring, one direction of a pair, may grow; a power of two, the same for all procs. It grows beyond
+    /// [`ROOMY_RING_BYTES`](super::ROOMY_RING_BYTES), or four of its longest frames, only if much is streamed through it.
     pub ring_bytes: usize,
-    /// Bytes of such a ring at first, a power of two, the same for all procs; [`Limits::ring_bytes`] if that is less. A ring grows
-    /// once [`RING_PATIENCE`](super::RING_PATIENCE) times as much has gone through it while it was too small, or [`RING_LAPS`](super::RING_LAPS) times as much in all.
+    /// Bytes of such a ring at the start: a power of two, the same for all procs; [`Limits::ring_bytes`] if that is less. A ring grows
+    /// once it has carried [`RING_PATIENCE`](super::RING_PATIENCE) times its length while it was too small, or
+    /// [`RING_LAPS`](super::RING_LAPS) times its length in all.
     pub first_ring_bytes: usize,
-    /// Bytes of all rings together that have grown and that this proc writes; half of them for rings that are longer than
-    /// [`ROOMY_RING_BYTES`](super::ROOMY_RING_BYTES). All others stay as they are: messages that are
-    /// longer than a quarter of one go through it in parts.
+    /// Bytes of all grown rings together that this proc writes. Rings that are longer than
+    /// [`ROOMY_RING_BYTES`](super::ROOMY_RING_BYTES) may take half of them. All other rings stay as they are; messages that are longer
+    /// than a quarter of such a ring go through it in parts.
     pub grown_bytes_max: usize,
-    /// Payloads in one run of frames over shared memory from this length on are written past the caches, by streaming stores,
-    /// bytes, and packed ones if they are of [`PACKED_PAST_MIN`](super::PACKED_PAST_MIN) too; [`usize::MAX`] for never.
+    /// Payloads of shared-memory frames of at least this length are written past the caches by streaming stores, bytes. Payloads that
+    /// are packed from several runs must also have at least [`PACKED_PAST_MIN`](super::PACKED_PAST_MIN). [`usize::MAX`] for never.
     pub past_min: usize,
     /// How posted receives and unexpected messages are found.
     pub matching: Matching,
-    /// Seed of the indices of matching. Whoever can choose many envelopes should not know it.
+    /// Seed of the hash functions of matching. A peer that can choose many envelopes should not know it.
     pub hash_seed: u64,
-    /// Bits of the counter that orders receives from one source against those from any: less than 32 in tests only.
+    /// Bits of the counter that orders receives from one source against receives from any source. Less than 32 only in tests.
     pub wildcard_bits: u32,
-    /// A short message to oneself goes to a receive that is posted within the call that sends it. Otherwise it goes through a tick, as all
-    /// others do, and as it does in any case where the application has systems.
+    /// If true, a short message to the own rank goes to a posted receive within the call that sends it. Otherwise it goes through a
+    /// tick, as all other messages do. It always goes through a tick if the application has added systems.
     pub own_at_once: bool,
-    /// Row by row: a message that is short enough leaves within the call that sends it, and one that is awaited goes through
-    /// the steps of all systems by itself (Deliver). Otherwise every message goes through the systems column by column. Both
-    /// ways do the same; `false` is for tests that compare them, and for whoever looks for a difference.
+    /// If true, messages may be handled one by one: a short message leaves within the call that sends it, and an awaited message goes
+    /// through the steps of all systems at once (Deliver). Otherwise every message goes through the systems, column by column. The
+    /// results are the same. `false` is for tests that compare both ways, and for finding a difference.
     pub deliver: bool,
-    /// Members of a communicator that are all on one host run collective operations over memory that they share. Otherwise, and if
-    /// one member says `false`, by messages.
+    /// If true, and if all members of a communicator are on one host, they run collective operations over shared memory. If one member
+    /// has `false` here, they use messages.
     pub boards: bool,
-    /// A receive whose message is of another type fails, with the names of both. See `Builder::check_types`.
+    /// If true, a receive whose message has another type fails, with an error that names both types. See `Builder::check_types`.
     pub check_types: bool,
     /// Frames that a tick reads at most; at least 2.
     pub tick_budget: usize,
     /// Passes of a tick at most.
     pub passes_max: u32,
-    /// Time between two looks at sockets, µs.
+    /// Time between two polls of the sockets, µs.
     pub control_us: u32,
-    /// Empty looks of `wait` before it starts to yield.
+    /// Unsuccessful polls of `wait` before it starts to yield.
     pub spins: u32,
     /// Yields of `wait` before it sleeps.
     pub yields: u32,
     /// Longest single sleep of `wait`, ms.
     pub sleep_ms_max: u32,
-    /// How long a peer that lives may take to answer a first contact, ms; `None`, which is the default, for as long as it lives:
-    /// a peer that computes, or is stopped, answers when it ticks again.
+    /// How long a living peer may take to answer a first contact, ms. `None`, the default, means as long as it lives: a peer that
+    /// computes, or is stopped, answers when it ticks again.
     pub connect_ms_max: Option<u32>,
     /// How long after its death a peer's requests may still be pending, ms.
     pub failure_ms_max: u32,
-    /// How long a peer on another host may be without an answer of its kernel before it counts as dead, ms; a frame that a
-    /// fabric has lost is given up after twice that.
+    /// How long the kernel of another host may leave data unanswered before the peer counts as dead, ms. A frame that a fabric has lost
+    /// is given up after twice that time.
     pub dead_link_ms_max: u32,
-    /// Completions that are read from a fabric in one call at most; calls are repeated until there is none.
+    /// Completions that one call reads from a fabric at most. The engine repeats the call until there are none.
     pub progress_event_count: usize,
 }
 
@@ -144,15 +147,15 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// How messages are cut where a transport does not say otherwise.
+    /// How messages are divided into frames, unless a transport has lengths of its own.
     pub fn lengths(&self) -> Lengths {
         Lengths { eager_max: self.eager_max, part_bytes: self.part_bytes, piece_bytes: self.piece_bytes }
     }
 
-    /// Says what is wrong with a combination of limits, if anything is.
+    /// Checks the limits, and whether they fit together.
     ///
     /// # Errors
-    /// One sentence that names the limit and what it may be.
+    /// A sentence that names the limit and its valid values.
     pub fn check(&self) -> Result<(), String> {
         let frame = HEADER_BYTES + self.lengths().frame_max();
         for (name, bytes) in [("ring_bytes", self.ring_bytes), ("first_ring_bytes", self.first_ring_bytes)] {

@@ -1,9 +1,9 @@
-//! Choices among which an application configures: how messages are cut, and how they are found.
+//! Configuration choices: how messages are divided into frames, and how matching finds its entries.
 
-/// How messages are cut: the same for both ends of a connection.
+/// How messages are divided into frames: the same for both ends of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lengths {
-    /// Largest payload that is sent without asking, bytes.
+    /// Largest eager payload, bytes.
     pub eager_max: usize,
     /// Payload of one frame of such a message, bytes.
     pub part_bytes: usize,
@@ -22,10 +22,11 @@ impl Lengths {
 /// How posted receives and unexpected messages are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Matching {
-    /// Lists while they are short, an index once a look-up has walked past [`WALK_MAX`](crate::limits::WALK_MAX) entries, until it is empty.
+    /// Ordered lists while they are short. Once a look-up has walked past [`WALK_MAX`](crate::limits::WALK_MAX) entries, an index,
+    /// until it is empty.
     #[default]
     Auto,
-    /// Ordered lists and the wildcard counter, however long they are.
+    /// Always ordered lists and the wildcard counter, however long the lists are.
     Lists,
     /// Always an index.
     Index,

@@ -1,4 +1,4 @@
-//! Exposed memory: the key of a region, and what may be done with it.
+//! Exposed memory regions: the key of a region, and what others may do with it.
 
 use super::AtomicsDomain;
 use crate::ProcId;
@@ -14,9 +14,9 @@ impl RegionAccess {
     pub const WRITE: RegionAccess = RegionAccess(2);
     /// Update elements of it.
     pub const UPDATE: RegionAccess = RegionAccess(4);
-    /// Nothing of it.
+    /// Nothing.
     pub const NONE: RegionAccess = RegionAccess(0);
-    /// All of that.
+    /// All of these.
     pub const ALL: RegionAccess = RegionAccess(7);
 
     /// Whether this allows what `other` asks for.
@@ -24,7 +24,7 @@ impl RegionAccess {
         self.0 & other.0 == other.0
     }
 
-    /// This but for what `other` allows.
+    /// This access without what `other` allows.
     pub const fn without(self, other: RegionAccess) -> RegionAccess {
         RegionAccess(self.0 & !other.0)
     }
@@ -34,7 +34,7 @@ impl RegionAccess {
         self.0
     }
 
-    /// The access with these bits; those that mean nothing are left out.
+    /// The access with these bits. Unknown bits are ignored.
     pub const fn from_bits(bits: u32) -> Self {
         RegionAccess(bits & RegionAccess::ALL.0)
     }
@@ -48,27 +48,27 @@ impl std::ops::BitOr for RegionAccess {
     }
 }
 
-/// The key of an exposed region: plain data, which its owner sends to whoever may use it.
+/// The key of an exposed region: plain data that the owner sends to the procs that may use the region.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(C)]
 pub struct RegionKey {
     /// Bytes of the region.
     pub bytes: u64,
-    /// What the fabric calls it that puts and gets: key, and address of the first byte.
+    /// The region in the fabric that does puts and gets: its memory key, and the address of the first byte.
     moves: [u64; 2],
-    /// The same, of the fabric that does updates.
+    /// The same in the fabric that does updates.
     updates: [u64; 2],
     /// The proc whose memory it is.
     pub proc: u32,
-    /// Its number there. None is used twice.
+    /// Its number at that proc. Numbers are never reused.
     pub number: u32,
     /// What may be done with it: the bits of a [`RegionAccess`].
     access: u32,
-    /// Which fabric puts and gets: a number of its name, or 0 for none.
+    /// Which fabric does puts and gets: a hash of its name, or 0 for none.
     mover: u32,
-    /// Which fabric does updates.
+    /// Which fabric does updates: a hash of its name, or 0 for none.
     updater: u32,
-    /// Room to the end of the last word: 0.
+    /// Padding to a multiple of 8 bytes: 0.
     rest: u32,
 }
 
@@ -88,27 +88,27 @@ impl RegionKey {
         RegionKey { bytes, moves, updates, proc: proc.0, number, access: access.0, mover, updater, rest }
     }
 
-    /// The same, of a region to which the fabric of this name puts and from which it gets, by a key and an address.
+    /// The same key, for a region on which the fabric of this name does puts and gets, with its memory key and address.
     pub const fn moved_by(self, name: &str, fabric: [u64; 2]) -> Self {
         RegionKey { moves: fabric, mover: number_of(name), ..self }
     }
 
-    /// The same, of a region whose updates are all done by the fabric of this name.
+    /// The same key, for a region on which the fabric of this name does all updates, with its memory key and address.
     pub const fn updated_by(self, name: &str, fabric: [u64; 2]) -> Self {
         RegionKey { updates: fabric, updater: number_of(name), ..self }
     }
 
-    /// What the fabric of this name calls it, if that puts and gets.
+    /// Memory key and address in the fabric of this name, if that fabric does puts and gets.
     pub const fn as_moved_by(&self, name: &str) -> Option<[u64; 2]> {
         if self.mover == number_of(name) { Some(self.moves) } else { None }
     }
 
-    /// What the fabric of this name calls it, if that does its updates.
+    /// Memory key and address in the fabric of this name, if that fabric does updates.
     pub const fn as_updated_by(&self, name: &str) -> Option<[u64; 2]> {
         if self.updater == number_of(name) { Some(self.updates) } else { None }
     }
 
-    /// Who makes its updates atomic: [`AtomicsDomain::Fabric`] where the owner has given updates to one
+    /// What makes updates atomic: [`AtomicsDomain::Fabric`] if the owner has given updates to a fabric
     /// ([`TrafficClass::Atomics`](crate::TrafficClass::Atomics)), else [`AtomicsDomain::Engine`].
     pub const fn domain(&self) -> AtomicsDomain {
         if self.updater == 0 { AtomicsDomain::Engine } else { AtomicsDomain::Fabric }
@@ -120,7 +120,7 @@ impl RegionKey {
     }
 }
 
-/// A number of a name, never 0 (FNV-1a).
+/// A hash of a name (FNV-1a), never 0.
 const fn number_of(name: &str) -> u32 {
     let (bytes, mut number, mut at) = (name.as_bytes(), 0x811C_9DC5u32, 0);
     while at < bytes.len() {

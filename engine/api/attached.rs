@@ -5,17 +5,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tickwire_components::limits::BUFFERED_OVERHEAD;
 use tickwire_components::{Pieces, Span};
 
-/// What was attached for sends in buffered mode.
+/// The room attached for sends in buffered mode (`MPI_Buffer_attach`), bytes.
 #[derive(Default)]
 pub(crate) struct Attached {
     pub(crate) bytes: usize,
     pub(crate) used: Arc<AtomicUsize>,
 }
 
-/// The engine's own copy of a message in buffered mode; its bytes are free again when it is dropped.
+/// The engine's own copy of a message in buffered mode. Dropping it frees its room.
 pub(crate) struct Copied {
     pub(crate) bytes: Box<[u8]>,
-    /// Of the message that it is a copy of.
+    /// The type name of the original message.
     pub(crate) type_name: Option<&'static str>,
     pub(crate) used: Arc<AtomicUsize>,
 }

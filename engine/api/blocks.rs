@@ -1,5 +1,5 @@
-//! Blocks (reference: communication agent notes, "collective case"): a message is dealt out, or several are put together, and bytes
-//! that are only passed on go on as they come.
+//! Blocks (reference: communication agent notes, "collective case"). A scatter block deals out one message, and a gather block puts one
+//! together from several. Bytes that are only forwarded go on as they arrive.
 
 pub(crate) mod build;
 pub(crate) mod builder;
@@ -15,11 +15,11 @@ use handles::{Elements, Incoming, Outgoing, Outgoings, Place, Ranks};
 use tickwire_components::{Comm, LeasedBytes, NoLayout, Operation, Rank, Sequence, Tag};
 
 impl Engine {
-    /// A scatter block: one message comes from a rank, and messages go to any number of others. Its methods name the parts of what
-    /// comes, in order, and what becomes of each; a message that leaves is the concatenation of the parts that go to its rank, in
-    /// the order in which they were added. A part may go to several ranks: `[Rank(2), Rank(5)]`.
+    /// A scatter block receives one message from a rank, and sends messages to any number of ranks. Its methods name the parts of the
+    /// incoming message, in order, and say what becomes of each. An outgoing message is the concatenation of the parts that go to its rank,
+    /// in the order in which they were added. A part may go to several ranks: `[Rank(2), Rank(5)]`.
     ///
-    /// All messages of a block have its tag, and meet messages of blocks and [graphs](Engine::graph) alone.
+    /// All messages of a block have its tag. They match only messages of blocks and [graphs](Engine::graph).
     ///
     /// ```
     /// # use tickwire::{Bootstrap, Engine, Tag, op};
@@ -36,7 +36,7 @@ impl Engine {
         ScatterBlock::new(GraphBuilder::new(self, "scatter block", comm, false), from, tag)
     }
 
-    /// A gather block: messages come from any number of ranks, and one goes to a rank. See [`Engine::scatter_block`].
+    /// A gather block receives messages from any number of ranks, and sends one message to a rank. See [`Engine::scatter_block`].
     pub fn gather_block(&mut self, to: Rank, tag: Tag, comm: Comm) -> GatherBlock<'_, 'static, ()> {
         GatherBlock::new(GraphBuilder::new(self, "gather block", comm, false), to, tag)
     }
@@ -99,7 +99,7 @@ macro_rules! parts {
                 })
             }
 
-            /// Combines elements that are received with those of a buffer, into it. The left operand is that of the lower rank.
+            /// Combines received elements with those of a buffer, into the buffer. The left operand is that of the lower rank.
             pub fn recv_op<P: LeasedBytes + Sequence + Send + 'b>(
                 self,
                 buffer: P,
@@ -112,7 +112,7 @@ macro_rules! parts {
                 })
             }
 
-            /// Receives elements into a buffer, and passes them on as they come.
+            /// Receives elements into a buffer, and forwards them as they arrive.
             pub fn recv_forward<P: LeasedBytes + Sequence + Send + 'b>(
                 self,
                 buffer: P
@@ -125,7 +125,7 @@ macro_rules! parts {
                 })
             }
 
-            /// Combines elements that are received with those of a buffer, into it, and passes on the result as it comes.
+            /// Combines received elements with those of a buffer, into the buffer, and forwards the result as it comes.
             pub fn recv_op_forward<P: LeasedBytes + Sequence + Send + 'b>(
                 self,
                 buffer: P,
@@ -139,8 +139,8 @@ macro_rules! parts {
                 })
             }
 
-            /// Passes elements on as they come, combined with those of a buffer, which stay as they are: the operation is on the side
-            /// that sends.
+            /// Combines received elements with those of a buffer, and forwards the result as it comes. The buffer itself stays as it is:
+            /// the operation is applied to what is sent.
             pub fn forward_op<P: Sequence + Send + 'b>(
                 self,
                 buffer: P,
@@ -154,7 +154,7 @@ macro_rules! parts {
                 })
             }
 
-            /// Passes so many bytes on as they come. This rank holds no more than a window of them, unless they go to several ranks.
+            /// Forwards this many bytes as they arrive. This rank holds no more than a window of them, unless they go to several ranks.
             pub fn forward(mut self, bytes: usize $(, $source: Rank)? $(, $target: impl Into<Ranks>)?) -> Self {
                 let (from, to) = (self.$incoming($($source)?), self.$passing($($target)?));
                 self.graph.pass(from, bytes, to);
@@ -169,16 +169,16 @@ macro_rules! parts {
                 })
             }
 
-            /// Starts it. The request is done when all of its messages are, and holds the buffers, each beside a pair of those before
-            /// it.
+            /// Starts the block. The request is done when all messages of the block are. It holds the buffers in nested pairs: each buffer
+            /// stands beside the pair of those before it.
             ///
             /// # Errors
-            /// A wrong rank or tag, or no free row; the buffers come back.
+            /// A wrong rank or tag, or no free row. The error gives the buffers back.
             pub fn start(self) -> Posted<B> {
                 self.graph.start()
             }
 
-            /// A persistent request of it: [`Engine::start`] starts it, and allocates nothing.
+            /// Makes a persistent request of the block. [`Engine::start`] starts it, and allocates nothing.
             ///
             /// # Errors
             /// As [`Self::start`].

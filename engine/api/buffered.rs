@@ -12,8 +12,8 @@ use tickwire_systems::store::Tables;
 use tickwire_transports::copy;
 
 impl Engine {
-    /// Starts a send in buffered mode (`MPI_Ibsend`): what cannot leave at once is copied into the attached buffer, so it is
-    /// done when this returns.
+    /// Starts a send in buffered mode (`MPI_Ibsend`). A message that cannot leave at once is copied into the attached buffer, so the
+    /// request is done when this returns.
     ///
     /// # Errors
     /// As [`Engine::isend`], and [`PostError::BufferFull`] if the copy does not fit.
@@ -68,7 +68,7 @@ impl Engine {
         self.attached.used.fetch_add(needed, Ordering::Relaxed);
         let copied =
             Copied { bytes: copy::gather(buffer), type_name: buffer.type_name(), used: self.attached.used.clone() };
-        // Nobody will ask for it: it is freed when it has left.
+        // Nobody will wait for this request. It is freed once the message has left.
         self.post_send_rows(copied, length, to, tag, comm, false, SendOptions::new())
             .map(drop)
             .map_err(|rejected| rejected.error)?;
@@ -76,7 +76,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What is copied into a frame at once needs no room.
+    /// Sends a message that can be copied into a frame at once, which needs no attached room. Returns whether it could.
     fn send_copy<B: Pieces + ?Sized>(&mut self, buffer: &B, to: Rank, tag: Tag, comm: Comm) -> bool {
         let Some(envelope) = self.envelope(buffer.total(), to, tag, comm) else { return false };
         let Tables { progress, procs, vcs, endpoints, .. } = self.store.all();
@@ -91,8 +91,8 @@ impl Engine {
         self.attached.bytes += bytes;
     }
 
-    /// Waits until all messages in buffered mode have left, and takes the room away (`MPI_Buffer_detach`). Returns how
-    /// much it was, bytes.
+    /// Waits until all messages in buffered mode have left, and takes the room away (`MPI_Buffer_detach`). Returns the size of the room,
+    /// bytes.
     ///
     /// # Errors
     /// If waiting is impossible; the room stays attached.

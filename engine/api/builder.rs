@@ -26,7 +26,7 @@ use tickwire_transports::{Hub, Transport};
 type Adder<T> = Box<dyn FnOnce(&mut T) + Send>;
 /// A static slot: its type, what is reported of it, and how it is registered.
 type Slot = (TypeId, SlotInfo, fn(&mut World) -> Result<(), RequiredComponentsError>);
-/// Makes the row of a transport that the application brings.
+/// Makes the endpoint row of a transport that the application brings.
 type Opener = Box<dyn FnOnce(&mut World, &Limits, Option<&Trace>) -> Endpoint + Send>;
 
 /// How an engine is configured. See [`Engine::builder`].
@@ -44,7 +44,7 @@ pub struct Builder {
     worlds: Vec<Adder<World>>,
     #[cfg(feature = "dump")]
     dump_signal: Option<String>,
-    /// Whether the environment has named it.
+    /// Whether the environment has named the signal.
     #[cfg(feature = "dump")]
     is_signal_found: bool,
     shared_heap: Option<bool>,
@@ -88,7 +88,8 @@ impl Builder {
         self
     }
 
-    /// Registers a static endpoint slot: every contacted proc gets a `T`, by `Default`. Whoever registers it once more shares it.
+    /// Registers a static endpoint slot: every contacted proc gets a `T`, made by `Default`. Registering the same type again shares the
+    /// slot.
     pub fn slot<T: EndpointSlot>(mut self) -> Self {
         const { assert_table::<T>() };
         let info = SlotInfo { name: T::NAME.to_owned(), bytes: size_of::<T>(), dynamic: false };
@@ -99,17 +100,17 @@ impl Builder {
         self
     }
 
-    /// Adds systems of the application: order them by [`ProgressSystems`](crate::ProgressSystems), without run conditions.
+    /// Adds systems of the application. Order them by [`ProgressSystems`](crate::ProgressSystems), without run conditions.
     ///
-    /// They read the engine's rows and write none. What they do with the world as a whole is looked at after each run: if rows
-    /// of the engine are not where they were, the engine is poisoned. That holds for hooks and observers as well, which run
-    /// when the engine spawns rows.
+    /// Systems may read the engine's rows, and must not write them. After each run the engine checks what they did to the world as a whole:
+    /// if rows of the engine are not where they were, the engine is poisoned. The same holds for hooks and observers, which run when the
+    /// engine spawns rows.
     pub fn systems(mut self, add: impl FnOnce(&mut Schedule) + Send + 'static) -> Self {
         self.systems.push(Box::new(add));
         self
     }
 
-    /// Prepares the world, before tables are spawned: resources and entities of the application, and none with components of
+    /// Prepares the world before tables are spawned. The application may add resources and entities of its own, but none with components of
     /// the engine.
     pub fn world(mut self, prepare: impl FnOnce(&mut World) + Send + 'static) -> Self {
         self.worlds.push(Box::new(prepare));
@@ -122,9 +123,9 @@ impl Builder {
         self
     }
 
-    /// Tells all events to a sink. Overrides the environment.
+    /// Reports all events to a sink. Overrides the environment.
     ///
-    /// Ticks and messages then take longer: messages go through the systems one by one, and each event takes the time.
+    /// Ticks and messages then take longer: messages go through the systems one by one, and recording an event takes time.
     pub fn trace(mut self, sink: impl Sink + 'static) -> Self {
         self.trace = Some(Trace::new(sink));
         self
@@ -142,11 +143,11 @@ impl Builder {
         self
     }
 
-    /// Has a class of traffic go over the transports with these names only. Overrides [`ENV_ROUTES`](crate::ENV_ROUTES).
+    /// Lets a class of traffic use only the transports with these names. Overrides [`ENV_ROUTES`](crate::ENV_ROUTES).
     ///
-    /// All ranks must say the same. Messages to the own rank go over whatever reaches it. For [`TrafficClass::Atomics`] only fabrics can be
-    /// named: the first that is open and has atomic operations does all updates of exposed memory, those of its owner, too. Without them, where
-    /// updates go follows from the others ([`Engine::routes`] says it).
+    /// All ranks must give the same routes. Messages to the own rank use any transport that reaches it. For [`TrafficClass::Atomics`] only
+    /// fabrics can be named: the first that is open and has atomic operations performs all updates of exposed memory, even those by its
+    /// owner. Without a route for this class, the other routes decide where updates go ([`Engine::routes`] reports it).
     ///
     /// ```
     /// # use tickwire::{Bootstrap, Engine, TrafficClass};
@@ -165,7 +166,7 @@ impl Builder {
         self
     }
 
-    /// Writes a dump to stderr when this signal comes: `USR1`, `USR2` or `HUP`. Overrides the environment's
+    /// Writes a dump to stderr when the process gets this signal: `USR1`, `USR2` or `HUP`. Overrides the environment's
     /// [`ENV_DUMP_SIGNAL`](crate::ENV_DUMP_SIGNAL).
     #[cfg(feature = "dump")]
     pub fn dump_signal(mut self, name: impl Into<String>) -> Self {
@@ -173,25 +174,25 @@ impl Builder {
         self
     }
 
-    /// Opens the process's shared heap before peers connect, and lets all peers of this host read the whole of it at any time:
-    /// see [`SharedHeap`](crate::SharedHeap). [`Engine::alloc`] then has buffers. Overrides the environment.
+    /// Opens the process's shared heap before peers connect, and lets all peers on this host read the whole of it at any time: see
+    /// [`SharedHeap`](crate::SharedHeap). [`Engine::alloc`] then has buffers. Overrides the environment.
     ///
-    /// It is off unless `TICKWIRE_SHARED_HEAP` is 1 or [`SharedHeap`](crate::SharedHeap) is the program's allocator; with
-    /// `false` peers do not get a heap that is open for another reason.
+    /// The default is off, unless `TICKWIRE_SHARED_HEAP` is 1 or [`SharedHeap`](crate::SharedHeap) is the program's allocator. With
+    /// `false`, peers get no access to a heap that is open for another reason.
     pub fn shared_heap(mut self, on: bool) -> Self {
         self.shared_heap = Some(on);
         self
     }
 
-    /// Whether large messages that are in no shared heap are read out of their senders' memory by the kernel, where it allows
-    /// it (on by default), or sent in pieces.
+    /// Whether the kernel copies large messages that are in no shared heap straight out of the senders' memory, where it allows that. On by
+    /// default. Otherwise they are sent in pieces.
     pub fn cross_memory_attach(mut self, on: bool) -> Self {
         self.cross_memory_attach = on;
         self
     }
 
-    /// When large messages that the kernel may read are spliced by their senders instead, which costs less while these have
-    /// nothing else to do: whenever it has cost less lately ([`Splicing::IfCheaper`]), unless this or [`ENV_SPLICE`] says
+    /// When senders splice large messages that the kernel could read instead. Splicing costs less while senders have nothing else to do. By
+    /// default messages are spliced whenever that has cost less lately ([`Splicing::IfCheaper`]), unless this or [`ENV_SPLICE`] says
     /// otherwise.
     ///
     /// [`ENV_SPLICE`]: crate::ENV_SPLICE
@@ -200,22 +201,22 @@ impl Builder {
         self
     }
 
-    /// Opens endpoints over libfabric, also where all procs run on one host: which providers, which interface, how many.
-    /// What it leaves open the environment says: see the chapter on libfabric in the book.
+    /// Opens endpoints over libfabric, even if all procs run on one host. The choice says which providers, which interface, and how many.
+    /// The environment decides what the choice leaves open: see the chapter on libfabric in the book.
     ///
-    /// Their names are `ofi:` and the provider's exact name. Without this call the list of transports may name them, or `ofi`
-    /// for the highest-ranked; else one is opened where procs run on several hosts.
+    /// These transports are named `ofi:` and the provider's exact name. Without this call the list of transports may name them, or name
+    /// `ofi` for the highest-ranked provider. If it names none, one endpoint is opened where procs run on several hosts.
     pub fn ofi(mut self, choice: Choice) -> Self {
         self.ofi = Some(choice);
         self
     }
 
-    /// Whether a receive fails if its message's elements are of another type ([`RequestError::OtherType`](crate::RequestError::OtherType)), for finding
-    /// mistakes. Off unless said otherwise. All ranks must say the same; ranks that do not refuse each other's first message.
+    /// Whether a receive fails if its message's elements are of another type ([`RequestError::OtherType`](crate::RequestError::OtherType)).
+    /// Off by default; it helps to find mistakes. All ranks must give the same value. Ranks that do not refuse each other's first message.
     ///
-    /// A type is known by its name and path ([`std::any::type_name`]), arrays by that of their elements. Messages without bytes
-    /// fit all types, as do buffers that are lent as raw memory. Each engine tells 255 types apart; more are not checked.
-    /// Messages go through the systems one by one meanwhile, which takes several times as long as usual.
+    /// A type is known by its name and path ([`std::any::type_name`]), an array by the name of its elements' type. Messages without bytes
+    /// fit all types, and so do buffers that are lent as raw memory. Each engine tells 255 types apart, and does not check more. While
+    /// types are checked, messages go through the systems one by one, which takes several times as long as usual.
     ///
     /// ```
     /// # use tickwire::{Bootstrap, Engine, RequestError, Rank, Tag};
@@ -234,7 +235,7 @@ impl Builder {
         self
     }
 
-    /// CAR and request rows to begin with.
+    /// The number of CAR and request rows to begin with.
     pub fn initial_rows(mut self, rows: usize) -> Self {
         self.rows = rows.max(1);
         self

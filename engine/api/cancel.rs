@@ -9,14 +9,14 @@ use tickwire_systems::steps::posted::remove_posted;
 use tickwire_systems::steps::provider::{is_at_provider, recall};
 use tickwire_systems::tick::complete::complete_cancelled;
 
-/// Looks after which a receive that does not come back is left to come back later.
+/// How often a cancel looks whether a transport has given a receive back. After that, the receive comes back later.
 const RECALL_LOOKS: u32 = 1000;
 
 impl Engine {
-    /// Cancels a posted receive (`MPI_Cancel`): if no message was paired with it yet, it ends with
-    /// [`RequestError::Cancelled`] and takes none. Returns whether it was cancelled, and so is done; sends never are. A receive
-    /// at a transport that matches by itself, and does not answer at once, may still end so after `false`; the transport is asked
-    /// by passes as those of a tick.
+    /// Cancels a posted receive (`MPI_Cancel`). If no message was paired with it yet, it ends with [`RequestError::Cancelled`] and takes
+    /// none. Returns whether it was cancelled, and so is done. Sends are never cancelled. A receive that is at a transport which matches
+    /// messages itself may still be cancelled after this has returned `false`, if the transport does not answer at once. The call asks the
+    /// transport in passes like those of a tick.
     ///
     /// # Errors
     /// If the handle is stale or the engine closed.
@@ -31,14 +31,14 @@ impl Engine {
         }
         let cancelled = self.cancel_row(id.row);
         if cancelled && !self.state(id)? {
-            // It came back from a transport: Complete has not seen it.
+            // A transport has given it back, and Complete has not seen it yet.
             self.store.progress().pending |= Pending::COMPLETE;
             self.run();
         }
         Ok(cancelled)
     }
 
-    /// Takes a request's receive out of its queue, whether or not somebody still has its token.
+    /// Takes a request's receive out of its queue, whether or not somebody still has its token. Returns whether it was cancelled.
     pub(crate) fn cancel_row(&mut self, request: Row) -> bool {
         let all = self.store.all();
         let row = request;
@@ -59,8 +59,8 @@ impl Engine {
         removed
     }
 
-    /// Whether a receive comes back from the transport that it is at. That is known at once, or nearly so; if not, the receive
-    /// ends later, cancelled or with its message, and is not called cancelled now.
+    /// Waits for a short time until a transport gives a receive back. Returns whether the receive came back cancelled. If it does not come
+    /// back in time, it ends later, cancelled or with its message, and the result is `false`.
     fn await_recall(&mut self, row: Row) -> bool {
         let looks = if self.virtual_time { 2 } else { RECALL_LOOKS };
         for look in 0..looks {
@@ -77,14 +77,14 @@ impl Engine {
         false
     }
 
-    /// Frees requests whose tokens were dropped, or leaves them to be freed when done.
+    /// Frees requests whose tokens were dropped. Those that are still active are freed when they are done.
     pub(crate) fn free_dropped(&mut self) {
         self.free_messages();
         let progress = self.store.progress();
         if !progress.registrations.withdrawn.is_empty() {
             progress.pending |= Pending::WORLD;
         }
-        // Taking something out of nothing costs a fence.
+        // Popping from an empty queue would cost a fence.
         while !self.home.dropped.is_empty()
             && let Some((row, generation)) = self.home.dropped.pop()
         {

@@ -26,14 +26,14 @@ use tickwire_components::{
 use tickwire_systems::collectives::draft::Draft;
 use tickwire_systems::protocols::board::is_possible;
 
-/// Checks the arguments of an operation with these buffers, and plans this rank's part of it.
+/// Checks the arguments of an operation with these buffers, and plans this rank's part of the operation.
 pub(crate) trait Draw<B>: FnOnce(Member<'_>, &B) -> Result<Plan, PostError> {}
 
 impl<B, D: FnOnce(Member<'_>, &B) -> Result<Plan, PostError>> Draw<B> for D {}
 
 /// How this rank's part of an operation runs.
 pub(crate) enum Plan {
-    /// On boards. Elements are reduced in this way, if they are.
+    /// On boards. The reduction says how elements are combined, if they are.
     Boards(Collective, Option<Reduction>),
     /// By messages.
     Drawn(Box<Draft>),
@@ -42,13 +42,13 @@ pub(crate) enum Plan {
 /// The member that calls an operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Member<'a> {
-    /// Its rank.
+    /// The member's rank.
     rank: u32,
     /// How many members there are.
     size: u32,
-    /// Whether they have boards: then what can run on them is not drawn.
+    /// Whether the members have boards. If they do, an operation that can run on boards is not drawn as a graph.
     has_boards: bool,
-    /// The communicator, and the topologies of all.
+    /// The communicator, and the topologies of all communicators that have one.
     comm: Comm,
     topologies: &'a [(Comm, Topology)],
 }
@@ -75,14 +75,14 @@ impl Member<'_> {
         Ok(Plan::Drawn(drawn((self.rank, self.size), reduction, draw)))
     }
 
-    /// The neighbours of its rank.
+    /// The neighbours of this rank in the communicator's topology.
     fn neighbors(self) -> Result<Neighbors, PostError> {
         let found = self.topologies.iter().find(|(comm, _)| *comm == self.comm);
         found.map(|(_, topology)| topology.neighbors(Rank(self.rank))).ok_or(PostError::NoTopology)
     }
 }
 
-/// What a member of this rank, of so many, does by messages.
+/// Draws what a member of this rank, among so many members, does by messages.
 #[inline(never)]
 fn drawn((rank, size): (u32, u32), reduction: Option<Reduction>, draw: impl FnOnce(&mut Draft)) -> Box<Draft> {
     let mut draft = Box::new(Draft { reduction, ..Draft::new(rank, size) });
@@ -92,43 +92,43 @@ fn drawn((rank, size): (u32, u32), reduction: Option<Reduction>, draw: impl FnOn
 
 /// A call of a collective operation, whatever its form.
 pub(crate) struct Call<B, D> {
-    /// Its name, in errors.
+    /// The name of the call, for errors.
     name: &'static str,
-    /// Its buffers.
+    /// The buffers of the call.
     buffer: B,
     /// See [`Draw`].
     draw: D,
-    /// The root, if there is one, and the types of elements and operation: calls that have these and the buffers in common have
-    /// one graph. `None` of those that have more arguments.
+    /// The root, if there is one, and the types of the elements and of the operation. Calls that have these and the buffers in common share
+    /// one graph. `None` for calls whose graph depends on more arguments.
     same: Option<(u32, TypeId)>,
 }
 
 impl<B, D: Draw<B>> Call<B, D> {
-    /// One whose graph depends on all of its arguments.
+    /// A call whose graph depends on all of its arguments.
     fn new(name: &'static str, buffer: B, draw: D) -> Self {
         Call { name, buffer, draw, same: None }
     }
 
-    /// One whose graph depends on its root, on these types, and on where its buffers are.
+    /// A call whose graph depends only on its root, on these types, and on where its buffers are.
     fn like<T: 'static>(self, root: u32) -> Self {
         Call { same: Some((root, TypeId::of::<T>())), ..self }
     }
 
-    /// As [`Call::like`], of one that reduces elements by an operation; it must have no state.
+    /// As [`Call::like`], for a call that reduces elements by an operation. An operation that has state is never shared.
     fn reducing<T: Element, O: Operation<T>>(self, root: u32) -> Self {
         if size_of::<O>() == 0 { self.like::<(T, O)>(root) } else { self }
     }
 }
 
-/// Bytes of an element of what is only copied: members count its bytes, whatever they take it for.
+/// The size of an element in operations that only copy, bytes: members count bytes, whatever the type of the elements.
 const COPIED: usize = 1;
 
-/// Says that a buffer has another number of elements than it must have.
+/// Checks that a buffer has as many elements as it must have.
 fn check_count(what: &'static str, given: usize, needed: usize) -> Result<(), PostError> {
     if given == needed { Ok(()) } else { Err(PostError::Elements { what, given, needed }) }
 }
 
-/// Bytes of the elements that an operation of so many reduces: both buffers have such ones.
+/// Checks that the elements of both buffers have the size that the operation reduces, bytes. Returns that size.
 fn check_element<S: Sequence, R: Sequence>(operation: usize, send: &S, receive: &R) -> Result<usize, PostError> {
     if !send.is_in_place() {
         check_count("element of the send buffer, bytes,", send.element(), operation)?;
@@ -139,7 +139,7 @@ fn check_element<S: Sequence, R: Sequence>(operation: usize, send: &S, receive: 
     Ok(operation)
 }
 
-/// Checks that elements which are copied from one buffer to the other have one length in both: those of packed buffers may differ.
+/// Checks that elements which are copied from one buffer to the other have the same size in both. Sizes of packed elements may differ.
 fn check_same<S: Sequence, R: Sequence>(send: &S, receive: &R) -> Result<(), PostError> {
     if send.is_in_place() || receive.is_in_place() {
         return Ok(());
@@ -152,7 +152,7 @@ fn check_root(member: Member<'_>, root: Rank) -> Result<u32, PostError> {
     if root.0 < member.size { Ok(root.0) } else { Err(PostError::Rank { rank: root.0, last: member.size - 1 }) }
 }
 
-/// Says that somebody gives no buffer who must.
+/// Checks that a member which must give a buffer gives one.
 fn check_in_place(buffer: &impl Sequence, may: bool, who: &'static str) -> Result<(), PostError> {
     if may || !buffer.is_in_place() { Ok(()) } else { Err(PostError::InPlace { who }) }
 }
@@ -163,7 +163,7 @@ struct Places {
 }
 
 impl Places {
-    /// As many as are needed, within the buffer; where elements go (`written`) no two of them overlap.
+    /// Checks that there are `count` places, and that all are within the buffer. Places that are `written` must not overlap.
     fn of<B: Sequence>(
         what: &'static str,
         places: &[Range<usize>],
@@ -204,7 +204,7 @@ impl Places {
     }
 }
 
-/// The places of so many elements for each rank, one behind the other.
+/// Places for so many elements of each rank, one place after the other.
 ///
 /// ```
 /// assert_eq!(tickwire::consecutive(&[2, 0, 3]), [0..2, 2..2, 2..5]);

@@ -1,5 +1,4 @@
-//! Communicators as an application sees them: what each proc does alone. What all members do together is in
-//! `agreement`.
+//! Operations on communicators that each proc does alone. `agreement` has those that all members do together.
 
 mod agreement;
 mod edges;
@@ -22,7 +21,7 @@ use tickwire_systems::protocols::board::leave;
 use tickwire_transports::TagLimits;
 
 impl Engine {
-    /// The own rank in a communicator (`MPI_Comm_rank`).
+    /// This proc's rank in a communicator (`MPI_Comm_rank`).
     ///
     /// # Errors
     /// If there is no such communicator.
@@ -68,8 +67,8 @@ impl Engine {
         })
     }
 
-    /// Promises that no receive from any source or of any tag is posted on a communicator; one that is posted all the
-    /// same is refused. `false` takes the promise back. Local; duplicates made later keep it.
+    /// Promises that no receive from any source or with any tag will be posted on a communicator. If one is posted all the same, it is
+    /// refused. `false` takes the promise back. Local; duplicates made later keep it.
     ///
     /// # Errors
     /// If there is no such communicator.
@@ -78,8 +77,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives messages on a communicator a priority, where they are given none of their own. See [`SendOptions::priority`](crate::SendOptions::priority).
-    /// Local; it is that of sends that are posted from now on. Duplicates made later have it too.
+    /// Sets the priority of messages on a communicator that are given none of their own. See
+    /// [`SendOptions::priority`](crate::SendOptions::priority). Local. It holds for sends that are posted from now on. Duplicates made
+    /// later have it too.
     ///
     /// # Errors
     /// If there is no such communicator.
@@ -88,11 +88,11 @@ impl Engine {
         Ok(())
     }
 
-    /// Says what an error of an operation on a communicator does (`MPI_Comm_set_errhandler`). Local; communicators made
-    /// from it later inherit it. At first all return errors.
+    /// Sets what an error of an operation on a communicator does (`MPI_Comm_set_errhandler`). Local. Communicators made from it later
+    /// inherit the handler. At first all communicators return errors.
     ///
-    /// The handler of [`Engine::comm_self`] is also that of calls with a communicator that does not exist. Errors of
-    /// operations that another thread submitted are the engine's once they were posted; before, the submitter's.
+    /// The handler of [`Engine::comm_self`] also handles errors of calls with a communicator that does not exist. Once an operation that
+    /// another thread submitted was posted, its errors go to the engine's handler. Before that, they go to the submitter.
     ///
     /// # Errors
     /// If there is no such communicator.
@@ -109,11 +109,11 @@ impl Engine {
         Ok(self.communicator(comm, "comm_error_handler")?.error_handler)
     }
 
-    /// Frees a communicator (`MPI_Comm_free`): its handle is stale at once; operations that are pending on it end as they
-    /// would have, and then its context id is free here. All members free it, each when it likes.
+    /// Frees a communicator (`MPI_Comm_free`). Its handle is stale at once. Pending operations on it end as they would have, and then its
+    /// context id is free here. All members free it, each at any time.
     ///
-    /// Messages that were sent to this proc in it, and for which it has posted no receive by now, are discarded, also
-    /// when they arrive later: a communicator that has the same id then is another one for them.
+    /// Messages that were sent to this proc on the communicator are discarded if this proc has posted no receive for them by now, even if
+    /// they arrive later. A later communicator with the same id never receives them.
     ///
     /// # Errors
     /// If there is no such communicator, or it is the world's or the proc's own.
@@ -130,7 +130,7 @@ impl Engine {
         Ok(())
     }
 
-    /// A communicator, for the call of this name.
+    /// Looks up a communicator. `what` names the call in errors.
     fn communicator(&self, comm: Comm, what: &str) -> Result<&Communicator, CommError> {
         let error = match self.closed {
             Closed::No => live(self.store.communicators(), comm.0).err(),
@@ -142,7 +142,7 @@ impl Engine {
         }
     }
 
-    /// The same, to change it.
+    /// As `communicator`, to change it.
     fn communicator_mut(&mut self, comm: Comm, what: &str) -> Result<&mut Communicator, CommError> {
         self.communicator(comm, what)?;
         Ok(&mut self.store.all().communicators[Communicator::row(comm.0)])
@@ -159,10 +159,11 @@ impl Engine {
         }
     }
 
-    /// Frees the id of a closing communicator, if it may be; what a transport that matches by itself holds of it goes with it.
+    /// Frees the id of a closing communicator, if nothing needs it any more. A transport that matches messages itself drops what it holds
+    /// for it.
     fn reap_communicator(&mut self, row: Row) -> bool {
         let mut all = self.store.all();
-        // A message whose bytes have no place yet cannot be dropped: the next look around does it.
+        // A message whose bytes have no place yet cannot be dropped. The next look around tries again.
         if all.progress.arrivals > 0 || !self.comms.owed.is_empty() || !is_unused(&mut all, row) {
             return false;
         }
@@ -178,7 +179,7 @@ impl Engine {
         reaped
     }
 
-    /// Ids that are not free here, from one on, and how many there are.
+    /// The ids from `floor` on that are not free here, and how many ids there may be.
     fn used_ids(&mut self, floor: u32) -> (UsedIds, u32) {
         let TagLimits { contexts, incarnations, .. } = self.tags;
         let most = contexts.min(self.limits.contexts_max as u32);

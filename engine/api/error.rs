@@ -1,4 +1,4 @@
-//! The one error for a program that wants only `?`.
+//! One error type for a program that wants to use only `?`.
 
 use crate::api::probe::message::RejectedMessage;
 use crate::api::request::{Failed, OperationError, Rejected};
@@ -11,8 +11,8 @@ use tickwire_components::{
 };
 use tickwire_transports::HeapError;
 
-/// Whatever an operation of the engine can fail with: each of their own errors becomes one by `?`, without the buffer that some
-/// give back.
+/// Any error of an operation of the engine. `?` converts each operation's own error into this one. It drops the buffer that some of those
+/// errors give back.
 ///
 /// ```
 /// use tickwire::{Bootstrap, Engine, Tag};
@@ -30,7 +30,7 @@ use tickwire_transports::HeapError;
 /// # Ok::<(), tickwire::Error>(())
 /// ```
 ///
-/// Who wants the buffer back asks the operation's own error for it:
+/// To get the buffer back, take it from the operation's own error:
 ///
 /// ```
 /// # use tickwire::{Bootstrap, Engine, Rank, Tag};
@@ -45,7 +45,7 @@ use tickwire_transports::HeapError;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The launcher, or what it has told this process.
+    /// The launcher failed, or what it told this process is wrong.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
     /// An engine could not be built.
@@ -54,28 +54,28 @@ pub enum Error {
     /// An operation could not be posted.
     #[error(transparent)]
     Post(#[from] PostError),
-    /// An operation has ended so.
+    /// An operation ended with an error.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// A call failed that posts and waits.
+    /// A call that posts and waits failed.
     #[error(transparent)]
     Operation(OperationError),
-    /// A message is no whole number of elements.
+    /// A message is not a whole number of elements.
     #[error(transparent)]
     Count(#[from] CountError),
-    /// An operation on a communicator.
+    /// An operation on a communicator failed.
     #[error(transparent)]
     Comm(#[from] CommError),
-    /// An operation on a group.
+    /// An operation on a group failed.
     #[error(transparent)]
     Group(#[from] GroupError),
-    /// A datatype that cannot be, or does not fit its buffer.
+    /// An invalid datatype, or one that does not fit its buffer.
     #[error(transparent)]
     Datatype(#[from] DatatypeError),
-    /// An operation on a window.
+    /// An operation on a window failed.
     #[error(transparent)]
     Window(#[from] WindowError),
-    /// The shared heap.
+    /// The shared heap failed.
     #[error(transparent)]
     Heap(#[from] HeapError),
     /// The part of an engine that makes progress could not be changed.

@@ -8,7 +8,7 @@ use tickwire_systems::procs::cards::card_of;
 const SHARED: &str = "shm";
 
 impl Engine {
-    /// On how many hosts the ranks run, if the launcher tells.
+    /// The number of hosts on which the ranks run, if the launcher tells.
     pub fn hosts(&self) -> Option<u32> {
         self.exchange.hosts()
     }
@@ -25,7 +25,7 @@ impl Engine {
         self.exchange.host_of(proc.0)
     }
 
-    /// What connects the ranks: a launcher, or an exchange of the application's own. For people.
+    /// What connects the ranks, as text for people: a launcher, or an exchange of the application's own.
     pub fn launched_by(&self) -> String {
         self.exchange.describe()
     }
@@ -52,7 +52,7 @@ impl Engine {
         let (procs, here) = (&all.procs, exchange.host_of(me));
         let first = (0..me).find(|&proc| match &shm {
             Some(shm) => shm.reaches(proc, card_of(procs.card(proc), SHARED).unwrap_or_default()).is_ok(),
-            // Without that transport the launcher's word must do.
+            // Without that transport, only the launcher tells.
             None => here.is_some() && exchange.host_of(proc) == here,
         });
         first.unwrap_or(me)

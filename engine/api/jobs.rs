@@ -1,9 +1,9 @@
-//! Looking at running jobs from outside: which there are on this host, what their statistics pages say, and what is pending
-//! in them. [`report_all`] and [`Hosts`] ask the other hosts of a job too. The commands `tickwire top`, `dump` and `whowaits` are this with
-//! a command line.
+//! Looking at running jobs from outside: which jobs there are on this host, what their statistics pages say, and what is pending in them.
+//! [`report_all`] and [`Hosts`] also ask the other hosts of a job. The commands `tickwire top`, `dump` and `whowaits` offer this on the
+//! command line.
 //!
-//! Nothing is asked of a process to find it: its page is among its descriptors in `/proc`, and the launcher's variables are
-//! in its environment. Only processes of the same user can be seen; root sees all.
+//! Finding a process takes no answer from it: its page is among its descriptors in `/proc`, and the launcher's variables are in its
+//! environment. A user sees only processes of the same user; root sees all.
 
 mod hosts;
 mod reports;
@@ -24,21 +24,21 @@ use thiserror::Error;
 use tickwire_traces::dump::Dump;
 use tickwire_traces::page::{NAME, Snapshot};
 
-/// Processes, or hosts, that are asked at a time.
+/// Most processes, or hosts, that are asked at the same time.
 const ASKED_AT_ONCE: usize = 64;
 
 /// A process that takes part in a job.
 #[derive(Debug)]
 pub struct Process {
-    /// Its number.
+    /// The process id.
     pub pid: u32,
     /// The job.
     pub job: String,
-    /// Its rank in the job.
+    /// The process's rank in the job.
     pub rank: u32,
-    /// Ranks in the job.
+    /// The number of ranks in the job.
     pub size: u32,
-    /// Its pages, one for each engine: none before the first is built and after the last is dropped.
+    /// Its statistics pages, one for each engine. There are none before the first engine is built and after the last is dropped.
     pub pages: Vec<File>,
 }
 
@@ -46,50 +46,50 @@ pub struct Process {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AskError {
-    /// It has no engine.
+    /// The process has no engine.
     #[error("process {pid} has no engine: it is no rank, has not built one yet, or has closed it")]
     NoEngine {
         /// The process.
         pid: u32,
     },
-    /// It is in another network namespace, where its name cannot be called from here.
+    /// The process is in another network namespace, where the name of its socket cannot be reached from here.
     #[error("process {pid} is in another network namespace, as in a container: ask there")]
     Apart {
         /// The process.
         pid: u32,
     },
-    /// It is building its engine, which waits for the other ranks.
+    /// The process is building its engine, and waits for the other ranks.
     #[error("process {pid} is building its engine, and waits for the other ranks to do so")]
     Starting {
         /// The process.
         pid: u32,
     },
-    /// It does not tick.
+    /// The process does not tick.
     #[error("process {pid} does not tick: last seen ticking {} ago", tickwire_traces::words::Nanoseconds(*.ns))]
     Silent {
         /// The process.
         pid: u32,
-        /// Since its clock was sampled last, ns.
+        /// Time since the process last sampled its clock, ns.
         ns: u64,
     },
-    /// It ticks, but too rarely to have looked at its sockets, which it does once in 64 ticks.
+    /// The process ticks, but too rarely to have looked at its sockets, which it does once in 64 ticks.
     #[error("process {pid} has not answered in {ms} ms; it ticks, {ticks} times meanwhile: wait longer")]
     Slow {
         /// The process.
         pid: u32,
-        /// How long it was waited for, ms.
+        /// How long the caller has waited, ms.
         ms: u64,
-        /// How often it has ticked.
+        /// How often the process has ticked meanwhile.
         ticks: u64,
     },
-    /// Its answer is no dump.
+    /// The process's answer is not a dump.
     #[error(
         "process {pid} has answered what is no dump ({words}): use the command and the library of the same version"
     )]
     Strange {
         /// The process.
         pid: u32,
-        /// What is wrong with it.
+        /// What is wrong with the answer.
         words: String,
     },
     /// The system refused.
@@ -108,7 +108,7 @@ pub fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Everything on this host that takes part in a job, as far as it can be seen: by job, rank and number.
+/// All processes on this host that take part in a job, as far as the caller can see them. Sorted by job, rank and process id.
 ///
 /// # Errors
 /// If there is no `/proc`.
@@ -127,7 +127,7 @@ pub fn process(pid: u32) -> Option<Process> {
     let place = Path::new("/proc").join(pid.to_string());
     let own = names(&place, pid);
     let mut pages = pages(&place);
-    // Whoever watches a rank, or was forked by one, has its page open too.
+    // A process that watches a rank, or was forked by one, has that rank's page open too.
     pages.retain(|page| Snapshot::read(page).is_ok_and(|page| own.contains(&page.identity.pid)));
     if let Some(page) = pages.iter().find_map(|page| Snapshot::read(page).ok()) {
         let (rank, size) = (page.identity.rank as u32, page.identity.size as u32);
@@ -143,14 +143,14 @@ pub fn process(pid: u32) -> Option<Process> {
     Some(Process { pid, job: get(ENV_JOB)?, rank, size, pages })
 }
 
-/// What a process is called in each of the namespaces that it is in: it knows itself by the innermost one.
+/// The ids of a process in all PID namespaces that it is in. Its page has the id of the innermost one.
 fn names(place: &Path, pid: u32) -> Vec<u64> {
     let status = std::fs::read_to_string(place.join("status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
     line.split_whitespace().flat_map(str::parse).chain([pid.into()]).collect()
 }
 
-/// The pages among a process's descriptors, by number of the descriptor.
+/// The pages among a process's descriptors, in the order of their paths.
 fn pages(place: &Path) -> Vec<File> {
     let Ok(entries) = std::fs::read_dir(place.join("fd")) else { return Vec::new() };
     let wanted = format!("/memfd:{NAME}");
@@ -162,7 +162,7 @@ fn pages(place: &Path) -> Vec<File> {
     paths.iter().flat_map(File::open).collect()
 }
 
-/// Whether a word names a job: its name or the start of it, its launcher's number, or that of one of its processes.
+/// Whether a word names a process's job: the start of the job's name, its launcher's process id, or the id of this process.
 pub fn is_named(process: &Process, word: &str) -> bool {
     let numbers = |c: char| c.is_ascii_digit();
     if !word.is_empty() && word.chars().all(numbers) {
@@ -171,10 +171,10 @@ pub fn is_named(process: &Process, word: &str) -> bool {
     !word.is_empty() && process.job.starts_with(word)
 }
 
-/// Asks a process for the dumps of its engines, and waits so long at most.
+/// Asks a process for the dumps of its engines. Waits for at most `patience`.
 ///
 /// # Errors
-/// Why it gives none.
+/// Why the process gave no dump.
 pub fn ask(process: &Process, patience: Duration) -> Result<Vec<Dump>, AskError> {
     let pid = process.pid;
     let end = Instant::now() + patience;
@@ -182,7 +182,7 @@ pub fn ask(process: &Process, patience: Duration) -> Result<Vec<Dump>, AskError>
     if pages.is_empty() {
         return Err(AskError::NoEngine { pid });
     }
-    // All are asked before one is waited for: they may depend on each other.
+    // All engines are asked before any answer is awaited: they may depend on each other.
     let calls: Vec<_> = pages.iter().map(|page| call(pid, page, DUMPS)).collect();
     let mut dumps = Vec::new();
     for ((page, file), call) in pages.iter().zip(&process.pages).zip(calls) {
@@ -218,7 +218,7 @@ fn is_apart(pid: u32) -> bool {
     matches!((space("self"), space(&pid.to_string())), (Some(own), Some(other)) if own != other)
 }
 
-/// Connects to an engine, and makes sure that it is the one.
+/// Connects to an engine, and checks that the process on the other side is the right one.
 fn call(pid: u32, page: &Snapshot, kind: &str) -> io::Result<UnixStream> {
     let stream = UnixStream::connect_addr(&address(kind, page.identity.pid, page.identity.engine)?)?;
     let who = socket_peercred(&stream)?;

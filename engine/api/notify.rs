@@ -8,10 +8,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tickwire_components::{Outcome, Pending, RequestError, RequestState, Status};
 
-/// A future of how a request ends. Awaiting it takes nothing: [`Engine::take`] gives the buffer.
+/// A future of how a request ends. It does not take the buffer: [`Engine::take`] does.
 ///
-/// Whoever owns the engine must tick meanwhile. If the request is taken or freed first it ends as the request did. Polled again
-/// after its end it is [`RequestError::Stale`].
+/// The owner of the engine must tick meanwhile. If the request is taken or freed first, the future ends as the request did. Polled again
+/// after its end, it returns [`RequestError::Stale`].
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Completion(Promise<Outcome>);
 
@@ -24,18 +24,18 @@ impl Future for Completion {
 }
 
 impl Engine {
-    /// Calls a function once when a request is done, with how it ended, also if its token is dropped before.
+    /// Calls a function once when a request is done, and tells it how the request ended. Also if the request's token is dropped before.
     ///
-    /// It is called too, with [`RequestError::PeerFailedPending`], when a proc fails that a receive from any source might wait for.
-    /// That stays posted: acknowledge the failure, and give another callback.
+    /// The function is also called, with [`RequestError::PeerFailedPending`], when a proc fails that a receive from any source might wait
+    /// for. The receive stays posted: acknowledge the failure, and register another callback.
     ///
-    /// It is called by a tick, from Complete; of a request that is done already, by the next one. Several callbacks of a
-    /// request are called in the order in which they were given. A panic in one poisons the engine, once all others that were
-    /// due have been called; those that are left are then called with [`RequestError::Poisoned`].
+    /// A tick calls the function, from Complete. If the request is done already, the next tick does. Several callbacks of a request are
+    /// called in the order in which they were registered. A panic in one poisons the engine, after all others that were due have been
+    /// called. Those that are left are then called with [`RequestError::Poisoned`].
     ///
     /// # Errors
-    /// If the handle is stale, inactive, or the engine is closed; or if a failure has not been acknowledged that would have to be
-    /// told at once.
+    /// If the handle is stale or inactive, or the engine is closed. Also if the function would have to be called at once because of a
+    /// failure that was not acknowledged.
     pub fn on_complete<W: Waitable>(
         &mut self,
         request: &W,

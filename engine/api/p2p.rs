@@ -1,9 +1,9 @@
 //! Point-to-point: sending and receiving.
 //!
-//! Posting and taking are divided. What handles a buffer is inlined into the application's code; what handles tables is called with
-//! numbers and returns one. A token that is returned through memory is read by the application before its last word has left the
-//! store buffer, behind the frame of a send. If it is read in other words than it was written in, every send waits until its
-//! frame's cache line has come: measured, 20 ns of 65 a message.
+//! Posting and taking are split. Code that handles a buffer is inlined into the application; code that handles tables is called with
+//! numbers and returns a number. The reason: the application reads a token that is returned through memory before the token's last word has
+//! left the store buffer, where it stands behind the frame of a send. If the token is read in words of another size than it was written in,
+//! every send waits until the cache line of its frame has come. Measured: 20 ns of 65 a message.
 
 mod own;
 mod receive;
@@ -26,7 +26,7 @@ impl Engine {
     /// Short messages are usually on their way when this returns.
     ///
     /// # Errors
-    /// A wrong argument, a peer that has failed, or no free row; the buffer comes back.
+    /// A wrong argument, a peer that has failed, or no free row. The error gives the buffer back.
     #[inline]
     pub fn isend<B: IntoBuffer<Buffer: Send + 'static>>(
         &mut self,
@@ -41,7 +41,7 @@ impl Engine {
     /// Starts to receive into a buffer (`MPI_Irecv`). The engine owns the buffer until it is taken back.
     ///
     /// # Errors
-    /// A wrong argument or no free row; the buffer comes back.
+    /// A wrong argument or no free row. The error gives the buffer back.
     #[inline]
     pub fn irecv<B: IntoBuffer<Buffer: LeasedBytes + Send + 'static>>(
         &mut self,
@@ -95,10 +95,10 @@ impl Engine {
         self.post_receive(buffer, source.into(), tag.into(), comm, false)
     }
 
-    /// Sends and returns when the buffer may be used again (`MPI_Send`).
+    /// Sends a buffer, and returns when the buffer may be used again (`MPI_Send`).
     ///
     /// # Errors
-    /// A wrong argument, or how the operation ended.
+    /// A wrong argument, or the error with which the operation ended.
     #[inline]
     pub fn send<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
         if let Some(run) = only_run(&buffer) {
@@ -123,10 +123,10 @@ impl Engine {
         self.wait_lent(request).map(drop)
     }
 
-    /// Receives into a buffer and returns when the message is there (`MPI_Recv`).
+    /// Receives into a buffer, and returns when the message is there (`MPI_Recv`).
     ///
     /// # Errors
-    /// A wrong argument, or how the operation ended.
+    /// A wrong argument, or the error with which the operation ended.
     #[inline]
     pub fn recv<B: LeasedBytes>(
         &mut self,
@@ -135,7 +135,8 @@ impl Engine {
         tag: impl Into<TagFilter>,
         comm: Comm,
     ) -> Result<Status, OperationError> {
-        // Not by `post_receive`: its token would be read out of memory, behind the frame of a send before (see below).
+        // Not by `post_receive`: its token would be read out of memory behind the frame of an earlier send (see the module's
+        // documentation).
         let (source, tag) = (source.into(), tag.into());
         if let Some(run) = only_run(&buffer) {
             let row = self.receive_from(run, source, tag, comm);
@@ -147,7 +148,7 @@ impl Engine {
         self.recv_rows(buffer, source, tag, comm)
     }
 
-    /// [`Engine::recv`] where the frequent case is not given.
+    /// [`Engine::recv`] in the less frequent cases.
     #[inline(never)]
     fn recv_rows<B: LeasedBytes>(
         &mut self,
@@ -160,7 +161,7 @@ impl Engine {
         self.wait_lent(request)
     }
 
-    /// Waits for a request whose buffer is borrowed, and in any case ends the loan, also if a panic comes through.
+    /// Waits for a request whose buffer is borrowed. Ends the loan in any case, even if a panic passes through.
     #[inline]
     pub(crate) fn wait_lent<B: Pieces>(&mut self, request: Request<B>) -> Result<Status, OperationError> {
         self.lending(|engine| {

@@ -1,4 +1,4 @@
-//! Persistent requests (MPI 4.1 §3.9): an operation whose arguments and buffer stay, to be started again and again.
+//! Persistent requests (MPI 4.1 §3.9): operations that keep their arguments and buffer, and can be started again and again.
 
 mod buffers;
 
@@ -15,13 +15,13 @@ use tickwire_systems::steps::activate::{activate, rows_of, take_rows};
 use tickwire_systems::steps::arguments::{Envelope, check_operation};
 use tickwire_systems::steps::posting::{queue_receive, queue_send, receive_car, send_car};
 
-/// An operation that can be started again and again with one buffer, which the engine holds in between.
+/// An operation that can be started again and again with one buffer. The engine holds the buffer in between.
 ///
-/// Wait for it and test it as any request: the call that says that it is done makes it inactive. Calls for several requests
-/// ignore it until it is started again; a call for it alone then says again how it ended last, or [`Status::NULL`] if it was
-/// never started. [`Engine::buffer`] gives access to the bytes while it is not active. Dropping it frees it, once it is done.
+/// Wait for it and test it like any request: the call that reports its end makes it inactive. Calls for several requests ignore it until it
+/// is started again. A call for it alone reports its last end again, or [`Status::NULL`] if it was never started. [`Engine::buffer`] gives
+/// access to the bytes while it is not active. Dropping it frees it, once it is done.
 ///
-/// What takes the buffer's place lives as long:
+/// A buffer that replaces the first one must live as long:
 ///
 /// ```compile_fail,E0597
 /// # use tickwire::{Bootstrap, Engine, Tag};
@@ -36,14 +36,14 @@ pub struct Persistent<B> {
     token: Request<B>,
     what: What,
     comm: Comm,
-    /// Invariant in `B`: through [`Engine::buffer`] a buffer of a shorter life would take the place of a longer one.
+    /// Invariant in `B`: otherwise [`Engine::buffer`] would let a buffer with a shorter lifetime replace one with a longer lifetime.
     _invariant: PhantomData<fn(B) -> B>,
 }
 
 /// What a persistent request starts.
 #[derive(Clone, Copy, Debug)]
 enum What {
-    /// A message; mode and options are of a send.
+    /// A message. Only sends use the mode and the options.
     Message { operation: Operation, mode: Mode, options: SendOptions },
     /// The graph of a collective operation, by its number.
     Graph(u32),
@@ -66,18 +66,18 @@ impl<B> Persistent<B> {
         self.token.id()
     }
 
-    /// Of a collective operation: its request, and the number of its graph.
+    /// The persistent request of a collective operation, with the number of its graph.
     pub(crate) fn of_graph(token: Request<B>, graph: u32, comm: Comm) -> Self {
         Persistent { token, what: What::Graph(graph), comm, _invariant: PhantomData }
     }
 
-    /// Of a collective operation on boards: its request, and its number.
+    /// The persistent request of a collective operation on boards, with its number.
     pub(crate) fn on_boards(token: Request<B>, number: u32, comm: Comm) -> Self {
         Persistent { token, what: What::Boards(number), comm, _invariant: PhantomData }
     }
 
-    /// Gives the messages of a send a priority of their own. See [`SendOptions::priority`]. Those of a collective operation have
-    /// that of its communicator.
+    /// Gives the messages of a send a priority of their own. See [`SendOptions::priority`]. Messages of a collective operation always have
+    /// the priority of its communicator.
     pub fn with_priority(mut self, priority: u8) -> Self {
         if let What::Message { options, .. } = &mut self.what {
             *options = options.priority(priority);
@@ -85,7 +85,7 @@ impl<B> Persistent<B> {
         self
     }
 
-    /// Whether the operation writes all runs of its buffer.
+    /// Whether the operation is a receive, and so writes its buffer.
     fn receives(&self) -> bool {
         matches!(self.what, What::Message { operation: Operation::Receive { .. }, .. })
     }
@@ -106,7 +106,7 @@ macro_rules! send_init {
         $(#[$doc])*
         ///
         /// # Errors
-        /// A wrong argument or no free row; the buffer comes back.
+        /// A wrong argument or no free row. The error gives the buffer back.
         pub fn $name<B: IntoBuffer<Buffer: Send + 'static>>(
             &mut self,
             buffer: B,
@@ -134,7 +134,7 @@ impl Engine {
     /// A persistent receive (`MPI_Recv_init`).
     ///
     /// # Errors
-    /// A wrong argument or no free row; the buffer comes back.
+    /// A wrong argument or no free row. The error gives the buffer back.
     pub fn recv_init<B: IntoBuffer<Buffer: LeasedBytes + Send + 'static>>(
         &mut self,
         buffer: B,
@@ -175,7 +175,7 @@ impl Engine {
         Ok(Persistent { token, what, comm, _invariant: PhantomData })
     }
 
-    /// The envelope of a start; `None` if it is with no proc.
+    /// Checks the arguments of a start, and returns its envelope. `None` if the peer is `MPI_PROC_NULL`.
     fn check_persistent(
         &mut self,
         operation: Operation,
@@ -186,7 +186,7 @@ impl Engine {
         check_operation(self.store.all().communicators, comm.0, operation, length)
     }
 
-    /// A row with a request that is not active.
+    /// Takes a row for a request that is not active.
     fn inactive_row(&mut self) -> Result<Row, PostError> {
         self.need_rows(1)?;
         let all = self.store.all();
@@ -206,12 +206,12 @@ impl Engine {
     /// Starts a persistent request (`MPI_Start`), for the first time or after it was done.
     ///
     /// # Errors
-    /// That it is active or stale, or why it cannot be posted; it stays inactive then.
+    /// If the request is active or stale, or the operation cannot be posted. The request stays as it was.
     pub fn start<B: Pieces>(&mut self, persistent: &Persistent<B>) -> Result<(), PostError> {
         self.start_by(persistent, true)
     }
 
-    /// Starts a persistent request; unless `inline`, a send goes through the tables also if it could leave at once.
+    /// Starts a persistent request. Without `inline`, a send goes through the tables even if it could leave at once.
     pub(crate) fn start_by<B: Pieces>(&mut self, persistent: &Persistent<B>, inline: bool) -> Result<(), PostError> {
         self.try_start(persistent, inline).map_err(|error| self.raise_post(persistent.comm, "start", error))
     }
@@ -292,7 +292,7 @@ impl Engine {
         if !active {
             return Err(self.full());
         }
-        // Its scope ends it, however often it is started.
+        // The scope that lent the buffer ends the request, however often it is started.
         all.requests[row as usize].scoped = scoped;
         match receives {
             true => queue_receive(all.progress, all.cars, all.vcs, row),
@@ -304,12 +304,12 @@ impl Engine {
     /// Starts all of these, in order (`MPI_Startall`).
     ///
     /// # Errors
-    /// As [`Engine::start`], of the first that cannot be started; those before it are active, it and the rest are not.
+    /// As [`Engine::start`], of the first that cannot be started. The requests before it are active; it and the rest are not.
     pub fn start_all<B: Pieces>(&mut self, persistents: &[Persistent<B>]) -> Result<(), PostError> {
         persistents.iter().try_for_each(|persistent| self.start(persistent))
     }
 
-    /// The operation of a row is done before it was queued.
+    /// Ends the operation of a row at once, before it is queued.
     fn end_at_once(&mut self, row: Row, source: Rank, tag: Tag, length: usize) {
         let tables = self.store.all();
         let (source, tag, state, done) = (source.0, tag.0, CarState::Done, length as u64);
@@ -326,7 +326,7 @@ impl Engine {
         #[expect(unsafe_code, reason = "type-erased ownership")]
         unsafe {
             let buffer = tables.held[row as usize].0.get::<B>().ok_or(PostError::Stale)?;
-            // It may be another one than that which was checked.
+            // The application may have replaced the buffer that was checked.
             if persistent.receives() && buffer.has_overlap() {
                 return Err(PostError::Overlap);
             }

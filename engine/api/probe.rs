@@ -141,8 +141,8 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As [`Engine::probe`]; [`OperationError::Count`] if the message is no whole number of elements, and
-    /// [`OperationError::Memory`] if there is no room for it: it can still be received.
+    /// As [`Engine::probe`]. [`OperationError::Count`] if the message is not a whole number of elements, and [`OperationError::Memory`] if
+    /// there is no memory for it. In both cases the message can still be received.
     pub fn recv_vec<T: Basic>(
         &mut self,
         source: impl Into<Source>,
@@ -156,7 +156,7 @@ impl Engine {
             source => self.mprobe(source, found.tag, comm)?,
         };
         if message.status().length != found.length {
-            // A receive of another thread has got the one that was found.
+            // A receive of another thread has taken the message that the probe found.
             elements = room_for::<T>(message.status())?;
         }
         let status = self.mrecv(message, &mut elements)?;
@@ -184,10 +184,10 @@ impl Engine {
     }
 }
 
-/// As many elements as a message has.
+/// A vector of as many elements as a message has, all bytes 0.
 pub(crate) fn room_for<T: AnyBitPattern>(status: Status) -> Result<Vec<T>, OperationError> {
     let (count, mut elements) = (status.count::<T>()?, Vec::new());
-    // The length is what a peer has said.
+    // A peer has stated the length, so the allocation may fail.
     elements.try_reserve_exact(count).map_err(|_| OperationError::Memory { bytes: status.length })?;
     elements.resize(count, T::zeroed());
     Ok(elements)

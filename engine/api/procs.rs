@@ -6,16 +6,16 @@ use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_systems::procs::routes::{Candidate, candidates, endpoint_for};
 use tickwire_transports::Capabilities;
 
-/// One transport's answer to how a proc can be reached.
+/// How one transport could reach a proc.
 #[derive(Clone, Debug)]
 pub struct Route {
     /// The transport.
     pub transport: String,
-    /// Its priority among those that reach the proc.
+    /// The transport's priority among those that reach the proc.
     pub priority: u8,
-    /// Whether it is the one that is used.
+    /// Whether this transport is the one that is used.
     pub chosen: bool,
-    /// Why it does not reach the proc, may not carry the class, or could not connect, if it is so.
+    /// Why the transport does not reach the proc, may not carry the class, or could not connect; `None` if it can be used.
     pub refused: Option<String>,
 }
 
@@ -24,7 +24,7 @@ pub struct Route {
 pub enum Only<'a> {
     /// Everything, as a tick does.
     All,
-    /// One transport, by the name that [`Engine::transports`] says.
+    /// One transport, by its name as [`Engine::transports`] gives it.
     Transport(&'a str),
     /// The connection to one proc.
     Proc(ProcId),
@@ -45,7 +45,7 @@ impl Engine {
         (all.vcs.get(row as usize)?.state == VcState::Failed).then(|| all.procs.reason(row))
     }
 
-    /// Connects to a proc ahead of its first use.
+    /// Connects to a proc before its first use.
     ///
     /// # Errors
     /// If there is no such proc, or no transport reaches it.
@@ -53,8 +53,8 @@ impl Engine {
         self.contact(proc.0).map(drop)
     }
 
-    /// How each transport would reach a proc for a class of traffic, and which one does: once the proc is connected, the one that is
-    /// used. None do if there is no such proc.
+    /// How each transport could reach a proc for a class of traffic, and which one does. Once the proc is connected, that is the transport
+    /// in use. Empty if there is no such proc.
     pub fn routes(&mut self, proc: ProcId, class: TrafficClass) -> Vec<Route> {
         let mut all = self.store.all();
         if all.procs.known.get(proc.0 as usize).is_none() {
@@ -70,7 +70,7 @@ impl Engine {
         routes.collect()
     }
 
-    /// The transports that are open, with what they can do.
+    /// The open transports, by name, with their capabilities.
     pub fn transports(&mut self) -> Vec<(String, Capabilities)> {
         let endpoints = self.store.endpoints();
         endpoints
@@ -80,8 +80,8 @@ impl Engine {
             .collect()
     }
 
-    /// A tick that reads from one transport or one connection only. Sends and everything that has arrived before
-    /// progress as in any tick.
+    /// A tick that reads from only one transport or one connection. Sends, and everything that has arrived before, make progress as in any
+    /// tick.
     ///
     /// ```
     /// # use tickwire::{Bootstrap, Engine, Only, ProcId};
@@ -93,20 +93,20 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// No transport is open under this name, or there is no such proc; nothing was done.
+    /// No transport is open under this name, or there is no such proc. Then nothing was done.
     pub fn progress(&mut self, only: Only<'_>) -> Result<Work, ProgressError> {
         self.store.progress().only = self.place_of(only)?;
-        // Only the systems know of it.
+        // Deliver does not obey `only`; the systems do.
         let delivers = self.delivers;
         self.allow_deliver(false);
         let work = self.tick();
-        // An engine that was poisoned meanwhile delivers nothing any more.
+        // If the tick has poisoned the engine, Deliver stays off.
         self.allow_deliver(delivers && self.closed == Closed::No);
         self.store.progress().only = (NIL, NIL);
         Ok(work)
     }
 
-    /// Where to read: the number of an endpoint and of a link, [`NIL`] for all.
+    /// Where to read: the number of an endpoint and the number of a link. [`NIL`] stands for all.
     fn place_of(&mut self, only: Only<'_>) -> Result<(u32, u32), ProgressError> {
         /// No endpoint has this number.
         const NOWHERE: (u32, u32) = (NIL - 1, NIL);
@@ -125,7 +125,7 @@ impl Engine {
                 let Some(known) = all.procs.known.get(proc.0 as usize) else {
                     return Err(ProgressError::Proc { proc, last: all.procs.known.len() as u32 - 1 });
                 };
-                // One that has no link yet, or none any more, has nothing to read.
+                // A proc that has no link yet, or none any more, has nothing to read.
                 let vc = all.vcs.get(known.row as usize).filter(|vc| vc.link != NIL);
                 Ok(vc.map_or(NOWHERE, |vc| (vc.endpoint.into(), vc.link)))
             }

@@ -1,8 +1,8 @@
-//! Pulling: moving messages that wait at a transport which matches by itself into the engine's own queue.
+//! Pulling: moving messages that wait at a transport which matches messages itself into the engine's own queue.
 //!
-//! Receives look there first, and what is pulled is older than what stays, so the order is kept. It is done for a dump, which
-//! shows what is pulled; for a probe where a look at the transport tells no length; for a peer that has no offer left to make, as
-//! an offer takes less memory here than there; and for a communicator that is freed, of which nothing may stay.
+//! Receives search the engine's queue first, and pulled messages are older than those that stay, so the order is kept. The engine pulls for
+//! a dump, which shows pulled messages; for a probe, where asking the transport yields no length; for a peer that may make no more offers,
+//! since an offer takes less memory here than at the transport; and for a communicator that is freed, of which no message may stay.
 
 use crate::api::probe::peek::{Look, PEEK_LOOKS};
 use crate::run::engine::Engine;
@@ -11,22 +11,22 @@ use tickwire_components::limits::ANY;
 use tickwire_components::{CommState, Pull};
 use tickwire_systems::protocols::provider_matched::{is_starved, list_granters};
 
-/// Communicators whose messages are pulled together at most: a look at the transport for each.
+/// Most communicators whose messages are pulled together: each costs one question to the transport.
 const CONTEXTS_PULLED: usize = 1000;
 
-/// What has come of the move of a message into the engine's queue.
+/// The result of moving a message into the engine's queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pulled {
-    /// It is there.
+    /// The message is in the queue.
     One,
-    /// There was none.
+    /// There was no message.
     None,
-    /// The transport has not told.
+    /// The transport has not answered.
     Unknown,
 }
 
 impl Engine {
-    /// Moves a message, which a receive of any tag would take, from the transport that matches by itself into the engine's queue.
+    /// Moves a message from the transport that matches messages itself into the engine's queue. `wanted` must accept any tag.
     pub(crate) fn pull(&mut self, wanted: &EnvelopeKey) -> Pulled {
         debug_assert_eq!(wanted.tag, ANY, "else what is pulled overtakes what is not");
         let before = self.store.progress().provider.pull;
@@ -48,8 +48,8 @@ impl Engine {
         Pulled::Unknown
     }
 
-    /// Moves all messages of a context from the transport that matches by itself into the engine's queue; `false` if the transport
-    /// has not told whether these are all.
+    /// Moves all messages of a context from the transport that matches messages itself into the engine's queue. Returns `false` if the
+    /// transport has not said whether these are all.
     pub(crate) fn pull_all(&mut self, context: u32) -> bool {
         let any = EnvelopeKey { context, source: ANY, tag: ANY };
         loop {
@@ -61,8 +61,8 @@ impl Engine {
         }
     }
 
-    /// Moves the messages of all communicators into the engine's queue, of some that are in use; returns how many of them the
-    /// transport has not told all of.
+    /// Moves messages of the communicators in use into the engine's queue, of a limited number of them. Returns for how many communicators
+    /// messages may still be at the transport.
     pub(crate) fn pull_everything(&mut self) -> u64 {
         let all = self.store.all();
         let used = all.communicators.iter().filter(|comm| matches!(comm.state, CommState::Live | CommState::Closing));
@@ -71,7 +71,7 @@ impl Engine {
         later.len() as u64 + now.iter().map(|&context| u64::from(!self.pull_all(context))).sum::<u64>()
     }
 
-    /// The part of a look around that concerns a transport that matches by itself.
+    /// The part of a look around that concerns a transport which matches messages itself.
     #[cold]
     pub(crate) fn look_after_matching(&mut self) {
         let all = self.store.all();

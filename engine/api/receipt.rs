@@ -1,4 +1,4 @@
-//! Receipts: what became of an operation, for those that were asked for.
+//! Receipts: a record of what became of an operation, for operations that asked for one.
 
 use crate::api::persistent::Persistent;
 use crate::api::probe::message::{Message, RejectedMessage};
@@ -20,23 +20,23 @@ pub struct Receipted<'e, 'env> {
 }
 
 impl Engine {
-    /// Posts the next operation with a receipt: `engine.receipted().isend(…)`. Ask for it by [`Engine::receipt`].
+    /// Posts the next operation with a receipt: `engine.receipted().isend(…)`. [`Engine::receipt`] returns the receipt.
     ///
-    /// While such an operation is not done, the engine looks at it after each system that has run, and after Deliver: a stage
-    /// has the time of that look. Of a message that a wait has been looking for, Deliver's stages have the time at which the look
-    /// began that found it. Nothing is paid for by others before and after. A message that leaves as a whole within the call that
-    /// sends it has the time at which it had left in all its stages.
+    /// While such an operation is not done, the engine checks it after each system that has run, and after Deliver. A stage gets the time
+    /// of the check that finds it. If a wait was looking for the message, Deliver's stages get the time at which the successful look began.
+    /// A message that leaves as a whole within the call that sends it has the same time in all stages: when it had left. Without such
+    /// operations in progress, receipts cost nothing.
     pub fn receipted(&mut self) -> Receipted<'_, 'static> {
         Receipted::new(self, false)
     }
 
-    /// The receipt of an operation, as far as it has come; `None` if none was asked for, or its request was taken.
+    /// The receipt of an operation, with the stages reached so far. `None` if no receipt was asked for, or its request was taken.
     pub fn receipt<W: Waitable>(&mut self, request: &W) -> Option<Receipt> {
         let RequestId { row, generation } = request.request_id();
         of(&mut self.store.as_mut(), row, generation)
     }
 
-    /// After posting: the request's stages are noted from now on.
+    /// Opens the receipt of a request that was just posted: its stages are noted from now on.
     fn open_receipt(&mut self, id: RequestId, came: Came) {
         if !id.has_row() {
             return;
@@ -48,7 +48,8 @@ impl Engine {
         }
     }
 
-    /// A message that leaves as a whole at once, with a receipt: the row and the number of its request. `None` if it does not.
+    /// Sends a message at once and as a whole, with a receipt. Returns the row and the number of its request, or `None` if the message
+    /// cannot leave so.
     fn send_noted<B: Pieces>(&mut self, buffer: &B, to: Rank, tag: Tag, comm: Comm) -> Option<(Row, u64)> {
         if !has_room(self.store.progress(), self.limits.cars_max) {
             return None;
@@ -60,25 +61,25 @@ impl Engine {
         Some(note_sent(&mut all, vc_row, to.0, buffer.total(), start))
     }
 
-    /// When the engine was built; `None` where its caller gives the time.
+    /// When the engine was built. `None` if the caller gives the time.
     fn receipts_start(&self) -> Option<Instant> {
         (!self.virtual_time).then_some(self.started)
     }
 
-    /// Forgets the receipt of a message without a row.
+    /// Drops the receipt of a message whose request has no row.
     #[cold]
     pub(crate) fn forget_receipt(&mut self, row: Row, number: u64) {
         forget_sent(self.store.progress(), row, number);
     }
 
-    /// At the end of a tick: once nothing with a receipt is pending, nobody looks any more.
+    /// Notes stages at the end of a tick. Once no operation with a receipt is pending, the engine stops checking.
     #[cold]
     pub(crate) fn note_receipts(&mut self) {
         note(&mut self.store.as_mut());
         self.end_receipts();
     }
 
-    /// The second part of [`Engine::note_receipts`].
+    /// Stops checking, if no operation with a receipt is pending.
     pub(crate) fn end_receipts(&mut self) {
         if self.store.progress().receipts.open.is_empty() {
             self.look_at_receipts(false);
@@ -196,7 +197,7 @@ impl<'e, 'env> Receipted<'e, 'env> {
         Ok(request)
     }
 
-    /// See [`Engine::start`]. The receipt is that of this start, and kept until the next one with a receipt.
+    /// See [`Engine::start`]. The receipt is that of this start. It is kept until the next start with a receipt.
     ///
     /// # Errors
     /// As [`Engine::start`].

@@ -1,11 +1,12 @@
-//! Exposed memory: a buffer that whoever has its key may read, write or update, without windows and epochs.
+//! Exposed memory: a buffer that any proc with its key may read, write or update, without windows and epochs.
 //!
-//! A proc exposes a buffer ([`Engine::expose`]) and sends its key in any message. Who has the key puts to it and gets from it. A key that is stale,
-//! since the region was withdrawn, is an error and never a write.
+//! A proc exposes a buffer ([`Engine::expose`]) and sends its key in any message. Any proc that has the key can put to the buffer and get
+//! from it. Once the region is withdrawn, its key is stale: using it is an error, and never a write.
 //!
-//! On one host an operation needs no help of the owner, also when that computes: the owner lists its regions in a [`directory`]. A fabric puts and
-//! gets. Otherwise the owner's engine does it, which looks at each operation. Where the user gives updates to a fabric
-//! ([`TrafficClass::Atomics`](tickwire_components::TrafficClass::Atomics)), it does all of them, also those of the owner: [`atomics`].
+//! On one host an operation needs no help from the owner, even while the owner computes: the owner lists its regions in a [`directory`].
+//! Between hosts a fabric does puts and gets. Otherwise the owner's engine does them, and checks each operation. If the user gives updates
+//! to a fabric ([`TrafficClass::Atomics`](tickwire_components::TrafficClass::Atomics)), that fabric does all updates, even those by the
+//! owner: [`atomics`].
 
 mod atomics;
 mod directory;
@@ -25,7 +26,7 @@ use tickwire_components::{
 use tickwire_systems::procs::windows::regions::{REGION_BYTES_MAX, REGIONS, REGIONS_MAX, displacement, region_of};
 use tickwire_systems::procs::windows::{ExposedRegion, OwnMemory};
 
-/// A buffer that is exposed: the engine has it until [`Engine::withdraw`] gives it back. Dropping this leaves it exposed.
+/// An exposed buffer. The engine holds the buffer until [`Engine::withdraw`] gives it back. Dropping this leaves it exposed.
 #[derive(Debug)]
 pub struct Region<B> {
     key: RegionKey,
@@ -33,7 +34,7 @@ pub struct Region<B> {
 }
 
 impl<B> Region<B> {
-    /// What others name it by: plain data, for any message.
+    /// The key by which other procs name the region. It is plain data, and can be sent in any message.
     pub fn key(&self) -> RegionKey {
         self.key
     }
@@ -42,16 +43,16 @@ impl<B> Region<B> {
 /// Where an operation goes.
 #[derive(Clone, Copy)]
 struct Place {
-    /// The place of the proc among the targets, or `None` for the own one.
+    /// The proc's index among the targets, or `None` for the own proc.
     target: Option<u32>,
-    /// The displacement.
+    /// The displacement in the region.
     at: usize,
-    /// Of an update that a fabric does: by what.
+    /// For an update that a fabric does: the route to that fabric.
     updates: Option<Route>,
 }
 
 impl Engine {
-    /// Exposes a buffer to whoever gets its key.
+    /// Exposes a buffer to all procs that get its key.
     ///
     /// ```
     /// # use tickwire::{Bootstrap, Engine, RegionAccess, Tag, op};
@@ -68,8 +69,8 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// The engine is closed, the buffer is too long, the engine has exposed as many regions as there are numbers, or no fabric that is named for
-    /// updates can do them here; the buffer comes back.
+    /// The engine is closed, the buffer is too long, the engine has used up all region numbers, or no fabric that is named for updates can
+    /// do them here. The error gives the buffer back.
     pub fn expose<B>(&mut self, buffer: B, access: RegionAccess) -> Result<Region<B>, RejectedUpdate<B>>
     where
         B: Sequence + LeasedBytes + Send + Sync + 'static,
@@ -106,10 +107,10 @@ impl Engine {
         Ok(Region { key, buffer: PhantomData })
     }
 
-    /// Withdraws a region: operations that come later are errors. Gives the buffer back.
+    /// Withdraws a region, and gives its buffer back. Later operations on it are errors.
     ///
     /// # Errors
-    /// The region is none of this engine's, or the engine is closed.
+    /// The region is not one of this engine's, or the engine is closed.
     pub fn withdraw<B: Send + Sync + 'static>(&mut self, region: Region<B>) -> Result<B, WindowError> {
         self.closed.check_post()?;
         let none = || WindowError::Request(RequestError::Stale);
@@ -127,19 +128,19 @@ impl Engine {
         buffer.downcast::<B>().map(|buffer| *buffer).map_err(|_| none())
     }
 
-    /// Writes elements into a region from a byte on. It returns when the buffer may be used again; the elements are there after
-    /// [`Engine::region_flush`].
+    /// Writes elements into a region, from byte `offset` on. Returns when the buffer may be used again. The elements are in the region
+    /// after [`Engine::region_flush`].
     ///
     /// # Errors
-    /// The key does not allow it, the elements are not within the region, or its proc has failed. What only the target sees, as that the key
-    /// is stale, is told by the flush.
+    /// The key does not allow it, the elements are not within the region, or its proc has failed. The flush reports errors that only the
+    /// target can see, such as a stale key.
     pub fn region_put<S: Sequence>(&mut self, from: S, key: &RegionKey, offset: usize) -> Result<(), WindowError> {
         let run = from.piece(0);
         let place = self.region_place(key, RegionAccess::WRITE, offset, run.len())?;
         self.region_move(RemoteKind::Put, (run, Span::EMPTY), run.len(), Until::Sent, place)
     }
 
-    /// Reads elements of a region from a byte on. It returns when they are there.
+    /// Reads elements of a region, from byte `offset` on. Returns when they are in the buffer.
     ///
     /// # Errors
     /// As [`Engine::region_put`], or the key is stale.
@@ -154,10 +155,10 @@ impl Engine {
         self.region_move(RemoteKind::Get, (Span::EMPTY, run), run.len(), Until::Done, place)
     }
 
-    /// As [`Engine::region_put`], with a request: it is done when the elements are there.
+    /// As [`Engine::region_put`], with a request. The request is done when the elements are in the region.
     ///
     /// # Errors
-    /// As [`Engine::region_put`], or no row is free; the buffer comes back.
+    /// As [`Engine::region_put`], or no row is free. The error gives the buffer back.
     pub fn region_rput<S: Sequence + Send + 'static>(
         &mut self,
         from: S,
@@ -170,7 +171,7 @@ impl Engine {
         self.region_token(posted, from)
     }
 
-    /// As [`Engine::region_get`], with a request: it is done when the elements are in the buffer.
+    /// As [`Engine::region_get`], with a request. The request is done when the elements are in the buffer.
     ///
     /// # Errors
     /// As [`Engine::region_rput`].
@@ -186,10 +187,10 @@ impl Engine {
         self.region_token(posted, into)
     }
 
-    /// Waits until all operations so far on regions of a proc are done there.
+    /// Waits until all operations so far on regions of a proc are done at that proc.
     ///
     /// # Errors
-    /// One of them has failed, as by a stale key: the first that did.
+    /// The first error among these operations, for example a stale key.
     pub fn region_flush(&mut self, proc: ProcId) -> Result<(), WindowError> {
         self.closed.check_post()?;
         match self.known_target(proc) {
@@ -212,11 +213,11 @@ impl Engine {
         ended
     }
 
-    /// Waits until the buffers of all operations so far on regions of a proc may be used again: those of requests, since others return only
-    /// then.
+    /// Waits until the buffers of all operations so far on regions of a proc may be used again. That concerns operations with requests:
+    /// other calls return only then anyway.
     ///
     /// # Errors
-    /// As [`Engine::region_flush`], of those that are known to have failed by then.
+    /// As [`Engine::region_flush`], for operations that are known to have failed by then.
     pub fn region_flush_local(&mut self, proc: ProcId) -> Result<(), WindowError> {
         self.closed.check_post()?;
         match self.known_target(proc) {
@@ -248,8 +249,8 @@ impl Engine {
         WindowCounts { issued, completed }
     }
 
-    /// How puts and gets with a key reach the memory. Updates go over a fabric if [`RegionKey::domain`] says so. Otherwise they go the same way,
-    /// or by the owner's engine where puts go by a fabric.
+    /// How puts and gets with a key reach the memory. Updates go over a fabric if [`RegionKey::domain`] says so. Otherwise they go the same
+    /// way as puts, or are done by the owner's engine where puts go by a fabric.
     ///
     /// # Errors
     /// The proc has failed, or cannot be connected to.
@@ -260,14 +261,14 @@ impl Engine {
         Ok(WindowReach::of(&self.target(Rank(target), REGIONS)?.reach))
     }
 
-    /// The place of a proc among the targets, if it was one.
+    /// A proc's index among the targets, if it was a target before.
     fn known_target(&mut self, proc: ProcId) -> Option<u32> {
         let row = self.store.all().windows.get(REGIONS)?;
         let target = row.targets.get(proc.0 as usize)?;
         (target.vc != NIL || proc.0 == row.rank).then_some(proc.0)
     }
 
-    /// Checks an operation against the key. Connects to its proc, if there is no connection yet.
+    /// Checks an operation against the key. Connects to the key's proc, if there is no connection yet.
     fn region_place(
         &mut self,
         key: &RegionKey,
@@ -343,7 +344,7 @@ impl Engine {
         }
     }
 
-    /// Posts an operation with a request: its row, or `None` if it is done.
+    /// Posts an operation with a request. Returns the request's row, or `None` if the operation is done already.
     fn region_post(
         &mut self,
         kind: RemoteKind,
@@ -375,7 +376,7 @@ impl Engine {
     }
 }
 
-/// Elements of a call that are on its stack, as a span.
+/// Elements on the caller's stack, as a span.
 pub(crate) fn span_of<T: Element>(elements: &mut [T]) -> Span {
     // SAFETY: the caller keeps the elements until the span is used no more.
     #[expect(unsafe_code, reason = "lends local bytes")]

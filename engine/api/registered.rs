@@ -1,4 +1,4 @@
-//! Memory that is registered with transports that need it: what the application says of it, and what it may see.
+//! Memory that is registered with transports which need that: what the application says about it, and what it can see of it.
 
 use crate::run::engine::Engine;
 use crossbeam_queue::SegQueue;
@@ -14,18 +14,18 @@ use tickwire_systems::steps::registering::acquire;
 
 /// A buffer whose memory stays registered between operations, made by [`Engine::register`].
 ///
-/// It is the buffer for every call that takes one. The engine is told before its memory is freed, so that what is
-/// registered never outlives it.
+/// Any call that takes a buffer takes this one. Before its memory is freed, the engine is told, so that a registration never outlives the
+/// memory.
 #[derive(Debug)]
 pub struct Registered<B> {
-    /// `None` only once it has been taken out.
+    /// `None` only once the buffer has been taken out.
     buffer: Option<B>,
     numbers: Vec<u64>,
     withdrawn: Arc<SegQueue<u64>>,
 }
 
 impl<B> Registered<B> {
-    /// The buffer; its memory is an ordinary buffer's from now on.
+    /// The buffer. From now on its memory is that of an ordinary buffer.
     pub fn into_inner(mut self) -> B {
         self.withdraw();
         match self.buffer.take() {
@@ -101,11 +101,11 @@ unsafe impl<B: LeasedBytes> LeasedBytes for Registered<B> {}
 unsafe impl<B: OneRun> OneRun for Registered<B> {}
 
 impl Engine {
-    /// Says that a buffer will be used for many operations: what a transport needs to know of its memory is kept between
-    /// them, up to the bounds of [`Limits`](crate::Limits), until it is dropped or taken out.
+    /// Says that a buffer will be used for many operations. What a transport needs to know of its memory is then kept between operations,
+    /// within the bounds of [`Limits`](crate::Limits), until the buffer is dropped or taken out.
     ///
-    /// Of other buffers only the operations and persistent requests that have them keep it: their memory may be freed and
-    /// its addresses be used again without the engine knowing.
+    /// For other buffers, only operations and persistent requests that hold them keep it. Such a buffer's memory may be freed and its
+    /// addresses used again without the engine knowing.
     pub fn register<B: Pieces>(&mut self, buffer: B) -> Registered<B> {
         let registrations = &mut self.store.progress().registrations;
         let runs = (0..buffer.pieces()).map(|index| buffer.piece(index));
@@ -113,13 +113,13 @@ impl Engine {
         Registered { numbers, withdrawn: registrations.withdrawn.clone(), buffer: Some(buffer) }
     }
 
-    /// What is registered with transports that need it, and how often that was found. All 0 where none does.
+    /// What is registered with transports that need it, and how often a registration was found. All 0 if no transport needs it.
     pub fn registrations(&mut self) -> RegistrationCounts {
         self.store.progress().registrations.counts()
     }
 
-    /// Registers the memory of a persistent request for as long as it lives: with the method that it goes over, or for any
-    /// source with each that needs it. What cannot be registered now is registered by each start.
+    /// Registers the memory of a persistent request for as long as the request lives: with the transport that it uses, or, for any source,
+    /// with each transport that needs it. Memory that cannot be registered now is registered by each start.
     pub(crate) fn register_persistent(&mut self, row: Row, buffer: &impl Pieces, operation: Operation, comm: Comm) {
         let mut all = self.store.all();
         if !all.endpoints.iter().any(|endpoint| endpoint.abilities.registers) {
@@ -139,7 +139,7 @@ impl Engine {
         };
         for (number, endpoint) in (0u8..).zip(all.endpoints.iter_mut()) {
             let serves = route.is_none_or(|route| route == Some(number)) && endpoint.abilities.registers;
-            // A method that neither reads memory nor moves messages fills none but its own.
+            // A transport that neither reads remote memory nor matches messages writes only its own memory.
             let transport = endpoint.transport.get();
             let fills = transport.capabilities().remote_read || transport.direct().is_some();
             if !serves || (receive && !fills) || buffer.total() as u64 <= endpoint.abilities.copies {

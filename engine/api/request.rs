@@ -1,4 +1,4 @@
-//! Requests: what posting gives and waiting takes.
+//! Requests: posting an operation returns one, and taking the operation's result consumes it.
 
 use crate::run::home::Home;
 use std::fmt;
@@ -6,20 +6,20 @@ use std::marker::PhantomData;
 use thiserror::Error;
 use tickwire_components::{CountError, NIL, Pieces, PostError, Rank, RequestError, RequestId, Row, Status, Tag};
 
-/// An operation on its way: the token of a request, typed by the buffer that the engine holds for it.
+/// The token of an operation in progress, typed by the buffer that the engine holds for it.
 ///
-/// Take the buffer back with `Engine::take` once it is done. Dropping the token detaches the request: the engine
-/// finishes it and frees the buffer.
+/// Take the buffer back with `Engine::take` once the operation is done. Dropping the token detaches the request: the engine finishes the
+/// operation and frees the buffer.
 #[must_use = "dropping a request detaches it; keep it to wait for it"]
 pub struct Request<B> {
     home: &'static Home,
     row: Row,
-    /// Of an operation that was complete when it was posted.
+    /// The tag of an operation that was complete when it was posted.
     tag: u32,
-    /// The row's generation; of an operation that was complete when it was posted, its destination, and in the upper half which
-    /// use of its receipt's place it is.
-    // A whole word: with padding behind it, it is copied as one just after it was written as half of one, and that waits until
-    // it has left the store buffer.
+    /// The row's generation. For an operation that was complete when it was posted: its destination, and in the upper half how often the
+    /// place of its receipt was used.
+    // A whole word. With half a word and padding, it would be copied as one word just after it was written as half a word, and that copy
+    // would wait until the write has left the store buffer.
     number: u64,
     ready: Option<B>,
     marker: PhantomData<B>,
@@ -36,7 +36,8 @@ impl<B> Request<B> {
         Request { home, row: NIL, tag, number: peer.into(), ready: Some(buffer), marker: PhantomData }
     }
 
-    /// Of a send that was complete when it was posted, with a receipt in a place: a row from [`ROWLESS`](tickwire_components::ROWLESS) on.
+    /// The request of a send with a receipt that was complete when it was posted. The receipt's place is a row from
+    /// [`ROWLESS`](tickwire_components::ROWLESS) on.
     pub(crate) fn noted(home: &'static Home, buffer: B, row: Row, number: u64, tag: u32) -> Self {
         Request { home, row, tag, number, ready: Some(buffer), marker: PhantomData }
     }
@@ -68,14 +69,14 @@ impl<B> Request<B> {
         std::ptr::eq(self.home, home)
     }
 
-    /// The token has done its duty: dropping it detaches nothing.
+    /// Makes sure that dropping the token detaches nothing.
     #[inline]
     pub(crate) fn disarm(&mut self) {
         self.row = NIL;
     }
 
-    /// The same token, of an operation that was not complete when it was posted. For a call that is seldom made: whoever
-    /// passes the token itself to one keeps it in memory, also where the call is not made.
+    /// The same token again, of an operation that was not complete when it was posted. For calls that are seldom made: if the token itself
+    /// were passed to such a call, the compiler would keep it in memory even where the call is not made.
     #[inline(always)]
     pub(crate) fn renew(mut self) -> Self {
         let renewed = Request::new(self.home, self.row, self.number);
@@ -105,12 +106,12 @@ impl<B> fmt::Debug for Request<B> {
     }
 }
 
-/// Something that can be waited for: a request of any buffer type, or its name.
+/// Something that can be waited for: a request of any buffer type, or its id.
 pub trait Waitable {
-    /// The name.
+    /// The id of the request.
     fn request_id(&self) -> RequestId;
 
-    /// The status of an operation that was complete when it was posted, and so has no row that could tell.
+    /// The status of an operation that was complete when it was posted. Such an operation has no row that holds a status.
     fn ready_status(&self) -> Option<Status> {
         None
     }
@@ -120,7 +121,7 @@ pub trait Waitable {
         false
     }
 
-    /// Whether it stays when it is done, inactive, to be started again.
+    /// Whether the request is persistent: when it is done it stays, inactive, and can be started again.
     fn is_persistent(&self) -> bool {
         false
     }
@@ -167,7 +168,7 @@ impl<W: Waitable> Waitable for &W {
     }
 }
 
-/// `None` is no request: calls for several ignore it, and a call for it alone says [`Status::NULL`].
+/// `None` is the null request: calls for several requests ignore it, and a call for it alone returns [`Status::NULL`].
 impl<W: Waitable> Waitable for Option<W> {
     #[inline]
     fn request_id(&self) -> RequestId {
@@ -190,12 +191,12 @@ impl<W: Waitable> Waitable for Option<W> {
     }
 }
 
-/// What a test of a request says.
+/// The result of a test of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Test {
-    /// Not done; tick and ask again.
+    /// Not done. Tick and ask again.
     Pending,
-    /// Done well.
+    /// Done without an error.
     Done(Status),
 }
 
@@ -207,19 +208,19 @@ impl Test {
     }
 }
 
-/// What a test of several requests says. No request (`None`) and persistent requests that are inactive do not count.
+/// The result of a test of several requests. Null requests (`None`) and inactive persistent requests do not count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tested<T> {
-    /// Some count, and none of these is done; tick and ask again.
+    /// Some requests count, and none of these is done. Tick and ask again.
     Pending,
-    /// Which are done.
+    /// The requests that are done.
     Done(T),
-    /// None counts: there is nothing to wait for.
+    /// No request counts: there is nothing to wait for.
     Nothing,
 }
 
 impl<T> Tested<T> {
-    /// Which are done, if any.
+    /// The requests that are done, if any.
     pub fn done(self) -> Option<T> {
         match self {
             Tested::Done(which) => Some(which),
@@ -228,20 +229,20 @@ impl<T> Tested<T> {
     }
 }
 
-/// The token of an operation that was posted, or its buffer back.
+/// The token of an operation that was posted, or an error that gives the buffer back.
 pub type Posted<B> = Result<Request<B>, Rejected<B>>;
 
-/// An operation that could not be posted; its buffer comes back.
+/// An operation that could not be posted. The error gives its buffer back.
 #[derive(Error)]
 #[error("{error}")]
 pub struct Rejected<B> {
-    /// Why.
+    /// Why it was not posted.
     pub error: PostError,
-    /// The buffer.
+    /// The buffer of the operation.
     pub buffer: B,
 }
 
-/// A request that ended in an error, and gives its buffer back; or one that could not be taken, and comes back itself.
+/// A request that ended in an error, with its buffer; or a request that could not be taken, with the request itself.
 ///
 /// ```
 /// # use tickwire::{Bootstrap, Engine, RequestError, Tag};
@@ -259,22 +260,21 @@ pub struct Rejected<B> {
 #[derive(Error)]
 #[error("{error}")]
 pub struct Failed<B, R = Request<B>> {
-    /// Why.
+    /// Why it failed.
     pub error: RequestError,
-    /// The buffer, of a request that has ended.
+    /// The buffer, if the request has ended.
     pub buffer: Option<B>,
-    /// The request, if it has not ended, or not in the engine that was asked. Dropping it detaches it: the engine finishes it
-    /// and frees the buffer.
+    /// The request, if it has not ended or belongs to another engine. Dropping it detaches it: the engine finishes it and frees the buffer.
     pub request: Option<R>,
 }
 
 impl<B, R> Failed<B, R> {
-    /// One that has ended.
+    /// A request that has ended.
     pub(crate) fn ended(error: RequestError, buffer: Option<B>) -> Self {
         Failed { error, buffer, request: None }
     }
 
-    /// One that goes back to who asked.
+    /// A request that the caller gets back.
     pub(crate) fn given_back(error: RequestError, request: R) -> Self {
         Failed { error, buffer: None, request: Some(request) }
     }
@@ -308,16 +308,16 @@ impl<B, R> From<Failed<B, R>> for RequestError {
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// It was not posted.
+    /// The operation was not posted.
     #[error(transparent)]
     Post(#[from] PostError),
-    /// It was posted and ended so.
+    /// The operation was posted, and ended with an error.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// The message is no whole number of elements. It was not received.
+    /// The message is not a whole number of elements. It was not received.
     #[error(transparent)]
     Count(#[from] CountError),
-    /// There is no room for the message, which was not received.
+    /// There is no memory for the message. It was not received.
     #[error("there is no memory for a message of {bytes} bytes: receive it in parts, or send less at once")]
     Memory {
         /// Bytes of the message.

@@ -1,4 +1,4 @@
-//! Scopes: lending plain slices to operations that outlive the call.
+//! Scopes: lending borrowed buffers to operations that outlive the call which posts them.
 
 mod forwarded;
 mod persistent;
@@ -12,26 +12,26 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use tickwire_components::{Comm, IntoBuffer, LeasedBytes, Pieces, Rank, Source, Status, Tag, TagFilter};
 
-/// An engine that borrows buffers: what `Engine::scope` gives to its closure.
+/// An engine that borrows buffers: the argument of the closure of `Engine::scope`.
 ///
-/// It forwards the calls that are safe on a borrowed engine. It does not hand out the engine itself: an engine that
-/// could be exchanged for another one would leave the scope with the buffers.
+/// It forwards the calls that are safe on a borrowed engine, but does not hand out the engine itself: the closure could exchange the engine
+/// for another one, and the original would leave the scope together with the buffers.
 pub struct Scope<'scope, 'env: 'scope> {
     pub(crate) engine: &'scope mut Engine,
-    /// Leaving it ends what it has posted. It does not where nothing borrowed can be posted: in a call of another thread.
+    /// Whether leaving the scope ends the operations that it has posted. `false` in a call of another thread, where no borrowed buffer can
+    /// be posted.
     pub(crate) lends: bool,
-    /// Invariant in the buffers' lifetime; not `Send`, since it may hold cells of this thread.
+    /// Invariant in the buffers' lifetime. Not `Send`, since it may hold cells of this thread.
     _env: PhantomData<(&'scope mut &'env (), *mut ())>,
 }
 
 impl Engine {
-    /// Lends buffers: inside, [`Scope::isend`] and [`Scope::irecv`] take what is borrowed: `&[T]`, `&mut [T]`,
+    /// Lends buffers: inside the scope, [`Scope::isend`] and [`Scope::irecv`] take borrowed buffers: `&[T]`, `&mut [T]`,
     /// [`Cells`](crate::Cells).
     ///
-    /// Leaving it, also by panic, cancels its receives that have no message yet and drives all other operations of the
-    /// scope to completion or to the failure of their peer; a panic that has come out of the engine, which is poisoned then,
-    /// ends them at once. Buffers that were not taken back are dropped then, and tokens
-    /// that are left are stale.
+    /// Leaving the scope, even by a panic, cancels its receives that have no message yet, and drives its other operations to completion or
+    /// to the failure of their peer. A panic that comes out of the engine itself poisons the engine, and ends these operations at once.
+    /// After that, buffers that were not taken back are dropped, and tokens that are left are stale.
     ///
     /// ```
     /// # use tickwire::{Bootstrap, Engine, Rank, Tag};
@@ -46,7 +46,7 @@ impl Engine {
     /// assert_eq!(&buffer, b"hello");
     /// ```
     ///
-    /// A buffer that ends before the scope cannot be lent:
+    /// A buffer whose lifetime ends before the scope does cannot be lent:
     ///
     /// ```compile_fail,E0597
     /// # use tickwire::{Bootstrap, Engine, Tag};
@@ -58,7 +58,7 @@ impl Engine {
     /// });
     /// ```
     ///
-    /// nor be used while it is lent:
+    /// A buffer cannot be used while it is lent:
     ///
     /// ```compile_fail,E0506
     /// # use tickwire::{Bootstrap, Engine, Tag};
@@ -72,7 +72,7 @@ impl Engine {
     /// });
     /// ```
     ///
-    /// and its token does not outlive it:
+    /// The token of a borrowed buffer does not outlive the buffer:
     ///
     /// ```compile_fail,E0505
     /// # use tickwire::{Bootstrap, Engine, Tag};
@@ -84,7 +84,7 @@ impl Engine {
     /// let _ = engine.take(token);
     /// ```
     ///
-    /// Outside of a scope only owned buffers are taken:
+    /// Outside of a scope, calls take only owned buffers:
     ///
     /// ```compile_fail,E0597
     /// # use tickwire::{Bootstrap, Engine, Tag};
@@ -105,7 +105,7 @@ impl Engine {
         body(&mut scope)
     }
 
-    /// An engine that posts operations with buffers of their own, for code that must not exchange it for another one.
+    /// A scope that takes only owned buffers, for code that must not exchange the engine for another one.
     pub(crate) fn borrowed(&mut self) -> Scope<'_, 'static> {
         Scope { engine: self, lends: false, _env: PhantomData }
     }
@@ -225,7 +225,7 @@ impl<'env> Scope<'_, 'env> {
     /// # Errors
     /// As [`Engine::wait_take`].
     pub fn wait_take<B: Pieces>(&mut self, request: Request<B>) -> Result<(B, Status), Failed<B>> {
-        // A panic that comes out of the engine ends all loans; one of the scope's own body does not.
+        // A panic inside the engine ends all loans; a panic in the scope's own closure does not.
         self.engine.lending(|engine| engine.wait_take(request))
     }
 
@@ -236,7 +236,7 @@ impl<'env> Scope<'_, 'env> {
 }
 
 impl Scope<'_, '_> {
-    /// For code of the engine itself, which does not exchange it.
+    /// For the engine's own code, which does not exchange the engine.
     pub(crate) fn engine_mut(&mut self) -> &mut Engine {
         self.engine
     }

@@ -9,7 +9,7 @@ use tickwire_systems::procs::communicators::alive;
 use tickwire_systems::steps::posting::asks_when_ready;
 
 impl Engine {
-    /// Starts a send in synchronous mode (`MPI_Issend`): it is done only when a receive has been paired with it.
+    /// Starts a send in synchronous mode (`MPI_Issend`). It is done only when a receive has been paired with it.
     ///
     /// # Errors
     /// As [`Engine::isend`].
@@ -23,11 +23,11 @@ impl Engine {
         self.post_synchronous(buffer.into_buffer(), to, tag, comm, false)
     }
 
-    /// Starts a send in ready mode (`MPI_Irsend`): the caller knows that its receive is posted.
+    /// Starts a send in ready mode (`MPI_Irsend`). The caller must know that the matching receive is posted.
     ///
-    /// If it is not, the request of a message that asks before it is sent (to oneself, or longer than the eager limit) ends with
-    /// [`RequestError::NotReady`](tickwire_components::RequestError::NotReady). A shorter message to another proc arrives as in
-    /// standard mode. So does one whose receiver owes more answers than it keeps.
+    /// If no receive is posted, the result depends on the message. A message that asks before it is sent (to the own rank, or longer than
+    /// the eager limit) ends its request with [`RequestError::NotReady`](tickwire_components::RequestError::NotReady). A shorter message to
+    /// another proc arrives as in standard mode. So does a message whose receiver owes more answers than it can keep.
     ///
     /// # Errors
     /// As [`Engine::isend`].
@@ -41,7 +41,7 @@ impl Engine {
         self.post_ready(buffer.into_buffer(), to, tag, comm, false)
     }
 
-    /// Sends in synchronous mode and returns when a receive has been paired with it and the buffer may be used (`MPI_Ssend`).
+    /// Sends in synchronous mode (`MPI_Ssend`). Returns when a receive has been paired with the message and the buffer may be used again.
     ///
     /// # Errors
     /// As [`Engine::send`].
@@ -59,7 +59,7 @@ impl Engine {
         self.wait_lent(request).map(drop)
     }
 
-    /// Posts a send in synchronous mode. It goes through the tables, where its pairing is noted.
+    /// Posts a send in synchronous mode. It always goes through the tables, which note when it is paired.
     pub(crate) fn post_synchronous<B: Pieces>(
         &mut self,
         buffer: B,
@@ -72,7 +72,7 @@ impl Engine {
         self.post_send_rows(buffer, length, to, tag, comm, scoped, SendOptions::of(car_flags::SYNCHRONOUS))
     }
 
-    /// Posts a send in ready mode, or in standard mode if its receiver could not tell that it is not ready.
+    /// Posts a send in ready mode, or in standard mode if its receiver could not say that it is not ready.
     pub(crate) fn post_ready<B: Pieces>(
         &mut self,
         buffer: B,
@@ -88,7 +88,7 @@ impl Engine {
         }
     }
 
-    /// Whether the receiver of a message in ready mode can tell that it is not ready.
+    /// Whether the receiver of a message in ready mode can say that it is not ready.
     pub(crate) fn asks_when_ready(&mut self, to: Rank, comm: Comm, length: usize) -> bool {
         let all = self.store.all();
         let proc = alive(all.communicators, comm.0).and_then(|comm| comm.proc(to.0));
@@ -118,7 +118,7 @@ impl Engine {
             Err(rejected) => Err(rejected.error.into()),
         };
         if let Err(error) = sent {
-            // A message that was matched meanwhile comes to its end.
+            // If a message was paired with the receive meanwhile, the receive completes.
             let _ = self.lending(|engine| engine.cancel(&incoming));
             let _ = self.wait_lent(incoming);
             return Err(error);
@@ -126,7 +126,7 @@ impl Engine {
         self.wait_lent(incoming)
     }
 
-    /// As [`Engine::sendrecv`], with one buffer for what is sent and what is received (`MPI_Sendrecv_replace`).
+    /// As [`Engine::sendrecv`], with one buffer for the sent and the received elements (`MPI_Sendrecv_replace`).
     ///
     /// # Errors
     /// As [`Engine::sendrecv`].

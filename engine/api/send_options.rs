@@ -1,4 +1,4 @@
-//! What may be said of a message besides what, to whom and under which tag: its mode and its priority.
+//! Options of a send besides buffer, rank, tag and communicator: its mode and its priority.
 
 use crate::api::request::{Rejected, Request};
 use crate::run::engine::Engine;
@@ -31,12 +31,12 @@ impl SendOptions {
         SendOptions { priority: None, flags: 0 }
     }
 
-    /// The priority of the message: from 0, which is that of all that say nothing, to 255.
+    /// Sets the priority of the message: from 0, the default, to 255, the most urgent.
     ///
-    /// What is more urgent goes first, over all transports: its envelope, its data in between pieces of less urgent messages,
-    /// and at the receiver the answer to its offer. Messages of one communicator to one rank still never overtake each
-    /// other when they are matched: the envelopes of those that were sent before it go along in front, their data does not.
-    /// Less urgent messages are never held up altogether.
+    /// More urgent messages go first, over all transports. That holds for their envelopes, for their data, which go between pieces of less
+    /// urgent messages, and for the receiver's answers to their offers. Matching still keeps the order of messages of one communicator to
+    /// one rank: the envelopes of earlier messages are sent along in front of an urgent one, their data are not. Less urgent messages
+    /// always make some progress.
     pub const fn priority(self, priority: u8) -> Self {
         SendOptions { priority: Some(priority), ..self }
     }
@@ -51,22 +51,22 @@ impl SendOptions {
         SendOptions { flags: car_flags::READY, ..self }
     }
 
-    /// Those that a mode alone asks for.
+    /// Options with only the flags of a mode.
     pub(crate) const fn of(flags: u16) -> Self {
         SendOptions { priority: None, flags }
     }
 
-    /// Bits of the CAR.
+    /// The flags of the mode, for the CAR.
     pub(crate) const fn flags(&self) -> u16 {
         self.flags
     }
 
-    /// The priority, unless it is the communicator's.
+    /// The message's own priority. `None` if it has that of the communicator.
     pub(crate) const fn priority_asked(&self) -> Option<u8> {
         self.priority
     }
 
-    /// The priority, where the communicator's is `default`.
+    /// The message's priority. `default` is that of the communicator.
     pub(crate) fn priority_or(&self, default: u8) -> u8 {
         self.priority.unwrap_or(default)
     }
@@ -99,14 +99,14 @@ impl Engine {
     ) -> Result<Request<B>, Rejected<B>> {
         let length = buffer.total();
         let options = self.asking(options, to, comm, length);
-        // What can leave at once is before everything that waits.
+        // A message that can leave at once leaves before all that wait, whatever their priority.
         if options.flags == 0 && self.send_at_once(&buffer, to, tag, comm) {
             return Ok(Request::ready(self.home, buffer, to.0, tag.0));
         }
         self.post_send_rows(buffer, length, to, tag, comm, scoped, options)
     }
 
-    /// The same options, without ready mode for a message that cannot ask whether its receiver is ready.
+    /// The same options, but without ready mode if the message cannot ask whether its receiver is ready.
     pub(crate) fn asking(&mut self, options: SendOptions, to: Rank, comm: Comm, length: usize) -> SendOptions {
         let asks = match options.flags {
             car_flags::READY => self.asks_when_ready(to, comm, length),

@@ -1,20 +1,20 @@
-//! Waiting for several requests, and testing them. No request (`None`), and persistent requests that are inactive, do not
-//! count: they are neither waited for nor told of.
+//! Waiting for several requests, and testing them. Null requests (`None`) and inactive persistent requests do not count: these calls
+//! neither wait for them nor report them.
 
 use crate::api::request::{Tested, Waitable};
 use crate::run::engine::Engine;
 use std::time::{Duration, Instant};
 use tickwire_components::{RequestError, RequestId, Status};
 
-/// Where one of several requests stands.
+/// The state of one of several requests.
 enum Stand {
-    /// There is none, or it is inactive.
+    /// A null request, or an inactive one.
     Ignored,
     Pending,
     Done,
 }
 
-/// An error of one of several requests; what is wrong with the engine as a whole is told as it is.
+/// An error of one of several requests, with its index. An error of the engine as a whole is returned as it is.
 #[cold]
 fn of_one(index: usize, error: RequestError) -> RequestError {
     use RequestError::{Finalized, Poisoned, System, Timeout};
@@ -24,27 +24,27 @@ fn of_one(index: usize, error: RequestError) -> RequestError {
     }
 }
 
-/// How many requests behind one that is open another one has to be open, too, for messages to be let gather.
+/// `wait_all` lets messages gather only if an open request is followed, this many places later, by another open one.
 const GATHERED: usize = 16;
-/// How long they may gather for each request that is left. A sender takes about twice as long to write the shortest message.
+/// How long messages may gather for each request that is left. A sender takes about twice as long to write the shortest message.
 const GATHERING: Duration = Duration::from_nanos(10);
-/// How long at most.
+/// Longest time to let messages gather.
 const GATHERING_MAX: Duration = Duration::from_micros(1);
 
 impl Engine {
-    /// Waits until all of these are done (`MPI_Waitall`). Each can then be taken, and says how it ended.
+    /// Waits until all of these are done (`MPI_Waitall`). Each can then be taken, and has its own status.
     ///
-    /// While more than 16 requests are open, it may look away for up to 1 µs: messages that come one after another go faster if nobody looks
-    /// for each.
+    /// While more than 16 requests are open, this may not poll for up to 1 µs: messages that come one after another are received faster if
+    /// the engine does not poll for each.
     ///
     /// # Errors
-    /// [`RequestError::InStatus`] with the first that ended in an error, which all that did have told to their handlers; all
-    /// are done then. The same at once if a handle is stale, or if one cannot end before a failure is acknowledged; or why
-    /// waiting is impossible.
+    /// [`RequestError::InStatus`] with the first request that ended in an error. All requests are done then, and each error went to its
+    /// communicator's handler. The same error at once if a handle is stale, or if a request cannot end before a failure is acknowledged.
+    /// Otherwise the reason why waiting is impossible.
     #[inline]
     pub fn wait_all<W: Waitable>(&mut self, requests: &[W]) -> Result<(), RequestError> {
         let mut well = true;
-        // The first request behind which messages are let gather.
+        // The first index at which messages may gather again.
         let mut gathers = 1;
         for (index, request) in requests.iter().enumerate() {
             let id = request.request_id();
@@ -68,8 +68,8 @@ impl Engine {
 
     /// Waits until one of these is done (`MPI_Waitany`) and returns its index and status; `None` if there is nothing to wait for.
     ///
-    /// No request (`None`) and persistent requests that are inactive do not count. A request is done until it is taken, so
-    /// whoever waits for the next one puts `None` in its place:
+    /// Null requests (`None`) and inactive persistent requests do not count. A request stays done until it is taken. To wait for the next
+    /// one, put `None` in its place:
     ///
     /// ```
     /// # use tickwire::{Bootstrap, Engine, Tag};
@@ -91,25 +91,25 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// [`RequestError::InStatus`] if it ended in an error, after its communicator's handler; the same if a handle is stale, or
-    /// if one cannot end before a failure is acknowledged; or why waiting is impossible.
+    /// [`RequestError::InStatus`] if the request ended in an error; its communicator's handler is called first. The same error if a handle
+    /// is stale, or if a request cannot end before a failure is acknowledged. Otherwise the reason why waiting is impossible.
     pub fn wait_any<W: Waitable>(&mut self, requests: &[W]) -> Result<Option<(usize, Status)>, RequestError> {
         self.await_any(requests)?;
         self.test_any(requests).map(Tested::done)
     }
 
-    /// Waits until at least one of these is done (`MPI_Waitsome`) and returns the indices and statuses of all that are; none if there is
-    /// nothing to wait for. What counts is said at [`Engine::wait_any`].
+    /// Waits until at least one of these is done (`MPI_Waitsome`). Returns the indices and statuses of all that are done, or none if there
+    /// is nothing to wait for. [`Engine::wait_any`] says which requests count.
     ///
     /// # Errors
-    /// As [`Engine::wait_any`], for the first that did not end well; what else is done is told by the next call.
+    /// As [`Engine::wait_any`], for the first request that ended in an error. The next call reports the other requests that are done.
     pub fn wait_some<W: Waitable>(&mut self, requests: &[W]) -> Result<Vec<(usize, Status)>, RequestError> {
         self.await_any(requests)?;
         self.test_some(requests).map(|found| found.done().unwrap_or_default())
     }
 
-    /// The index and status of one of these that is done, without progressing anything (`MPI_Testany`). What counts is said at
-    /// [`Engine::wait_any`].
+    /// The index and status of one of these that is done (`MPI_Testany`). Makes no progress. [`Engine::wait_any`] says which requests
+    /// count.
     ///
     /// # Errors
     /// As [`Engine::wait_any`].
@@ -128,8 +128,8 @@ impl Engine {
         Ok(found)
     }
 
-    /// The indices and statuses of all of these that are done, without progressing anything (`MPI_Testsome`). What counts is said at
-    /// [`Engine::wait_any`].
+    /// The indices and statuses of all of these that are done (`MPI_Testsome`). Makes no progress. [`Engine::wait_any`] says which requests
+    /// count.
     ///
     /// # Errors
     /// As [`Engine::wait_some`].
@@ -145,7 +145,7 @@ impl Engine {
         if done.is_empty() {
             return Ok(if pending { Tested::Pending } else { Tested::Nothing });
         }
-        // An error first: who gets it does not get the others, which must not count as told.
+        // Errors first: a caller that gets an error does not get the other statuses, so those must not count as reported.
         for &index in &done {
             let id = requests[index].request_id();
             if id.has_row() && self.ended_well(id).is_none() {
@@ -159,7 +159,7 @@ impl Engine {
         Ok(Tested::Done(ended))
     }
 
-    /// Whether all of these are done, without progressing anything (`MPI_Testall`). What does not count is done.
+    /// Whether all of these are done (`MPI_Testall`). Makes no progress. Requests that do not count are regarded as done.
     ///
     /// # Errors
     /// As [`Engine::wait_all`].
@@ -172,17 +172,17 @@ impl Engine {
         self.ends_of(requests).map(|()| true)
     }
 
-    /// Whether a request waits for something.
+    /// Whether a request is still in progress.
     #[inline(always)]
     fn is_open(&mut self, id: RequestId) -> bool {
         id.has_row() && !self.is_over(id)
     }
 
-    /// Looks away for a moment, so that more of so many messages are there at the next look.
+    /// Stops polling for a moment, so that the next look finds more of these messages.
     ///
-    /// A receiver that takes each message as it comes takes the ring's next line away while its writer is filling it: the writer has to
-    /// get it back before it goes on, and both wait for lines to travel. A few messages apart each line travels once. Where one sender has
-    /// yet to write them all, the last message comes no later for it.
+    /// A receiver that takes each message as it comes takes away the ring's next cache line while the sender is filling it. The sender has
+    /// to get the line back before it goes on, and both wait for lines to travel. If sender and receiver are a few messages apart, each
+    /// line travels once. If one sender has yet to write all messages, the pause does not delay the last one.
     #[inline(never)]
     fn let_gather(&mut self, messages: usize) {
         self.store.progress().looked = None;
@@ -193,7 +193,7 @@ impl Engine {
         }
     }
 
-    /// How several requests have ended, all of which are done or do not count: the first error among them.
+    /// How several requests have ended. All of them are done or do not count. Returns the first error among them.
     #[inline(never)]
     fn ends_of<W: Waitable>(&mut self, requests: &[W]) -> Result<(), RequestError> {
         let mut first = Ok(());
@@ -232,7 +232,7 @@ impl Engine {
         Ok(nothing)
     }
 
-    /// Where one of several requests stands.
+    /// The state of one of several requests.
     #[inline]
     fn stand_of(&mut self, index: usize, request: &impl Waitable) -> Result<Stand, RequestError> {
         let id = request.request_id();

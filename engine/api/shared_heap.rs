@@ -9,7 +9,7 @@ use tickwire_transports::{AnyTransport, HeapBuffer, HeapError};
 /// The variable that switches the shared heap on (1) or off (0) for engines whose builder does not say.
 pub const ENV_SHARED_HEAP: &str = "TICKWIRE_SHARED_HEAP";
 
-/// Whether an engine uses the shared heap; opens it if it is asked for. Where it cannot be had, [`Engine::alloc`] says why.
+/// Whether an engine uses the shared heap. Opens the heap if it is asked for. If that fails, [`Engine::alloc`] says why.
 pub(crate) fn decide(asked: Option<bool>) -> Result<bool, BuildError> {
     let asked = match (asked, std::env::var(ENV_SHARED_HEAP).as_deref()) {
         (Some(asked), _) => Some(asked),
@@ -28,10 +28,10 @@ pub(crate) fn decide(asked: Option<bool>) -> Result<bool, BuildError> {
 }
 
 impl Engine {
-    /// A buffer of `length` zeros in the [shared heap](tickwire_transports::heap): a message of
-    /// [`Limits::mapped_min`](crate::Limits::mapped_min) bytes or more that is sent from it to a proc of this host is copied by
-    /// the receiver straight out of it, without a system call. Its send is done after that, and the buffer may then be used
-    /// again as any other buffer whose send is done. All peers of this host can read it at any time.
+    /// A buffer of `length` zeros in the [shared heap](tickwire_transports::heap). If a message of
+    /// [`Limits::mapped_min`](crate::Limits::mapped_min) bytes or more is sent from it to a proc on this host, the receiver copies it
+    /// straight out of the buffer, without a system call. The send is done after that copy, and then the buffer may be used again as after
+    /// any send. All peers on this host can read the buffer at any time.
     ///
     /// The engine must have been [built](crate::Builder::shared_heap) with the shared heap.
     ///
@@ -51,13 +51,13 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// The heap is off, full, or cannot be had here, and what to do.
+    /// The heap is off, full, or not available here. The error says what to do.
     pub fn alloc(&self, length: usize) -> Result<HeapBuffer, HeapError> {
         if self.shared_heap { HeapBuffer::new(length) } else { Err(HeapError::Off) }
     }
 
-    /// As [`Engine::alloc`], a buffer of `count` elements of plain data, all bytes 0: for collective and persistent operations, whose
-    /// operands members on this host then read where they are.
+    /// As [`Engine::alloc`], but a buffer of `count` elements of plain data, all bytes 0. Meant for collective and persistent operations:
+    /// members on this host then read the operands where they are.
     ///
     /// ```
     /// # use tickwire::{Bootstrap, Engine, op};
@@ -73,17 +73,17 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As of [`Engine::alloc`].
+    /// As [`Engine::alloc`].
     pub fn alloc_elements<T: Element>(&self, count: usize) -> Result<HeapBuffer<T>, HeapError> {
         if self.shared_heap { HeapBuffer::elements(count) } else { Err(HeapError::Off) }
     }
 
-    /// What the shared heap of this process is used for; `None` if this engine does not use it or there is none.
+    /// What the shared heap of this process is used for. `None` if this engine does not use it, or there is none.
     pub fn heap_report(&self) -> Option<HeapReport> {
         heap::report().filter(|_| self.shared_heap)
     }
 
-    /// How much this engine has read out of the memory of other processes instead of having it sent in pieces.
+    /// How many bytes this engine has read out of the memory of other processes, instead of having them sent in pieces.
     pub fn bytes_read(&mut self) -> BytesRead {
         let mut sum = BytesRead::default();
         for endpoint in self.store.all().endpoints.iter_mut() {

@@ -16,7 +16,7 @@ impl Engine {
         &self.slots
     }
 
-    /// The row of a proc in the columns of endpoint slots; contacts the proc if that has not happened.
+    /// The row of a proc in the columns of endpoint slots. Contacts the proc if it was not contacted before.
     ///
     /// # Errors
     /// If there is no such proc, or no transport reaches it.

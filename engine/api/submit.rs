@@ -1,4 +1,4 @@
-//! Other threads: they submit operations through a lock-free queue and await them.
+//! Other threads submit operations through a lock-free queue, and await them.
 
 mod call;
 mod submitted;
@@ -24,7 +24,8 @@ const CLOSED_POISONED: u32 = 2;
 
 /// A handle by which any thread submits operations to an engine. Clones are the same handle.
 ///
-/// The engine takes them in when its owner ticks or waits. Order is that of submission, per thread.
+/// The engine takes submitted operations in when its owner ticks or waits. Operations of one thread are posted in the order of their
+/// submission.
 #[derive(Clone)]
 pub struct Submitter {
     shared: Arc<Submissions>,
@@ -36,11 +37,11 @@ impl Engine {
         Submitter { shared: self.submissions.clone() }
     }
 
-    /// Tells other threads how their operations ended, all of them; what a waker has panicked with meanwhile.
+    /// Tells other threads how all of their finished operations ended. Returns the panic of a waker, if one has panicked.
     #[cold]
     pub(crate) fn answer_submissions(&mut self) -> Option<Panic> {
         let mut panicked = None;
-        // A call that is made here may end operations that other threads await.
+        // A call that is run here may end operations that other threads await.
         while !self.store.progress().answers.is_empty() {
             for row in std::mem::take(&mut self.store.progress().answers) {
                 panicked = panicked.or(self.answer(row));
@@ -52,7 +53,7 @@ impl Engine {
         panicked
     }
 
-    /// Tells another thread how the operation of a row has ended, or makes the call that is next.
+    /// Tells another thread how the operation of a row has ended. For [`NIL`], runs the next call instead.
     fn answer(&mut self, row: Row) -> Option<Panic> {
         if row == NIL {
             return self.run_call();
@@ -66,7 +67,7 @@ impl Engine {
         self.submissions.answer(slot?, Answer::Done(outcome), lease)
     }
 
-    /// Refuses what was submitted and is not done, and all that comes. The engine is closed: what wakers panic with changes
+    /// Refuses all operations that were submitted and are not done, and all later ones. The engine is closed, so panics of wakers change
     /// nothing.
     pub(crate) fn refuse_submissions(&mut self) {
         let error = self.closed.post_error();
@@ -86,7 +87,7 @@ impl Submitter {
     /// Submits a send. See [`Engine::isend`].
     ///
     /// # Errors
-    /// If all slots are in use or the engine is closed; the buffer comes back.
+    /// If all slots are in use or the engine is closed. The error gives the buffer back.
     pub fn isend<B: IntoBuffer<Buffer: Send + 'static>>(
         &self,
         buffer: B,
@@ -112,11 +113,12 @@ impl Submitter {
         self.enqueue(buffer.into_buffer(), Operation::Send { to, tag }, comm, options)
     }
 
-    /// Submits a receive. See [`Engine::irecv`]. One from any source ends with [`RequestError::PeerFailed`](crate::RequestError::PeerFailed) if a member of the
-    /// communicator fails, or has failed, and the engine's owner has not acknowledged that: there is no other way to tell.
+    /// Submits a receive. See [`Engine::irecv`]. A receive from any source ends with
+    /// [`RequestError::PeerFailed`](crate::RequestError::PeerFailed) if a member of the communicator has failed or fails, and the engine's
+    /// owner has not acknowledged the failure: there is no other way to tell the submitter.
     ///
     /// # Errors
-    /// If all slots are in use or the engine is closed; the buffer comes back.
+    /// If all slots are in use or the engine is closed. The error gives the buffer back.
     pub fn irecv<B: IntoBuffer<Buffer: LeasedBytes + Send + 'static>>(
         &self,
         buffer: B,
@@ -132,7 +134,7 @@ impl Submitter {
         self.enqueue(buffer, operation, comm, SendOptions::new())
     }
 
-    /// Why the engine takes nothing any more, if so.
+    /// Why the engine takes nothing any more, if it is closed.
     fn refusal(&self) -> Option<PostError> {
         match self.shared.closed.load(Ordering::SeqCst) {
             0 => None,
@@ -164,19 +166,19 @@ impl Submitter {
         let (flags, priority) = (options.flags(), options.priority_asked());
         let submission = Submission { operation, flags, priority, comm: comm.0, lent, lease, slot };
         let generation = self.shared.slots[slot as usize].lock().unwrap_or_else(PoisonError::into_inner).generation;
-        // There is room for whoever holds a slot.
+        // A thread that holds a slot always finds room in the queue.
         self.push(Task::Operation(submission));
         Ok(Submitted::new(self.shared.clone(), slot, generation))
     }
 
-    /// Hands a task to the engine, which has room for it.
+    /// Hands a task to the engine. The queue has room for it.
     fn push(&self, task: Task) {
         let pushed = self.shared.queue.push(task);
         debug_assert!(pushed.is_ok());
         if let Some(error) = self.refusal() {
-            // Closed meanwhile: whoever still finds it in the queue refuses it.
+            // The engine was closed meanwhile. Whoever still finds the task in the queue refuses it.
             while let Some(late) = self.shared.queue.pop() {
-                // The panic of another one's waker is not this caller's.
+                // A panic of another submitter's waker does not concern this caller.
                 let _ = late.refuse(&self.shared, &error);
             }
         }

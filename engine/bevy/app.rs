@@ -1,4 +1,4 @@
-//! Subscriptions that are made while an app is put together.
+//! Subscriptions that are made while an app is built.
 
 use super::received::{Element, Received};
 use super::subscription::Subscription;
@@ -6,14 +6,15 @@ use crate::{Comm, Source, TagFilter};
 use bevy_app::App;
 use bevy_ecs::system::IntoObserverSystem;
 
-/// What an `App` with the plugin is told of messages.
+/// Methods of an `App` with the plugin that subscribe to messages.
 pub trait TickwireApp {
-    /// Subscribes to messages of elements `T`: they are read by `MessageReader<Received<T>>`, and observed.
+    /// Subscribes to messages with elements `T`. Systems read them by `MessageReader<Received<T>>`, and observers see them.
     ///
-    /// A reader of several subscriptions of the same `T` tells them apart by [`Received::tag`] and [`Received::comm`].
+    /// If there are several subscriptions with the same `T`, [`Received::tag`] and [`Received::comm`] tell their messages apart.
     fn subscribe<T: Element>(&mut self, source: impl Into<Source>, tag: impl Into<TagFilter>, comm: Comm) -> &mut Self;
 
-    /// The same, with an observer of this subscription alone. It runs for each message, before any reader sees it.
+    /// As [`TickwireApp::subscribe`], with an observer for this subscription only. It runs for each message, before any reader sees the
+    /// message.
     ///
     /// ```
     /// # use tickwire::bevy::bevy_app::App;
@@ -44,7 +45,7 @@ pub trait TickwireApp {
 
 impl TickwireApp for App {
     fn subscribe<T: Element>(&mut self, source: impl Into<Source>, tag: impl Into<TagFilter>, comm: Comm) -> &mut Self {
-        // A reader may run before anything has come.
+        // A reader may run before any message has arrived.
         self.add_message::<Received<T>>();
         self.world_mut().spawn(Subscription::new::<T>(source, tag, comm));
         self

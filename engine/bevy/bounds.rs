@@ -1,10 +1,10 @@
-//! What the plugin's systems do in a frame at most.
+//! Bounds on what the plugin's systems do in a frame.
 
 use crate::run::engine::Engine;
 use bevy_ecs::prelude::Resource;
 use std::time::Duration;
 
-/// The bounds of a frame, and the time of the end.
+/// The bounds of a frame, and the time that finalizing may take.
 #[derive(Resource, Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) ticks_max: u32,
@@ -12,7 +12,7 @@ pub(super) struct Bounds {
     pub(super) finalize: Duration,
 }
 
-/// Ticks until there is nothing to do, `most` times at most.
+/// Ticks until there is nothing to do, at most `most` times.
 pub(super) fn tick(engine: &mut Engine, most: u32) {
     for _ in 0..most {
         if engine.tick().is_idle() {

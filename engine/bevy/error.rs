@@ -1,4 +1,4 @@
-//! What goes wrong: told once, as an event and as a bevy message.
+//! Errors. Each is reported once, as an event and as a bevy message.
 
 use crate::run::engine::{Closed, Engine};
 use crate::{Comm, FinalizeError, OperationError, ProcId, Rank, Source, Tag, TagFilter};
@@ -6,53 +6,53 @@ use bevy_ecs::prelude::*;
 use thiserror::Error;
 use tickwire_components::{Row, VcState};
 
-/// What has gone wrong. An event for observers, then a bevy message for readers.
+/// An error of the plugin. It is an event for observers, then a bevy message for readers.
 #[derive(Event, Message, Clone, PartialEq, Debug, Error)]
 #[non_exhaustive]
 pub enum TickwireError {
-    /// A send was not posted, or ended so.
+    /// A send could not be posted, or ended with an error.
     #[error("the message to rank {to} with tag {tag} was not sent: {error}")]
     Send {
-        /// Whom it was for.
+        /// The rank that it was for.
         to: Rank,
-        /// Its tag.
+        /// The message's tag.
         tag: Tag,
-        /// Its communicator.
+        /// The message's communicator.
         comm: Comm,
-        /// Why.
+        /// Why the send failed.
         error: OperationError,
     },
-    /// A message of a subscription was not received, or nothing will come for it any more.
+    /// A message of a subscription could not be received, or nothing will arrive for it any more.
     #[error("nothing received in communicator {} ({}): {error}", comm.0, wanted(*from, *tag))]
     Receive {
         /// The entity of the subscription.
         subscription: Entity,
-        /// Whose message: of the subscription, where no message is meant.
+        /// The source of the message, or that of the subscription if no single message is concerned.
         from: Source,
-        /// Its tag: of the subscription, where no message is meant.
+        /// The tag of the message, or that of the subscription if no single message is concerned.
         tag: TagFilter,
-        /// Its communicator.
+        /// The communicator.
         comm: Comm,
-        /// Why.
+        /// Why nothing was received.
         error: OperationError,
     },
     /// A peer has failed. Subscriptions go on with all others.
     #[error("proc {proc} has failed: {reason}")]
     Peer {
-        /// Which proc.
+        /// The proc that has failed.
         proc: ProcId,
-        /// What is known.
+        /// What is known about the failure.
         reason: String,
     },
     /// A callback or a system within the engine has panicked. The engine does nothing any more.
     #[error("the engine is poisoned: {0}; leave the app, and start it anew")]
     Poisoned(String),
-    /// The end was not clean.
+    /// The engine could not be finalized cleanly.
     #[error(transparent)]
     Finalize(#[from] FinalizeError),
 }
 
-/// A source and a tag in words.
+/// A source and a tag as text.
 fn wanted(from: Source, tag: TagFilter) -> String {
     let from = match from {
         Source::Rank(rank) => format!("from rank {rank}"),
@@ -67,29 +67,29 @@ fn wanted(from: Source, tag: TagFilter) -> String {
 impl Command for TickwireError {
     type Out = ();
 
-    /// Tells it.
+    /// Reports the error to observers and readers.
     fn apply(mut self, world: &mut World) {
         world.trigger_ref(&mut self);
         world.write_message(self);
     }
 }
 
-/// Which failures have been told.
+/// Which failures have been reported.
 #[derive(Resource, Default)]
 pub(super) struct Told {
-    /// What has been told of.
+    /// The rows of the peers whose failures were reported.
     peers: Vec<Row>,
-    /// What is counted up by every failure and every orderly end, when it was looked at last.
+    /// Two counters that every failure and every orderly end increases, as they were at the last look.
     seen: (u32, usize),
     poisoned: bool,
 }
 
 impl Told {
-    /// Tells of peers that have failed since the last call, and of a poisoned engine once.
+    /// Reports peers that have failed since the last call, and reports once that the engine is poisoned.
     pub(super) fn tell(&mut self, engine: &mut Engine, commands: &mut Commands) {
         match &engine.closed {
             Closed::No => {}
-            // Whoever finalizes leaves the peers.
+            // A finalized engine has left its peers, so nothing is reported.
             Closed::Finalized => return,
             Closed::Poisoned(words) => {
                 if !std::mem::replace(&mut self.poisoned, true) {

@@ -1,4 +1,4 @@
-//! The end of an app: what was promised is sent, and the engine is finalized.
+//! The end of an app: pending messages are sent, and the engine is finalized.
 
 use super::bounds::Bounds;
 use super::error::TickwireError;
@@ -8,10 +8,10 @@ use bevy_app::AppExit;
 use bevy_ecs::prelude::*;
 use std::time::Instant;
 
-/// After an `AppExit`, sends the rest and finalizes the engine.
+/// After an `AppExit`, sends the remaining messages and finalizes the engine.
 ///
-/// *Reads* `AppExit`. *Writes* the outbox and the engine, and queues events and messages as commands. *Bound* the plugin's
-/// time. *Why* peers are told that this rank has ended in order.
+/// *Reads* `AppExit`. *Writes* the outbox and the engine, and queues events and messages as commands. *Bound* the plugin's time for
+/// finalizing. *Why* peers learn that this rank has ended in order.
 pub(super) fn finalize(
     mut exits: MessageReader<AppExit>,
     engine: Option<NonSendMut<Engine>>,
@@ -34,7 +34,7 @@ pub(super) fn finalize(
     if let Err(error) = engine.finalize(end.saturating_duration_since(Instant::now())) {
         commands.queue(TickwireError::Finalize(error));
     }
-    // What has no row after the given time is refused by the engine that is closed.
+    // Messages that still have no row when the time is over are refused by the closed engine.
     outbox.post(engine, &mut commands);
     outbox.tell(engine, &mut commands);
 }

@@ -1,4 +1,4 @@
-//! What a subscription has begun to receive.
+//! The messages that a subscription is receiving.
 
 use super::error::TickwireError;
 use super::received::{Element, Received};
@@ -9,7 +9,7 @@ use bevy_ecs::message::{MessageRegistry, Messages};
 use bevy_ecs::prelude::*;
 use std::collections::VecDeque;
 
-/// Which messages a subscription wants.
+/// The messages that a subscription wants.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
     pub(super) subscription: Entity,
@@ -19,29 +19,29 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// That nothing more comes.
+    /// The error that nothing more will arrive.
     fn over(&self, error: OperationError) -> TickwireError {
         let Wanted { subscription, source, tag, comm } = *self;
         TickwireError::Receive { subscription, from: source, tag, comm, error }
     }
 
-    /// That a message was not received.
+    /// The error that a message could not be received.
     fn lost(&self, status: Status, error: OperationError) -> TickwireError {
         let (from, tag) = (status.source.into(), status.tag.into());
         TickwireError::Receive { subscription: self.subscription, from, tag, comm: self.comm, error }
     }
 }
 
-/// The receives of a subscription, whatever its elements are.
+/// The receives of a subscription, with the type of its elements erased.
 pub(super) trait Inbox: Send {
-    /// Starts to receive what is there, until so many receives are open.
+    /// Starts to receive messages that have arrived, until `most` receives are open.
     fn claim(&mut self, engine: &mut Engine, wanted: &Wanted, most: usize, commands: &mut Commands);
 
-    /// Hands out what is done. A message waits for those before it of the same sender.
+    /// Delivers the messages that are complete. A message waits for earlier messages of the same sender.
     fn deliver(&mut self, engine: &mut Engine, wanted: &Wanted, commands: &mut Commands);
 }
 
-/// A receive on its way.
+/// A receive in progress.
 struct Open<T> {
     status: Status,
     request: Request<Vec<T>>,
@@ -49,13 +49,13 @@ struct Open<T> {
 
 /// Receives of elements `T`.
 pub(super) struct Typed<T> {
-    /// In the order in which the messages were matched.
+    /// The open receives, in the order in which their messages were matched.
     open: VecDeque<Open<T>>,
-    /// A message for which the engine had no row.
+    /// A message that was claimed, and for whose receive the engine had no row.
     held: Option<(Message, Vec<T>)>,
-    /// Nothing more comes, and that has been told.
+    /// Whether nothing more will arrive, and that was reported.
     over: bool,
-    /// [`vc_changes`](tickwire_components::Progress::vc_changes) when the source was asked after last.
+    /// [`vc_changes`](tickwire_components::Progress::vc_changes) when the source was checked last.
     asked: Option<u32>,
 }
 
@@ -75,7 +75,7 @@ impl<T: Element> Inbox for Typed<T> {
                     Ok(Some(message)) => match room_for::<T>(message.status()) {
                         Ok(buffer) => (message, buffer),
                         Err(error) => {
-                            // The engine discards a message that is dropped.
+                            // The message is dropped, so the engine discards it.
                             commands.queue(wanted.lost(message.status(), error));
                             continue;
                         }
@@ -121,7 +121,7 @@ impl<T: Element> Inbox for Typed<T> {
 }
 
 impl<T: Element> Typed<T> {
-    /// Nothing has come: from a source that has ended nothing will.
+    /// No message has arrived. Checks whether the source has ended, and then ends the subscription.
     fn ask_after(&mut self, engine: &mut Engine, wanted: &Wanted, commands: &mut Commands) {
         let changes = engine.store.progress().vc_changes;
         if self.open.is_empty() && self.asked.replace(changes) != Some(changes) {
@@ -133,7 +133,7 @@ impl<T: Element> Typed<T> {
     fn end(&mut self, wanted: &Wanted, error: OperationError, commands: &mut Commands) {
         self.over = true;
         use OperationError::{Post, Request};
-        // Of an engine that is closed no subscription need tell.
+        // If the engine is closed, subscriptions do not report that.
         let closed = matches!(
             error,
             Post(PostError::Finalized | PostError::Poisoned(_))
@@ -145,7 +145,7 @@ impl<T: Element> Typed<T> {
     }
 }
 
-/// Messages of one subscription for observers and readers.
+/// Messages of one subscription, to be delivered to observers and readers.
 struct Deliver<T: Element>(Vec<Received<T>>);
 
 impl<T: Element> Command for Deliver<T> {
@@ -155,7 +155,7 @@ impl<T: Element> Command for Deliver<T> {
         for message in &mut self.0 {
             world.trigger_ref(message);
         }
-        // A subscription that a system has spawned is not registered.
+        // If a system has spawned the subscription, its message type may not be registered yet.
         if !world.contains_resource::<Messages<Received<T>>>() {
             MessageRegistry::register_message::<Received<T>>(world);
         }

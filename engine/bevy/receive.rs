@@ -1,4 +1,4 @@
-//! Receiving: ticks, and what has come for each subscription. And a sleep until something comes.
+//! Receiving: ticks the engine, and delivers what has arrived for each subscription. Also a system that sleeps until something arrives.
 
 use super::bounds::{Bounds, tick};
 use super::error::Told;
@@ -9,11 +9,10 @@ use bevy_ecs::prelude::*;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::Duration;
 
-/// Ticks the engine and hands out what has come.
+/// Ticks the engine and delivers what has arrived.
 ///
-/// *Reads* the engine. *Writes* it, and queues events and messages as commands. *Bound* `ticks_max` ticks twice, and
-/// `messages_max` messages a subscription. *Why* it runs on the engine's thread, and nothing but commands
-/// touches the rest of the world.
+/// *Reads* the engine. *Writes* it, and queues events and messages as commands. *Bound* twice `ticks_max` ticks, and `messages_max`
+/// messages a subscription. *Why* the engine stays on its own thread, and only commands touch the rest of the world.
 pub(super) fn receive(
     engine: Option<NonSendMut<Engine>>,
     bounds: Res<Bounds>,
@@ -31,7 +30,7 @@ pub(super) fn receive(
         let wanted = wanted(entity, &subscription);
         subscription.inbox().claim(engine, &wanted, bounds.messages_max, &mut commands);
     }
-    // What was matched is copied by ticks.
+    // Ticks copy the messages that were matched.
     tick(engine, bounds.ticks_max);
     for (entity, mut subscription) in &mut subscriptions {
         let wanted = wanted(entity, &subscription);
@@ -44,8 +43,8 @@ fn wanted(subscription: Entity, of: &Subscription) -> Wanted {
     Wanted { subscription, source: of.source(), tag: of.tag(), comm: of.comm() }
 }
 
-/// A system that sleeps until something comes for the engine, `most` at most: for a headless app without a clock of its own,
-/// which would spin. When it has nothing to do is said by a run condition:
+/// A system that sleeps until something arrives for the engine, for at most `most`. For a headless app without a clock of its own, which
+/// would spin otherwise. A run condition says when the app has nothing to do:
 ///
 /// ```
 /// # use tickwire::bevy::bevy_app::{App, Last};
@@ -56,13 +55,13 @@ fn wanted(subscription: Entity, of: &Subscription) -> Wanted {
 /// app.add_systems(Last, sleep(Duration::from_millis(20)).run_if(not(on_message::<Received<f64>>)));
 /// ```
 ///
-/// It is woken by frames of peers and by what other threads submit, and does not sleep while the engine has something to do.
+/// Frames of peers and submissions of other threads wake it. It does not sleep while the engine has something to do.
 pub fn sleep(most: Duration) -> impl FnMut(Option<NonSendMut<Engine>>) {
     move |engine| {
         let Some(mut engine) = engine else { return };
         if engine.prepare_wait() {
             if let Ok(most) = Timespec::try_from(most.min(engine.wait_timeout())) {
-                // Whatever ends it, also a signal: the next frame sleeps again.
+                // Whatever has ended the sleep, even a signal: the next frame sleeps again.
                 let _ = poll(&mut [PollFd::new(&*engine, PollFlags::IN)], Some(&most));
             }
             engine.end_wait();

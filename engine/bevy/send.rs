@@ -11,17 +11,17 @@ use std::collections::VecDeque;
 use thiserror::Error;
 use tickwire_components::Exclusive;
 
-/// Sends of systems.
+/// Sending from systems.
 pub trait TickwireCommands {
-    /// Sends a buffer to a rank, in standard mode: any that [`Engine::isend`] takes. It is posted by
-    /// [`TickwireSystems::Send`](super::TickwireSystems::Send), after all that was sent before it.
+    /// Sends a buffer to a rank, in standard mode. Takes any buffer that [`Engine::isend`] takes.
+    /// [`TickwireSystems::Send`](super::TickwireSystems::Send) posts it, after everything that was sent before it.
     ///
-    /// The end is told as a [`Sent`] or a [`TickwireError::Send`]. While the engine has no free row it waits.
+    /// A [`Sent`] or a [`TickwireError::Send`] reports the end of the send. While the engine has no free row, the message waits.
     fn send<B: IntoBuffer<Buffer: Send + 'static>>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> &mut Self {
         self.send_with(buffer, to, tag, comm, SendOptions::new())
     }
 
-    /// The same, with a mode and a priority.
+    /// As [`TickwireCommands::send`], with a mode and a priority.
     fn send_with<B: IntoBuffer<Buffer: Send + 'static>>(
         &mut self,
         buffer: B,
@@ -54,47 +54,47 @@ impl TickwireCommands for Commands<'_, '_> {
     }
 }
 
-/// A command has sent something in an app that has no engine.
+/// The error of a command that sends a message in an app without an engine.
 #[derive(Debug, Error)]
 #[error("a message was sent in a world without an engine: add TickwirePlugin to the app")]
 struct NoPlugin;
 
-/// A send that is done: an event for observers, then a bevy message for readers.
+/// A send that is done. It is an event for observers, then a bevy message for readers.
 #[derive(Event, Message, Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sent {
-    /// Whom it was for.
+    /// The rank that it was for.
     pub to: Rank,
-    /// Its tag.
+    /// The message's tag.
     pub tag: Tag,
-    /// Its communicator.
+    /// The message's communicator.
     pub comm: Comm,
-    /// Bytes.
+    /// The message's length, bytes.
     pub length: usize,
 }
 
 impl Command for Sent {
     type Out = ();
 
-    /// Tells it.
+    /// Reports the send to observers and readers.
     fn apply(mut self, world: &mut World) {
         world.trigger_ref(&mut self);
         world.write_message(self);
     }
 }
 
-/// What is to be sent, and what is being sent.
+/// Messages that are to be sent, and messages that are being sent.
 #[derive(Resource, Default)]
 pub(super) struct Outbox(Exclusive<Queues>);
 
 #[derive(Default)]
 struct Queues {
-    /// Not posted yet.
+    /// Messages that are not posted yet.
     new: VecDeque<Box<dyn Outgoing>>,
     posted: Vec<Box<dyn Outgoing>>,
 }
 
 impl Outbox {
-    /// Posts what there is room for. Whether all has been posted.
+    /// Posts messages while there are free rows. Returns whether all are posted.
     pub(super) fn post(&mut self, engine: &mut Engine, commands: &mut Commands) -> bool {
         let Queues { new, posted } = self.0.get();
         while let Some(mut outgoing) = new.pop_front() {
@@ -110,7 +110,7 @@ impl Outbox {
         true
     }
 
-    /// Tells of sends that have ended.
+    /// Reports sends that have ended.
     pub(super) fn tell(&mut self, engine: &mut Engine, commands: &mut Commands) {
         self.0.get().posted.retain_mut(|outgoing| {
             let Some(ended) = outgoing.end(engine) else { return true };
@@ -127,7 +127,7 @@ impl Outbox {
     }
 }
 
-/// What is known of a message but its bytes.
+/// What is known of a message besides its bytes.
 #[derive(Clone, Copy)]
 struct Envelope {
     to: Rank,
@@ -143,14 +143,14 @@ impl Envelope {
     }
 }
 
-/// A message to be sent, whatever its buffer is.
+/// A message to be sent, with the type of its buffer erased.
 trait Outgoing: Send {
     fn envelope(&self) -> Envelope;
 
-    /// Posts it.
+    /// Posts the message.
     fn post(&mut self, engine: &mut Engine) -> Result<(), PostError>;
 
-    /// How it has ended; `None` if it has not. The buffer is freed.
+    /// The result of the send, once it has ended; else `None`. Frees the buffer.
     fn end(&mut self, engine: &mut Engine) -> Option<Result<Status, OperationError>>;
 }
 
@@ -204,10 +204,10 @@ impl<B: Pieces + Send + 'static> Outgoing for Typed<B> {
     }
 }
 
-/// Posts what commands have sent, ticks the engine, and tells of sends that are done.
+/// Posts messages that commands have sent, ticks the engine, and reports sends that are done.
 ///
-/// *Reads* the outbox. *Writes* it and the engine, and queues events and messages as commands. *Bound* all that was sent since
-/// the last run, and `ticks_max` ticks. *Why* what the systems of a frame send leaves together, at one known place.
+/// *Reads* the outbox. *Writes* it and the engine, and queues events and messages as commands. *Bound* all messages sent since the last
+/// run, and `ticks_max` ticks. *Why* the messages of a frame leave together, at one known place.
 pub(super) fn send(
     engine: Option<NonSendMut<Engine>>,
     bounds: Res<Bounds>,

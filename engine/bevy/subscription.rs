@@ -1,4 +1,4 @@
-//! What an app subscribes to.
+//! The messages to which an app subscribes.
 
 use super::inbox::{Inbox, Typed};
 use super::received::Element;
@@ -6,10 +6,10 @@ use crate::{Comm, Source, TagFilter};
 use bevy_ecs::prelude::*;
 use tickwire_components::Exclusive;
 
-/// Messages that an app wants: those of a source, with a tag, in a communicator, made of elements of one type.
+/// The messages that an app wants: from a source, with a tag, in a communicator, with elements of one type.
 ///
-/// A component of an entity of its own. It is spawned by [`TickwireApp::subscribe`](super::TickwireApp::subscribe), or at any
-/// time by a system:
+/// A component that has an entity of its own. [`TickwireApp::subscribe`](super::TickwireApp::subscribe) spawns it, or a system does at any
+/// time:
 ///
 /// ```
 /// # use tickwire::bevy::{Received, Subscription};
@@ -22,8 +22,8 @@ use tickwire_components::Exclusive;
 /// # World::new().run_system_cached(join).unwrap();
 /// ```
 ///
-/// Despawning it ends it; messages that it has begun to receive are dropped, all others are left to the next subscription. A
-/// message that several subscriptions want comes to one of them.
+/// Despawning it ends the subscription. Messages that it is receiving are dropped, all others are left for the next subscription. If
+/// several subscriptions want a message, only one of them gets it.
 #[derive(Component)]
 pub struct Subscription {
     source: Source,
@@ -35,24 +35,24 @@ pub struct Subscription {
 impl Subscription {
     /// Subscribes to messages of elements `T`.
     ///
-    /// A message that is no whole number of these is dropped, and told as a [`TickwireError`](super::TickwireError). What is
-    /// wrong with the arguments is told in the first frame.
+    /// A message that is not a whole number of elements is dropped, and reported as a [`TickwireError`](super::TickwireError). Wrong
+    /// arguments are reported in the first frame.
     pub fn new<T: Element>(source: impl Into<Source>, tag: impl Into<TagFilter>, comm: Comm) -> Self {
         let (source, tag) = (source.into(), tag.into());
         Subscription { source, tag, comm, inbox: Exclusive::new(Box::new(Typed::<T>::default())) }
     }
 
-    /// Whose messages it wants.
+    /// The source whose messages it wants.
     pub fn source(&self) -> Source {
         self.source
     }
 
-    /// Which tag.
+    /// The tag of the messages that it wants.
     pub fn tag(&self) -> TagFilter {
         self.tag
     }
 
-    /// In which communicator.
+    /// The communicator of the messages that it wants.
     pub fn comm(&self) -> Comm {
         self.comm
     }

@@ -1,4 +1,4 @@
-//! Which launcher has started this process, and how it is spoken to.
+//! Which launcher has started this process, and which protocol it speaks.
 
 use super::error::{BootstrapError, shorten};
 use super::foreign::{Started, look};
@@ -10,10 +10,10 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 use tickwire_components::limits::PROCS_MAX;
 
-/// How to find the other ranks.
+/// How this process finds the other ranks.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// There are none.
+    /// There are no other ranks.
     Alone,
     /// Through our own launcher.
     Own(Place),
@@ -23,7 +23,8 @@ pub(super) enum Way {
     Pmi(PmiPlace),
 }
 
-/// What launchers of others say to their processes alone. `tickwire run` does not hand it on to its ranks: they are not of that job.
+/// Variables that launchers other than ours set only for their own processes. `tickwire run` removes them for its ranks, which do not
+/// belong to that job.
 pub(crate) const OF_OTHERS: [&str; 7] = [
     pmi::ENV_FD,
     pmi::ENV_RANK,
@@ -34,10 +35,10 @@ pub(crate) const OF_OTHERS: [&str; 7] = [
     "OMPI_COMM_WORLD_SIZE",
 ];
 
-/// Looks at the environment, for which `get` stands. `is_socket` says whether a descriptor of this process is one.
+/// Reads the environment, for which `get` stands. `is_socket` says whether a descriptor of this process is a socket.
 ///
 /// # Errors
-/// What is wrong with a variable; or a launcher has started this process as one of several, and there is no way to find the others.
+/// A variable has a wrong value, or a launcher has started this process as one of several and offers no way to find the others.
 pub(super) fn find(
     get: &impl Fn(&str) -> Option<OsString>,
     is_socket: impl Fn(RawFd) -> bool,
@@ -48,7 +49,8 @@ pub(super) fn find(
     if let Some(word) = get(ENV_BOOTSTRAP) {
         return forced(get, &word.to_string_lossy());
     }
-    // Our launcher takes these from its ranks: who has them was started by a launcher within one of our jobs.
+    // Our launcher removes these variables for its ranks. So a process that has them was started by another launcher within one of our
+    // jobs.
     let is_within = OF_OTHERS.iter().any(|name| get(name).is_some());
     if !is_within && let Some(place) = Place::read(get)? {
         return Ok(Way::Own(place));
@@ -59,12 +61,12 @@ pub(super) fn find(
     }
 }
 
-/// Whether a launcher has started this process, ours or another.
+/// Whether a launcher has started this process, ours or another one.
 pub(super) fn is_launched(get: &impl Fn(&str) -> Option<OsString>) -> bool {
     get(super::ENV_RANK).is_some() || !matches!(look(get), Started::ByNobody)
 }
 
-/// The way that the environment asks for.
+/// The way that the environment asks for by name.
 fn forced(get: &impl Fn(&str) -> Option<OsString>, word: &str) -> Result<Way, BootstrapError> {
     match word {
         "alone" => Ok(Way::Alone),
@@ -81,8 +83,8 @@ fn forced(get: &impl Fn(&str) -> Option<OsString>, word: &str) -> Result<Way, Bo
     }
 }
 
-/// A launcher of others. Where variables of two are seen, one was started within the other: then a descriptor that is open is the inner
-/// one's, because launchers close what they have inherited.
+/// The way through a launcher other than ours. If there are variables of two launchers, one was started within the other. Then a descriptor
+/// that is open belongs to the inner one, because launchers close what they inherit.
 fn foreign(
     get: &impl Fn(&str) -> Option<OsString>,
     is_socket: impl Fn(RawFd) -> bool,

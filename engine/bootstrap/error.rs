@@ -16,7 +16,7 @@ pub enum BootstrapError {
         name: &'static str,
         /// Its value.
         found: String,
-        /// What it may be.
+        /// The values that it may have.
         expected: String,
     },
     /// Some of the launcher's variables are set, but not all.
@@ -24,7 +24,7 @@ pub enum BootstrapError {
     Missing {
         /// The variable that is not set.
         name: &'static str,
-        /// One that is.
+        /// One of the variables that is set.
         present: &'static str,
     },
     /// Another launcher has started this process as one of several ranks.
@@ -34,21 +34,21 @@ pub enum BootstrapError {
          world of its own"
     )]
     Foreign {
-        /// The variable that says so.
+        /// The variable that shows this.
         name: &'static str,
         /// Its value.
         found: String,
         /// The launcher.
         launcher: &'static str,
-        /// How it is asked to offer one.
+        /// How to ask the launcher for one of these protocols.
         ask: &'static str,
     },
     /// A launcher that has started this process does not do what it should.
     #[error("{launcher}: {reason}")]
     Launcher {
-        /// How it is spoken to.
+        /// The launcher and its protocol.
         launcher: &'static str,
-        /// What it does, and what to do.
+        /// What is wrong, and what to do.
         reason: String,
     },
     /// The launcher's connection serves one engine only.
@@ -63,9 +63,9 @@ pub enum BootstrapError {
          unset {variable} for a process that is no rank"
     )]
     Descriptor {
-        /// The variable that says its number.
+        /// The variable that has the descriptor's number.
         variable: &'static str,
-        /// Its number.
+        /// The descriptor's number.
         fd: RawFd,
         /// What was found instead.
         found: String,
@@ -73,18 +73,18 @@ pub enum BootstrapError {
     /// The launcher is gone.
     #[error("the launcher has ended: nothing more can be exchanged")]
     LauncherEnded,
-    /// No answer in time.
+    /// No answer came in time.
     #[error(
         "{operation} had no answer for {ms} ms: a rank does not come or the launcher is stopped; set \
          TICKWIRE_FENCE_MS to wait longer"
     )]
     Timeout {
-        /// What waited.
+        /// The operation that waited.
         operation: &'static str,
         /// How long, ms.
         ms: u64,
     },
-    /// An earlier request failed half-way, so that answers can no longer be told apart.
+    /// An earlier request failed half-way, so that answers can no longer be assigned to requests.
     #[error("an earlier request to the launcher failed: this connection can no longer be used")]
     Broken,
     /// The peer sent bytes that are not of the protocol.
@@ -96,13 +96,13 @@ pub enum BootstrapError {
     /// A key is empty or too long.
     #[error("a key of {bytes} bytes: give 1 to {KEY_BYTES_MAX}")]
     Key {
-        /// Its length.
+        /// The key's length.
         bytes: usize,
     },
     /// A value is too long.
     #[error("a value of {bytes} bytes: give at most {VALUE_BYTES_MAX}")]
     Value {
-        /// Its length.
+        /// The value's length.
         bytes: usize,
     },
     /// There is no such rank.
@@ -124,12 +124,12 @@ pub enum BootstrapError {
         /// The system's answer.
         source: io::Error,
     },
-    /// For exchanges of the application's own.
+    /// For exchanges that the application provides.
     #[error("{0}")]
     Custom(String),
 }
 
-/// An error message must stay one readable line, whatever the environment holds.
+/// Shortens a text, so that an error message stays one readable line, whatever the environment holds.
 pub(super) fn shorten(text: &str) -> String {
     let mut short: String = text.chars().take(64).map(|c| if c.is_control() { '?' } else { c }).collect();
     if short.len() < text.len() {

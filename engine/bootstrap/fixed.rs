@@ -1,4 +1,4 @@
-//! For tests: an exchange that only says who takes part.
+//! An exchange for tests, which only says who takes part.
 
 use super::{BootstrapError, Exchange};
 

@@ -1,18 +1,18 @@
-//! Launchers that are not ours, by what they say in the environment. A process that one of them has started as one of several
-//! ranks is not alone, even where it offers no way to find the others.
+//! Launchers other than ours, recognised by variables in the environment. If one of them has started this process as one of several ranks,
+//! the process is not alone, even if the launcher offers no way to find the others.
 
 use std::ffi::OsString;
 
 use super::error::{BootstrapError, shorten};
 
-/// What a launcher says in the environment of a process.
+/// The variables that a launcher sets for its processes.
 struct Launcher {
     name: &'static str,
     /// The variable with the number of this process.
     rank: &'static str,
     /// The variable with the number of processes, if there is one.
     size: Option<&'static str>,
-    /// How it is asked to speak a protocol that we know.
+    /// How to ask the launcher for a protocol that we know.
     ask: &'static str,
 }
 
@@ -20,7 +20,7 @@ const fn launcher(name: &'static str, rank: &'static str, size: Option<&'static 
     Launcher { name, rank, size, ask }
 }
 
-/// All launchers that are known. One with a size may speak to a process in the ways of those without too.
+/// All launchers that we know. A launcher with a size variable may also set variables of those without one.
 const LAUNCHERS: [Launcher; 11] = [
     launcher(
         "mpirun of Open MPI",
@@ -28,7 +28,7 @@ const LAUNCHERS: [Launcher; 11] = [
         Some("OMPI_COMM_WORLD_SIZE"),
         "use that of Open MPI 4 or later",
     ),
-    // A batch script has a number too, though srun has not started it: it is in no step.
+    // A batch script has a SLURM_PROCID too, though srun has not started it. But it has no SLURM_STEP_NUM_TASKS, since it is in no step.
     launcher("srun", "SLURM_PROCID", Some("SLURM_STEP_NUM_TASKS"), "use srun --mpi=pmi2 or --mpi=pmix"),
     launcher("mpiexec (hydra)", "PMI_RANK", Some("PMI_SIZE"), "use it without -pmi-port"),
     launcher("flux run", "FLUX_TASK_RANK", Some("FLUX_JOB_SIZE"), "use flux run -o pmi=simple"),
@@ -41,14 +41,14 @@ const LAUNCHERS: [Launcher; 11] = [
     launcher("aprun", "ALPS_APP_PE", None, "use another launcher"),
 ];
 
-/// Who has started this process.
+/// Whether a launcher has started this process.
 #[derive(Debug)]
 pub(super) enum Started {
     /// No launcher.
     ByNobody,
     /// A launcher, as the only process.
     Alone,
-    /// A launcher, as one of several; the error with which to refuse, if it offers no way to find the others.
+    /// A launcher, as one of several. Holds the error to return if the launcher offers no way to find the others.
     AsOneOfSeveral(BootstrapError),
 }
 
@@ -100,7 +100,7 @@ mod tests {
             (&[("PMI_FD", "7")], "PMI", "PMI_FD is `7`"),
             (&[("PALS_RANKID", "3")], "PALS", "PALS_RANKID is `3`"),
             (&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "many\nlines")], "mpirun", "many?lines"),
-            // A world of one within a step of several is not one.
+            // A process that was started as a world of one, within a step of several, is not alone.
             (
                 &[
                     ("SLURM_PROCID", "0"),

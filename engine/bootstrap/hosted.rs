@@ -1,17 +1,17 @@
-//! The exchange of a rank that a launcher of others has started.
+//! The exchange of a rank that a launcher other than ours has started.
 //!
-//! Values go through the launcher once a host. The ranks of a host that may share memory are a *group*. Its first rank, the
-//! *head*, collects what the others put, publishes one [table](super::table), reads those of the other groups, and hands the
-//! whole to its group as a file in memory. Where all ranks are one group, nothing goes through the launcher.
+//! Values go through the launcher once per host. The ranks of a host that may share memory are a *group*. Its first rank, the *head*,
+//! collects the values that the others put, publishes them as one [table](super::table), reads the tables of the other groups, and hands
+//! the whole to its group as a file in memory. If all ranks are one group, nothing goes through the launcher.
 //!
 //! Groups form once, at the start:
 //!
-//! 1. The first rank of each host opens a socket. Fence of the launcher.
-//! 2. The other ranks of the host call it. One that does not reach it, because it has network or process namespaces of its own as in a
-//!    container, is a group by itself. Fence of the launcher.
-//! 3. The head answers those that have called. From here on it knows its group.
+//! 1. The first rank of each host opens a socket. Then all ranks reach a fence of the launcher.
+//! 2. The other ranks of the host connect to the socket. A rank that cannot reach it, because it has its own network or process namespaces
+//!    as in a container, is a group by itself. Then all ranks reach a fence of the launcher.
+//! 3. The head answers the ranks that have connected. From now on it knows its group.
 //!
-//! A head's table says for which ranks it speaks. So the others learn which ranks of a host are groups by themselves.
+//! A head's table says for which ranks it speaks. From that the others learn which ranks of a host are groups by themselves.
 
 mod local;
 mod meeting;
@@ -31,13 +31,13 @@ use local::{Head, Member, PUT_BYTES_MAX};
 use rounds::Round;
 use std::time::Duration;
 
-/// The own place in the group.
+/// This rank's part in its group.
 enum Part {
     Head(Head),
     Member(Member),
 }
 
-/// See the module.
+/// The exchange. See the module's documentation.
 pub(super) struct Hosted {
     kvs: Box<dyn Kvs>,
     hosts: HostMap,
@@ -46,7 +46,7 @@ pub(super) struct Hosted {
     spread: bool,
     job: String,
     patience: Duration,
-    /// Fences so far.
+    /// The number of fences so far.
     fences: u32,
     puts: Puts,
     rounds: Vec<Round>,
@@ -90,11 +90,11 @@ impl Hosted {
     }
 }
 
-/// Gets the tables of all groups but the own one, whose ranks are `known`.
+/// Gets the tables of all other groups. `known` are the ranks of the own group.
 fn collect(kvs: &mut dyn Kvs, hosts: &HostMap, known: &[u32], key: &str) -> Result<Vec<Vec<u8>>, BootstrapError> {
     let size = hosts.size();
     let mut tables = Vec::new();
-    // Who is first on a host speaks for most of it: what is left then are groups of one rank.
+    // The first rank of a host speaks for most of the host. The ranks that are left then are groups of one.
     let mut left = vec![true; size as usize];
     known.iter().for_each(|&rank| left[rank as usize] = false);
     for rank in hosts.firsts().iter().copied().chain(0..size) {
@@ -160,7 +160,7 @@ impl Exchange for Hosted {
             return Err(BootstrapError::Rank { rank, size });
         }
         if rank == self.rank() {
-            // The own ones are visible at once.
+            // A rank's own values are visible to it at once.
             if let Some((_, value)) = self.puts.iter().find(|(of, _)| of == key) {
                 return Ok(Some(value.clone()));
             }
@@ -220,7 +220,7 @@ impl Exchange for Hosted {
     }
 
     fn abandon(&mut self) {
-        // The launcher sees the exit, and that nothing was said before it.
+        // The launcher sees that the process exits without having finalized.
         self.finished = true;
     }
 }
@@ -235,7 +235,8 @@ impl Part {
 }
 
 impl Drop for Hosted {
-    /// Without an engine, which would have said what comes of it: in order unless by a panic, whose exit says so.
+    /// Matters only for an exchange that was never given to an engine. It finishes, except during a panic: then the exit of the process
+    /// shows the failure.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.finish();

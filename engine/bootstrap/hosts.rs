@@ -12,7 +12,7 @@ pub(crate) struct HostMap {
 }
 
 impl HostMap {
-    /// From any name of each rank's host.
+    /// From names of the ranks' hosts, in rank order. Any names that differ between hosts will do.
     pub(super) fn of_names<N: std::hash::Hash + Eq>(names: impl IntoIterator<Item = N>) -> Self {
         let mut numbers: HashMap<N, u32> = HashMap::new();
         let mut map = Self { hosts: Vec::new(), firsts: Vec::new() };
@@ -27,9 +27,9 @@ impl HostMap {
         map
     }
 
-    /// Reads `PMI_process_mapping`, such as `(vector,(0,2,4),(2,1,1))`. A block has a first node, a number of nodes, and the
-    /// ranks of each node. `7` is one rank of that node, and `[(0,2,1),3]x3` is what is in the brackets three times. Ranks are numbered
-    /// along the blocks, and again from the first one until there are `size`.
+    /// Reads `PMI_process_mapping`, such as `(vector,(0,2,4),(2,1,1))`. A block has a first node, a number of nodes, and the number of
+    /// ranks on each node. `7` is one rank on node 7, and `[(0,2,1),3]x3` repeats what is in the brackets three times. Ranks are numbered
+    /// along the blocks, and again from the first block, until there are `size`.
     ///
     /// # Errors
     /// What is wrong with the text.
@@ -48,7 +48,7 @@ impl HostMap {
                     while !list.is_empty() {
                         list = read_block(list.strip_prefix(',').ok_or(FORM)?, size, &mut once)?;
                     }
-                    // What is more than there are ranks is never looked at.
+                    // No more nodes are needed than there are ranks.
                     let room = (size as usize).saturating_sub(nodes.len());
                     nodes.extend(once.iter().cycle().take((times as usize).saturating_mul(once.len()).min(room)));
                     behind
@@ -62,17 +62,17 @@ impl HostMap {
         Ok(Self::of_names(nodes.into_iter().cycle().take(size as usize)))
     }
 
-    /// Ranks in the job.
+    /// The number of ranks in the job.
     pub(super) fn size(&self) -> u32 {
         self.hosts.len() as u32
     }
 
-    /// How many hosts there are.
+    /// The number of hosts.
     pub(super) fn hosts(&self) -> u32 {
         self.firsts.len() as u32
     }
 
-    /// The host of a rank; `None` if there is no such rank.
+    /// The host of a rank. `None` if there is no such rank.
     pub(super) fn host_of(&self, rank: u32) -> Option<u32> {
         self.hosts.get(rank as usize).copied()
     }
@@ -90,7 +90,7 @@ impl HostMap {
 
 const FORM: &str = "it is not of the form (vector,(node,nodes,ranks),...)";
 
-/// Reads a block and appends the node of each of its ranks, up to `size`. What is behind it.
+/// Reads a block and appends the node of each of its ranks, up to `size` nodes in all. Returns the text behind the block.
 fn read_block<'a>(text: &'a str, size: u32, nodes: &mut Vec<u32>) -> Result<&'a str, &'static str> {
     let ([first, count, ranks], behind) = match text.strip_prefix('(') {
         None => read_number(text).map(|(node, behind)| ([node, 1, 1], behind))?,
@@ -110,7 +110,7 @@ fn read_block<'a>(text: &'a str, size: u32, nodes: &mut Vec<u32>) -> Result<&'a 
     Ok(behind)
 }
 
-/// The number at the start, and what is behind it.
+/// Reads the number at the start. Returns it and the text behind it.
 fn read_number(text: &str) -> Result<(u32, &str), &'static str> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, behind) = text.split_at(digits);

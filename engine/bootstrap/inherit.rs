@@ -1,4 +1,4 @@
-//! A socket that a launcher passes to its ranks by number.
+//! A socket that a launcher passes to its ranks by its number.
 
 use super::error::BootstrapError;
 use super::wait::Wait;
@@ -14,8 +14,8 @@ pub(super) fn is_socket(fd: RawFd) -> bool {
     target.is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"socket:"))
 }
 
-/// Makes the inherited descriptor this process's own, closed on exec: a program that the rank starts must not hold it.
-/// `variable` has said its number.
+/// Takes ownership of the inherited descriptor, and closes it on exec: a program that the rank starts must not hold it. `variable` is the
+/// one that had its number, for errors.
 pub(super) fn take_socket(fd: RawFd, variable: &'static str) -> Result<OwnedFd, BootstrapError> {
     let wrong = |found: String| BootstrapError::Descriptor { variable, fd, found };
     match std::fs::read_link(format!("/proc/self/fd/{fd}")) {
@@ -38,10 +38,10 @@ pub(super) fn take_socket(fd: RawFd, variable: &'static str) -> Result<OwnedFd, 
     Ok(socket)
 }
 
-/// Sends all bytes. False: the other end is closed.
+/// Sends all bytes. Returns `false` if the other end is closed.
 ///
 /// # Errors
-/// The wait is over.
+/// The wait has taken too long.
 pub(super) fn send_all(socket: &OwnedFd, mut bytes: &[u8], wait: &Wait) -> Result<bool, BootstrapError> {
     while !bytes.is_empty() {
         match send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
@@ -54,10 +54,10 @@ pub(super) fn send_all(socket: &OwnedFd, mut bytes: &[u8], wait: &Wait) -> Resul
     Ok(true)
 }
 
-/// Waits for bytes and appends them, `most` at most. False: the other end is closed.
+/// Waits for bytes and appends at most `most` of them. Returns `false` if the other end is closed.
 ///
 /// # Errors
-/// The wait is over.
+/// The wait has taken too long.
 pub(super) fn receive_some(
     socket: &OwnedFd,
     to: &mut Vec<u8>,

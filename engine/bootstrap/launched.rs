@@ -1,5 +1,5 @@
-//! The exchange of a rank that a launcher started: one stream socket to the launcher, one request at a time, with
-//! events in between.
+//! The exchange of a rank that our launcher has started. It uses one stream socket to the launcher, with one request at a time and events
+//! in between.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -21,23 +21,23 @@ const READ_BYTES: usize = 32 << 10;
 pub(super) struct Launched {
     place: Place,
     socket: OwnedFd,
-    /// Readable when the socket or the bell is: what the application waits on.
+    /// The descriptor that the application waits on. It is readable when the socket or the bell is.
     watch: OwnedFd,
-    /// Readable while `events` holds something. An event read together with an answer is no longer in the socket,
-    /// so the socket alone would not wake who waits for it.
+    /// Readable while `events` is not empty. An event that was read together with an answer is no longer in the socket, so the socket alone
+    /// would not wake a waiting application.
     bell: OwnedFd,
     rung: bool,
     events: VecDeque<BootstrapEvent>,
     input: Vec<u8>,
-    /// Bytes of `input` that were used.
+    /// Bytes of `input` that are already parsed.
     used: usize,
-    /// A request failed half-way: a later answer could be taken for another's.
+    /// Whether a request failed half-way: then a later answer could be taken for that of another request.
     broken: bool,
     gone: bool,
     finished: bool,
 }
 
-/// An answer, out of the input buffer.
+/// An answer, copied out of the input buffer.
 enum Answer {
     Done,
     Refused(String),
@@ -78,7 +78,7 @@ impl Launched {
         Ok(launched)
     }
 
-    /// Sends one request and reads its answer; whatever goes wrong in between spoils the connection.
+    /// Sends one request and reads its answer. If anything goes wrong in between, the connection can no longer be used.
     fn request<T>(
         &mut self,
         operation: &'static str,
@@ -133,7 +133,7 @@ impl Launched {
         }
     }
 
-    /// The next answer in the input; events on the way to it are kept.
+    /// The next complete answer in the input. Events that come before it are kept.
     fn parse(&mut self) -> Result<Option<Answer>, Malformed> {
         while let Some((body, taken)) = next_frame(&self.input[self.used..])? {
             let answer = match Message::decode(body)? {
@@ -154,7 +154,7 @@ impl Launched {
         Ok(None)
     }
 
-    /// Reads what is there, without waiting. False: nothing is.
+    /// Reads what has arrived, without waiting. Returns `false` if nothing has.
     fn receive(&mut self) -> bool {
         self.input.drain(..self.used);
         self.used = 0;
@@ -179,12 +179,12 @@ impl Launched {
             self.gone = true;
             self.broken = true;
             self.events.push_back(BootstrapEvent::LauncherEnded);
-            // A closed socket stays readable: whoever waits on the descriptor would never sleep again.
+            // A closed socket stays readable, so an application that waits on the descriptor would never sleep again.
             let _ = epoll::delete(&self.watch, &self.socket);
         }
     }
 
-    /// Keeps the bell in step with the events. It cannot fail: the counter is 0 or 1.
+    /// Makes the bell readable exactly while there are events. It cannot fail: the counter is 0 or 1.
     fn ring(&mut self) {
         let wanted = !self.events.is_empty();
         if wanted != self.rung {
@@ -258,7 +258,7 @@ impl Exchange for Launched {
     fn poll_event(&mut self) -> Option<BootstrapEvent> {
         if self.events.is_empty() && !self.gone {
             self.receive();
-            // An answer here belongs to a request that was given up.
+            // An answer that comes now belongs to a request that was given up.
             while let Some(answer) = self.parse().transpose() {
                 if answer.is_err() {
                     self.launcher_is_gone();
@@ -283,12 +283,12 @@ impl Exchange for Launched {
         let mut frame = Vec::new();
         Message::Abort { code }.encode(&mut frame);
         let wait = Wait::new("an abort", self.place.patience);
-        // A launcher that is gone has ended the job.
+        // If the launcher is gone, it has ended the job.
         let _ = send_all(&self.socket, &frame, &wait);
     }
 
     fn abandon(&mut self) {
-        // The launcher sees the exit, and that nothing was said before it.
+        // The launcher sees that the process exits without a farewell.
         self.finished = true;
     }
 
@@ -297,7 +297,7 @@ impl Exchange for Launched {
             let mut frame = Vec::new();
             Message::Finish.encode(&mut frame);
             let wait = Wait::new("the farewell", self.place.patience);
-            // A launcher that cannot be told has ended or will see the exit.
+            // A launcher that cannot be told is gone, or will see the exit.
             let _ = self.send(&frame, &wait);
         }
         self.finished = true;
@@ -305,7 +305,8 @@ impl Exchange for Launched {
 }
 
 impl Drop for Launched {
-    /// Without an engine, which would have said what comes of it: in order unless by a panic, whose exit says so.
+    /// Matters only for an exchange that was never given to an engine. It finishes, except during a panic: then the exit of the process
+    /// shows the failure.
     fn drop(&mut self) {
         if !std::thread::panicking() {
             self.finish();

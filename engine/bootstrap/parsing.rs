@@ -1,4 +1,4 @@
-//! What launchers and other ranks say, read by what reads it in a job: for tests and fuzzers, which bring any bytes.
+//! Parsers of what launchers and other ranks send, for tests and fuzzers, which pass any bytes. These are the parsers that a job uses.
 
 use super::hosts::HostMap;
 use super::kvs::Kvs;
@@ -9,32 +9,32 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Bytes of a launcher that are heard at most: what a socket holds.
+/// Most bytes of a launcher that are used: what a socket holds.
 const HEARD_MAX: usize = 64 << 10;
 
-/// The host of each of `size` ranks, as a launcher's mapping tells.
+/// The host of each of `size` ranks, read from a launcher's mapping.
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the text.
 pub fn mapping(text: &str, size: u32) -> Result<Vec<u32>, &'static str> {
     let map = HostMap::parse_vector(text, size)?;
     Ok((0..size).filter_map(|rank| map.host_of(rank)).collect())
 }
 
-/// How many values a table of values has, for a job of `size` ranks.
+/// The number of values in a table of values, for a job of `size` ranks.
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the bytes.
 pub fn table(bytes: &[u8], size: u32) -> Result<usize, BootstrapError> {
     let mut count = tables::ranks(bytes, size)?.len();
     tables::each(bytes, size, |_, _, _| count += 1)?;
     Ok(count)
 }
 
-/// A whole job of `size` ranks with a launcher that speaks PMI-1 and says this, whatever is asked.
+/// Runs a whole job of `size` ranks with a launcher that speaks PMI-1 and sends these bytes, whatever it is asked.
 ///
 /// # Errors
-/// What is wrong with it, or with the system.
+/// What is wrong with the bytes, or with the system.
 pub fn pmi(said: &[u8], size: u32) -> Result<(), BootstrapError> {
     let wrong = |source| BootstrapError::System { operation: "a launcher's socket", source };
     let (rank, mut launcher) = UnixStream::pair().map_err(wrong)?;

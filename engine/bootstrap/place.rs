@@ -1,4 +1,4 @@
-//! What our own launcher says in the environment of a rank.
+//! The variables that our own launcher sets for a rank.
 
 use super::error::{BootstrapError, shorten};
 use super::name::{JOB_BYTES_MAX, job_is_valid};
@@ -11,27 +11,27 @@ use tickwire_components::limits::LOCAL_RANKS_MAX;
 pub const ENV_RANK: &str = "TICKWIRE_RANK";
 /// Environment variable with the number of ranks in the job.
 pub const ENV_SIZE: &str = "TICKWIRE_SIZE";
-/// The variable that has the number of a rank's program among those of its job: 0 unless there are several.
+/// Environment variable with the number of a rank's program among the programs of its job: 0 unless there are several.
 pub const ENV_APPNUM: &str = "TICKWIRE_APPNUM";
 /// Environment variable with the job's name, unique on this host.
 pub const ENV_JOB: &str = "TICKWIRE_JOB";
 /// Environment variable with the number of the inherited socket to the launcher.
 pub const ENV_FD: &str = "TICKWIRE_FD";
-/// Environment variable with the longest wait for an answer of the launcher, fences included, in ms.
+/// Environment variable with the longest wait for an answer of the launcher, including fences, in ms.
 pub const ENV_FENCE_MS: &str = "TICKWIRE_FENCE_MS";
-/// Environment variable that says, with 1, that this process is to be a world of one, whoever has started it.
-/// `tickwire run` does not hand it on to its ranks.
+/// Environment variable that, if 1, makes this process a world of one, whatever has started it. `tickwire run` does not pass it on to its
+/// ranks.
 pub const ENV_SOLO: &str = "TICKWIRE_SOLO";
-/// Environment variable that says how this process is to find the others: `own` through `tickwire run`, `pmix`, `pmi`, or
-/// `alone`. `tickwire run` does not hand it on to its ranks.
+/// Environment variable that says how this process finds the other ranks: `own` (through `tickwire run`), `pmix`, `pmi`, or `alone`.
+/// `tickwire run` does not pass it on to its ranks.
 pub const ENV_BOOTSTRAP: &str = "TICKWIRE_BOOTSTRAP";
 
-/// Default of [`ENV_FENCE_MS`]: above the start of 4096 processes at 5 ms each, below a person's patience.
+/// Default of [`ENV_FENCE_MS`]: more than the start of 4096 processes takes at 5 ms each, and less than a person's patience.
 const FENCE_MS: u64 = 60_000;
-/// A day: what is longer is a mistake, not a wait.
+/// A day. A longer time is a mistake, not a wait.
 const FENCE_MS_MAX: u64 = 86_400_000;
 
-/// What the launcher says in the environment.
+/// The values of the launcher's variables.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) rank: u32,
@@ -42,7 +42,8 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// None: our launcher has not started this process. `get` stands for the environment, which a test must not change.
+    /// Reads the variables. `None` if our launcher has not started this process. `get` stands for the environment, which a test must not
+    /// change.
     pub(super) fn read(get: &impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, BootstrapError> {
         let names = [ENV_RANK, ENV_SIZE, ENV_JOB, ENV_FD];
         let Some(present) = names.into_iter().find(|name| get(name).is_some()) else { return Ok(None) };
@@ -64,7 +65,7 @@ impl Place {
     }
 }
 
-/// How long a request to a launcher may take.
+/// The longest time that a request to a launcher may take.
 pub(super) fn patience(get: &impl Fn(&str) -> Option<OsString>) -> Result<Duration, BootstrapError> {
     match get(ENV_FENCE_MS) {
         Some(_) => number(get, ENV_FENCE_MS, 1, FENCE_MS_MAX).map(Duration::from_millis),
@@ -72,7 +73,7 @@ pub(super) fn patience(get: &impl Fn(&str) -> Option<OsString>) -> Result<Durati
     }
 }
 
-/// A variable that is a number within bounds.
+/// The value of a variable that must be a number within bounds.
 pub(super) fn number(
     get: &impl Fn(&str) -> Option<OsString>,
     name: &'static str,

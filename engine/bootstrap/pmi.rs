@@ -1,7 +1,7 @@
 //! PMI-1: lines of text over the descriptor `PMI_FD`. hydra, `srun --mpi=pmi2` and Flux speak it.
 //!
-//! A request is `cmd=NAME key=value …`, and has one answer of the same form. `rc`, where it is there, is 0 for success. Values may not have
-//! blanks, so bytes travel as base64. Servers read lines of 1024 bytes, and tell how long a value may be.
+//! A request is `cmd=NAME key=value …`, and gets one answer of the same form. If the answer has `rc`, 0 means success. Values must not have
+//! blanks, so bytes are sent as base64. Servers read lines of at most 1024 bytes, and say how long a value may be.
 
 use super::error::{BootstrapError, shorten};
 use super::hosts::HostMap;
@@ -20,18 +20,18 @@ pub(super) const ENV_RANK: &str = "PMI_RANK";
 /// The variable with the number of ranks.
 pub(super) const ENV_SIZE: &str = "PMI_SIZE";
 
-/// Bytes of a line that any server reads, with its end.
+/// Longest line that every server reads, with its end, bytes.
 const REQUEST_BYTES_MAX: usize = 1024;
-/// Bytes of a line that is still believed to be an answer: a mapping of many hosts is longer than a request.
+/// Longest line that is accepted as an answer, bytes. A mapping of many hosts is longer than a request.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Bytes of one read.
 const READ_BYTES: usize = 4096;
 /// Longest key: `tw.`, a fence, a word, a part, and a rank.
 const KEY_BYTES: usize = 48;
-/// A value of fewer bytes is no place for a card.
+/// Shortest limit of values with which this works, bytes: a card would need too many values otherwise.
 const VALUE_BYTES_MIN: usize = 16;
 
-/// What the launcher says in the environment.
+/// The values of the launcher's variables.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PmiPlace {
     pub(super) fd: RawFd,
@@ -47,15 +47,15 @@ pub(super) struct Pmi {
     input: Vec<u8>,
     /// The launcher's name of the job.
     kvsname: String,
-    /// Characters of a value at most.
+    /// Most characters of a value.
     text_max: usize,
-    /// A request failed half-way: a later answer could be taken for another's.
+    /// Whether a request failed half-way: then a later answer could be taken for that of another request.
     broken: bool,
     finalized: bool,
     keeps: bool,
 }
 
-/// An answer, checked: it is of the kind that was expected, and of success.
+/// A checked answer: it is of the expected kind, and reports success.
 struct Answer(String);
 
 impl Answer {
@@ -74,10 +74,10 @@ fn fault(reason: String) -> BootstrapError {
 }
 
 impl Pmi {
-    /// Takes the descriptor that the launcher passed to this process and introduces this rank.
+    /// Takes the descriptor that the launcher passed to this process, and introduces this rank.
     ///
     /// # Errors
-    /// The launcher does not answer, or not as it should.
+    /// The launcher does not answer, or its answer is wrong.
     pub(super) fn inherit(place: PmiPlace) -> Result<Self, BootstrapError> {
         let socket = take_socket(place.fd, ENV_FD)?;
         Self::connect(place, socket)
@@ -87,7 +87,7 @@ impl Pmi {
         Self::introduce(place, socket, true)
     }
 
-    /// Introduces this rank. `keeps`: the connection stays open until it has taken leave, or the process ends.
+    /// Introduces this rank. With `keeps`, the connection stays open until this rank has finalized, or the process ends.
     pub(super) fn introduce(place: PmiPlace, socket: OwnedFd, keeps: bool) -> Result<Self, BootstrapError> {
         let mut pmi = Self {
             place,
@@ -128,7 +128,7 @@ impl Pmi {
         format!("tw.{key}-{rank}")
     }
 
-    /// Sends a request and reads its answer; whatever goes wrong in between spoils the connection.
+    /// Sends a request and reads its answer. If anything goes wrong in between, the connection can no longer be used.
     fn call(&mut self, operation: &'static str, request: &str, kind: &str) -> Result<Answer, BootstrapError> {
         let line = self.ask(operation, request, kind)?;
         match field(&line, "rc") {
@@ -140,7 +140,7 @@ impl Pmi {
         }
     }
 
-    /// The same with an answer that may be one of failure.
+    /// As `call`, but the answer may report a failure.
     fn ask(&mut self, operation: &'static str, request: &str, kind: &str) -> Result<String, BootstrapError> {
         if self.broken {
             return Err(BootstrapError::Broken);
@@ -179,7 +179,7 @@ impl Pmi {
         }
     }
 
-    /// A value that was put, by whomever; `None` if there is none.
+    /// A value under a key, whichever rank has put it. `None` if there is none.
     fn look_up(&mut self, key: &str) -> Result<Option<String>, BootstrapError> {
         let request = format!("get kvsname={} key={key}", self.kvsname);
         let line = self.ask("a get", &request, "get_result")?;
@@ -212,7 +212,7 @@ impl Kvs for Pmi {
 
     fn hosts(&mut self) -> Result<Option<HostMap>, BootstrapError> {
         let Some(text) = self.look_up("PMI_process_mapping")? else { return Ok(None) };
-        // One that cannot be read is as good as none: then the ranks tell each other.
+        // A mapping that cannot be read counts as none: then the ranks tell each other their hosts.
         Ok(HostMap::parse_vector(&text, self.place.size).ok())
     }
 
@@ -239,19 +239,19 @@ impl Kvs for Pmi {
 
     fn abort(&self, code: i32) {
         let wait = Wait::new("an abort", self.place.patience);
-        // There is no answer, and who is gone needs none.
+        // There is no answer. A launcher that is gone needs no request.
         let _ = send_all(&self.socket, format!("cmd=abort exitcode={code}\n").as_bytes(), &wait);
     }
 
     fn finalize(&mut self) {
-        // A launcher that cannot be told has ended or will see the exit.
+        // A launcher that cannot be told is gone, or will see the exit.
         self.finalized = self.call("the farewell", "finalize", "finalize_ack").is_ok();
     }
 }
 
 impl Drop for Pmi {
-    /// Leaves the connection open for the rest of the process, unless it has taken leave: hydra kills a process at once that closes
-    /// it before, and its last words are lost.
+    /// Unless this rank has finalized, leaves the connection open for the rest of the process: hydra kills a process at once that closes it
+    /// earlier, and the last output of that process is lost.
     fn drop(&mut self) {
         if self.keeps
             && !self.finalized

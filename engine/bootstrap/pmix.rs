@@ -1,4 +1,4 @@
-//! PMIx: prterun, mpirun of Open MPI and `srun --mpi=pmix` speak it, through a library that is loaded.
+//! PMIx, as spoken by prterun, mpirun of Open MPI and `srun --mpi=pmix`. It is spoken through a library that is loaded at run time.
 
 use super::error::BootstrapError;
 use super::hosts::HostMap;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use tickwire_components::limits::PROCS_MAX;
 use tickwire_pmix::{ANL_MAP, Client, HOST_NAME, JOB_SIZE, NODE_ID, PmixError, Value};
 
-/// The variable that names the library's file, where it is neither beside the launcher nor the system's `libpmix.so.2`.
+/// The variable with the path of the library, for a library that is neither beside the launcher nor the system's `libpmix.so.2`.
 pub const ENV_PMIX_LIBRARY: &str = "TICKWIRE_PMIX_LIBRARY";
 
-/// The variable with the job's name: PMIx is spoken.
+/// The variable with the job's name. It is set if the launcher speaks PMIx.
 pub(super) const ENV_NAMESPACE: &str = "PMIX_NAMESPACE";
-/// The variable with where the launcher is installed.
+/// The variable with the directory in which the launcher is installed.
 const ENV_PREFIX: &str = "PMIX_PREFIX";
-/// Bytes of a value: servers take far more, but pass each on as a whole.
+/// Longest value, bytes. Servers take far more, but forward each value as a whole.
 const VALUE_BYTES: usize = 64 << 10;
 
 /// A connection to the launcher.
@@ -46,7 +46,7 @@ impl Pmix {
     /// Connects to the launcher's server.
     ///
     /// # Errors
-    /// There is no library, or the server does not answer as it should.
+    /// There is no library, or the server's answers are wrong.
     pub(super) fn connect(patience: Duration) -> Result<Self, BootstrapError> {
         let read = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let (asked, prefix) = (read(ENV_PMIX_LIBRARY), read(ENV_PREFIX));
@@ -63,7 +63,7 @@ impl Pmix {
         Ok(Self { namespace: client.namespace(), client, size, patience, finalized: false })
     }
 
-    /// The same value of all ranks, if the launcher knows it of all.
+    /// The values under one key of all ranks. `None` unless the launcher knows all of them.
     fn of_all(&self, key: &str) -> Option<Vec<Value>> {
         (0..self.size).map(|rank| self.client.info(Some(rank), key, self.patience).ok().flatten()).collect()
     }
@@ -129,7 +129,7 @@ impl Kvs for Pmix {
 
     fn finalize(&mut self) {
         if !std::mem::replace(&mut self.finalized, true) {
-            // A launcher that cannot be told has ended or will see the exit.
+            // A launcher that cannot be told is gone, or will see the exit.
             let _ = self.client.finalize(self.patience);
         }
     }

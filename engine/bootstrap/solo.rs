@@ -5,7 +5,7 @@ use super::exchange::{Exchange, check_key, check_value};
 use super::name::unique_job;
 use std::collections::HashMap;
 
-/// A world of one: what is put is there, and nobody is waited for.
+/// A world of one: values are visible at once, and no rank is waited for.
 pub(super) struct Solo {
     pub(super) job: String,
     pub(super) values: HashMap<String, Vec<u8>>,

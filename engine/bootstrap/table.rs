@@ -1,5 +1,5 @@
-//! The values of several ranks as bytes, such as a host has for the others. Cards of ranks on one host have most bytes in common, so a value is
-//! written as what differs from the one before.
+//! The values of several ranks as bytes, as one host passes them to the others. Cards of ranks on one host have most bytes in common, so
+//! each value is written as its difference from the value before.
 //!
 //! | what | bytes |
 //! |---|---|
@@ -10,20 +10,20 @@
 //! | a value | the position of its rank among those above, its length, then runs until that is reached |
 //! | a run | how many bytes are as before, how many are new, and these |
 //!
-//! Numbers are LEB128. All are checked: the bytes come from other processes.
+//! Numbers are LEB128. All are checked, since the bytes come from other processes.
 
 use super::error::BootstrapError;
 use super::wire::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
 const VERSION: u8 = 1;
-/// Equal bytes that are worth the two numbers of a run.
+/// Fewest equal bytes that are worth a new run, with its two numbers.
 const RUN_MIN: usize = 3;
 const MALFORMED: BootstrapError = BootstrapError::Protocol("values of ranks that cannot be read");
 
 /// The values of one rank, each under its key.
 pub(super) type Puts = Vec<(String, Vec<u8>)>;
 
-/// Writes the values of `ranks`, which are in order.
+/// Writes the values of `ranks`, which must be in rank order.
 pub(super) fn encode(ranks: &[(u32, Puts)]) -> Vec<u8> {
     let mut to = vec![VERSION];
     write_number(&mut to, ranks.len() as u64);
@@ -59,7 +59,7 @@ pub(super) fn encode(ranks: &[(u32, Puts)]) -> Vec<u8> {
 /// The ranks that a table speaks for.
 ///
 /// # Errors
-/// The bytes are no table, or of ranks that are not below `size`.
+/// The bytes are not a table, or a rank in it is not below `size`.
 pub(super) fn ranks(table: &[u8], size: u32) -> Result<Vec<u32>, BootstrapError> {
     read_ranks(&mut Reader(table), size)
 }
@@ -145,7 +145,7 @@ fn write_difference(to: &mut Vec<u8>, before: &[u8], value: &[u8]) {
     }
 }
 
-/// Makes the next value out of the one before.
+/// Makes the next value from the value before.
 fn read_difference(reader: &mut Reader<'_>, value: &mut Vec<u8>) -> Result<(), BootstrapError> {
     let length = reader.number(VALUE_BYTES_MAX as u64)? as usize;
     let mut at = 0;
@@ -176,7 +176,7 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// A number that is not above `most`.
+    /// Reads a number, which must not be above `most`.
     fn number(&mut self, most: u64) -> Result<u64, BootstrapError> {
         let mut number = 0;
         for shift in (0..63).step_by(7) {

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-/// How long one request may wait.
+/// The time that one request may take.
 pub(super) struct Wait {
     operation: &'static str,
     ms: u64,
@@ -18,10 +18,10 @@ impl Wait {
         Self { operation, ms: patience.as_millis() as u64, since: Instant::now() }
     }
 
-    /// Returns when `fd` may be ready; the caller tries and comes back if it is not.
+    /// Returns when `fd` may be ready. The caller tries, and waits again if it is not.
     ///
     /// # Errors
-    /// [`BootstrapError::Timeout`] when the time is over.
+    /// [`BootstrapError::Timeout`] if the time is over.
     pub(super) fn until(&self, fd: BorrowedFd<'_>, flags: PollFlags) -> Result<(), BootstrapError> {
         let left_ms = self.left().as_millis() as u64;
         if left_ms == 0 {
@@ -34,7 +34,7 @@ impl Wait {
         }
     }
 
-    /// What is left of the time.
+    /// The rest of the time.
     pub(super) fn left(&self) -> Duration {
         Duration::from_millis(self.ms).saturating_sub(self.since.elapsed())
     }

@@ -1,19 +1,19 @@
-//! The frames between a rank and its launcher: a u32 length in little endian, then that many bytes, of which the
-//! first says the kind. Both sides bound every length and refuse what they do not know.
+//! The frames between a rank and its launcher: a length (u32, little-endian), then that many bytes. The first of these says the kind of
+//! frame. Both sides check every length, and refuse what they do not know.
 
 use tickwire_components::limits::LOCAL_RANKS_MAX;
 
-/// Longest key, bytes: its length travels in one byte.
+/// Longest key, bytes: its length is sent in one byte.
 pub const KEY_BYTES_MAX: usize = 128;
-/// Longest value of one key, bytes. An address is below 256; this leaves room for a table of memory keys.
+/// Longest value of one key, bytes. An address is shorter than 256 bytes; this leaves room for a table of memory keys.
 pub const VALUE_BYTES_MAX: usize = 16 << 10;
 
-/// Longest text in a refusal or a reason.
+/// Longest text of a refusal or a reason, bytes.
 const TEXT_BYTES_MAX: usize = 256;
 /// Longest frame without its length field: a put of the longest key and value.
 pub(crate) const BODY_BYTES_MAX: usize = 2 + KEY_BYTES_MAX + VALUE_BYTES_MAX;
 const LENGTH_BYTES: usize = 4;
-/// Changes with any change of a frame, so that a rank and a launcher of two versions part with a clear message.
+/// Changes with any change of a frame, so that a rank and a launcher of different versions part with a clear message.
 pub(crate) const VERSION: u16 = 2;
 
 const HELLO: u8 = 1;
@@ -31,7 +31,7 @@ const RANK_ENDED: u8 = 19;
 /// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message<'a> {
-    /// First from a rank; answered by `Done` or `Refused`.
+    /// The first frame of a rank. Answered by `Done` or `Refused`.
     Hello {
         version: u16,
         rank: u32,
@@ -43,7 +43,7 @@ pub(crate) enum Message<'a> {
         key: &'a str,
         value: &'a [u8],
     },
-    /// Answered by `Done` once every live rank is there.
+    /// Answered by `Done` once every live rank has reached the fence.
     Fence,
     /// Answered by one `Value`.
     Get {
@@ -68,7 +68,7 @@ pub(crate) enum Message<'a> {
         rank: u32,
         value: Option<&'a [u8]>,
     },
-    /// Unasked, at any time after `Hello`.
+    /// Sent by the launcher without a request, at any time after `Hello`.
     RankEnded {
         rank: u32,
         reason: &'a str,
@@ -76,7 +76,7 @@ pub(crate) enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Appends the frame. Keys and values are within their bounds: the caller has checked them.
+    /// Appends the frame. The caller has checked the lengths of keys and values.
     pub(crate) fn encode(&self, to: &mut Vec<u8>) {
         let start = to.len();
         to.extend_from_slice(&[0; LENGTH_BYTES]);
@@ -182,7 +182,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The first frame in `bytes`: its body, and how many bytes it takes with its length field. None: not yet complete.
+/// The first frame in `bytes`: its body, and its length with the length field. `None` if it is not complete yet.
 pub(crate) fn next_frame(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, Malformed> {
     let Ok((length, rest)) = take::<LENGTH_BYTES>(bytes) else {
         return Ok(None);

@@ -34,10 +34,10 @@ pub enum LaunchError {
         /// As it was found.
         program: String,
     },
-    /// A variable that no environment can have.
+    /// A variable that cannot be set in any environment.
     #[error("`{name}` is no name of a variable, or its value has a zero byte: give NAME=VALUE")]
     Variable {
-        /// Its name.
+        /// The variable's name.
         name: String,
     },
     /// Ranks cannot start in this directory.
@@ -51,7 +51,7 @@ pub enum LaunchError {
     /// The file for events cannot be written.
     #[error("trace file {path}: {source}; name a file in a directory where you may write")]
     Trace {
-        /// Its path.
+        /// The file's path.
         path: String,
         /// The system's answer.
         source: io::Error,
@@ -59,9 +59,9 @@ pub enum LaunchError {
     /// The limit of open files is too low.
     #[error("{ranks} ranks need {needed} open files of {limit}: use `ulimit -n {needed}`, or start fewer ranks")]
     Files {
-        /// Ranks asked for.
+        /// The number of ranks asked for.
         ranks: u32,
-        /// Descriptors needed.
+        /// The number of descriptors needed.
         needed: u64,
         /// The hard limit.
         limit: u64,
@@ -69,7 +69,7 @@ pub enum LaunchError {
     /// A rank could not be started.
     #[error("rank {rank} could not be started: {source}; {}", hint(source))]
     Spawn {
-        /// Which one.
+        /// The rank.
         rank: u32,
         /// The system's answer.
         source: io::Error,
@@ -85,7 +85,7 @@ pub enum LaunchError {
 }
 
 impl LaunchError {
-    /// Whether the caller asked for something that cannot be, rather than the system lacking something.
+    /// Whether the caller has asked for something impossible. If not, the system has refused or lacks something.
     #[must_use]
     pub fn is_wrong_use(&self) -> bool {
         use LaunchError::{

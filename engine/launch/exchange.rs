@@ -1,28 +1,28 @@
-//! The launcher's side of the bootstrap exchange: the values, who waits at the fence, and what each rank is still to
-//! be told. Bytes go in and out; no descriptor is touched here.
+//! The launcher's side of the bootstrap exchange: the values, the ranks at the fence, and what each rank must still be told. It takes and
+//! returns bytes, and touches no descriptor.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::bootstrap::wire::{Malformed, Message, VERSION, next_frame};
 
-/// Bytes that a rank may keep here: 64 values of the longest kind, and 4096 ranks stay below 4 GiB.
+/// Most bytes that a rank may put: 64 values of the longest kind. So 4096 ranks stay below 4 GiB.
 const RANK_BYTES_MAX: usize = 1 << 20;
-/// Keys that a rank may keep here.
+/// Most keys that a rank may put.
 const RANK_KEYS_MAX: usize = 1024;
-/// Answers and events are written out up to this mark and continued when the rank has read: listings of 4096 ranks
-/// for 4096 ranks never stand in memory at the same time.
+/// Answers and events are encoded up to this many bytes, and continued when the rank has read them. So listings of 4096 ranks for 4096
+/// ranks are never all in memory at the same time.
 const OUTPUT_BYTES: usize = 64 << 10;
 
 pub(super) struct Server {
     job: String,
     ranks: Vec<Rank>,
     values: HashMap<String, BTreeMap<u32, Vec<u8>>>,
-    /// Ranks in the order of their ends; each rank reads this log at its own pace.
+    /// Ranks that have ended, in the order of their ends. Each rank reads this log at its own pace.
     ended: Vec<(u32, String)>,
-    /// Ranks that fences wait for, and how many of them are at the fence.
+    /// The number of ranks that fences wait for, and how many of them are at the fence.
     live: usize,
     at_fence: usize,
-    /// Ranks that have something to be written to.
+    /// Ranks to which something is to be written.
     pending: Vec<u32>,
     /// The first rank that has asked for the end of the job, and its exit status.
     abort: Option<(u32, i32)>,
@@ -35,10 +35,10 @@ struct Rank {
     joined: bool,
     finished: bool,
     closed: bool,
-    /// Process ended, connection closed or finished: no fence waits for it.
+    /// Whether the process has ended, the connection is closed, or the rank has finished. No fence waits for this rank any more.
     left: bool,
     at_fence: bool,
-    /// Key and next rank of a listing that is being written.
+    /// The key and the next rank of a listing that is being written.
     listing: Option<(String, u32)>,
     told: usize,
     bytes: usize,
@@ -47,7 +47,7 @@ struct Rank {
 }
 
 impl Rank {
-    /// A rank that has finished has nothing left that another's end could fail.
+    /// Whether the rank is told of the ends of other ranks. A rank that has finished does not need to know.
     fn wants_news(&self) -> bool {
         self.joined && !self.finished && !self.closed
     }
@@ -67,7 +67,7 @@ impl Server {
         }
     }
 
-    /// Takes bytes that `rank` has sent. An error means that its connection must be closed.
+    /// Takes bytes that `rank` has sent. After an error, the caller must close the rank's connection.
     pub(super) fn receive(&mut self, rank: u32, bytes: &[u8]) -> Result<(), Malformed> {
         let mut input = std::mem::take(&mut self.ranks[rank as usize].input);
         input.extend_from_slice(bytes);
@@ -152,7 +152,7 @@ impl Server {
         self.mark(rank);
     }
 
-    /// The rank's process has ended: everyone is told.
+    /// Notes that a rank's process has ended, and tells the others.
     pub(super) fn rank_ended(&mut self, rank: u32, reason: String) {
         self.leave(rank);
         self.ended.push((rank, reason));
@@ -163,7 +163,7 @@ impl Server {
         }
     }
 
-    /// The rank's connection is closed: no fence waits for it.
+    /// Notes that a rank's connection is closed. No fence waits for this rank any more.
     pub(super) fn closed(&mut self, rank: u32) {
         self.leave(rank);
         let state = &mut self.ranks[rank as usize];
@@ -171,12 +171,12 @@ impl Server {
         *state = Rank { joined, finished, pending, closed: true, left: true, ..Rank::default() };
     }
 
-    /// A rank has asked for the end of the job, with an exit status.
+    /// The rank that has asked for the end of the job, and the exit status, if one has.
     pub(super) fn abort(&self) -> Option<(u32, i32)> {
         self.abort
     }
 
-    /// It has greeted, but not announced its end.
+    /// Whether a rank has greeted, and not announced its end.
     pub(super) fn is_engaged(&self, rank: u32) -> bool {
         let state = &self.ranks[rank as usize];
         state.joined && !state.finished
@@ -211,14 +211,14 @@ impl Server {
         }
     }
 
-    /// A rank that has something to be written to since the last call.
+    /// The next rank to which something is to be written since the last call.
     pub(super) fn next_pending(&mut self) -> Option<u32> {
         let rank = self.pending.pop()?;
         self.ranks[rank as usize].pending = false;
         Some(rank)
     }
 
-    /// What is to be written to `rank` now; the caller then says by [`sent`](Self::sent) how much of it was.
+    /// The bytes to write to `rank` now. Afterwards the caller says by [`sent`](Self::sent) how many were written.
     pub(super) fn output(&mut self, rank: u32) -> &[u8] {
         let size = self.ranks.len() as u32;
         let state = &mut self.ranks[rank as usize];

@@ -1,4 +1,4 @@
-//! The way of the output from the ranks' pipes to the launcher's stdout and stderr.
+//! Forwards the output from the ranks' pipes to the launcher's stdout and stderr.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
@@ -11,14 +11,14 @@ use super::output::{Sink, Source, streams_are_one};
 use super::ranks::Rank;
 
 pub(super) struct Forward {
-    /// The ranks' pipes have an epoll of their own, so that one change stops the reading of all.
+    /// The ranks' pipes have an epoll of their own, so that one change stops reading from all of them.
     pipes: OwnedFd,
     reading: bool,
-    /// stdout and stderr; only the first if both are the same file.
+    /// stdout and stderr. Only the first is used if both are the same file.
     sinks: [Sink; 2],
     one_sink: bool,
     watched: [bool; 2],
-    /// Ranks that have ended, with output that the sinks had no room for.
+    /// Ranks that have ended, and whose last output does not fit into the sinks yet.
     left: Vec<usize>,
     buffer: Vec<u8>,
 }
@@ -47,18 +47,18 @@ impl Forward {
         Ok(())
     }
 
-    /// The launcher's own news, one line on stderr.
+    /// Writes a message of the launcher itself, one line, to stderr.
     pub(super) fn say(&mut self, text: &str) {
         let line = format!("tickwire run: {text}\n");
         self.sinks[self.sink_of(1)].put(Source::Launcher, line.as_bytes());
     }
 
-    /// Everything that ranks which have ended had written is out.
+    /// Whether all output of ranks that have ended is written.
     pub(super) fn is_written(&self) -> bool {
         self.left.is_empty() && self.sinks.iter().all(Sink::is_empty)
     }
 
-    /// Reads once from each pipe that has something.
+    /// Reads once from each pipe that is readable.
     pub(super) fn read_ready(&mut self, ranks: &mut [Rank]) -> Result<(), LaunchError> {
         for (about, number, _) in wait(&self.pipes, Some(&Timespec::default()))? {
             self.read(ranks, number, (about - STREAM) as usize);
@@ -66,14 +66,14 @@ impl Forward {
         Ok(())
     }
 
-    /// Takes over the last output of a rank, now or when there is room for it.
+    /// Reads the last output of a rank, now or when there is room for it.
     pub(super) fn rank_ended(&mut self, ranks: &mut [Rank], number: usize) {
         if !self.drain(ranks, number) {
             self.left.push(number);
         }
     }
 
-    /// Writes what the launcher's streams take, and goes on with what had no room before.
+    /// Writes as much as the launcher's streams take, and continues with output that had no room before.
     pub(super) fn write(&mut self, ranks: &mut [Rank], poll: &OwnedFd) {
         loop {
             for i in 0..2 {
@@ -99,7 +99,7 @@ impl Forward {
     fn watch_sink(&mut self, poll: &OwnedFd, i: usize, wanted: bool) {
         if self.watched[i] != wanted {
             self.watched[i] = wanted;
-            // This fails for files that are always writable, but those leave nothing to wait for.
+            // This fails for files, which are always writable. For them there is nothing to wait for.
             let _ = if wanted {
                 epoll::add(poll, sink_fd(i), epoll::EventData::new_u64(SINK << 32), epoll::EventFlags::OUT)
             } else {
@@ -116,7 +116,7 @@ impl Forward {
         self.sinks.iter().any(Sink::is_congested)
     }
 
-    /// Reads once from a rank's stdout or stderr; false when nothing more is there.
+    /// Reads once from a rank's stdout or stderr. Returns `false` if there is nothing more now.
     fn read(&mut self, ranks: &mut [Rank], number: usize, i: usize) -> bool {
         let sink = self.sink_of(i);
         let stream = &mut ranks[number].streams[i];
@@ -130,7 +130,7 @@ impl Forward {
             }
             Err(Errno::INTR) => true,
             Err(Errno::AGAIN) => false,
-            // At its end, or nobody reads what it writes: it must learn that, as it would without a launcher.
+            // The pipe is at its end, or nobody reads the launcher's output. Then the rank must learn that, as it would without a launcher.
             Ok(_) | Err(_) => {
                 self.close_stream(ranks, number, i);
                 false
@@ -138,7 +138,7 @@ impl Forward {
         }
     }
 
-    /// Takes over the last output of a rank that has ended; false when the sinks have no room for it now.
+    /// Reads the last output of a rank that has ended. Returns `false` if the sinks have no room for it now.
     fn drain(&mut self, ranks: &mut [Rank], number: usize) -> bool {
         for i in 0..2 {
             let mut reads = LEFT_BYTES_MAX / READ_BYTES;

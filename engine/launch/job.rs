@@ -1,4 +1,4 @@
-//! A job as it is asked for.
+//! The description of a job to start.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -6,30 +6,30 @@ use std::time::Duration;
 
 use super::programs::Program;
 
-/// What becomes of the others when a rank fails.
+/// What happens to the other ranks when one rank fails.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFailure {
     /// They get SIGTERM, and SIGKILL if they are still there two seconds later.
     #[default]
     End,
-    /// They go on; their engines learn which rank has ended.
+    /// They go on. Their engines learn which rank has ended.
     Continue,
 }
 
 /// Where the ranks' stdout and stderr go.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Output {
-    /// Through the launcher, by whole lines, to its own stdout and stderr.
+    /// Through the launcher, in whole lines, to its own stdout and stderr.
     #[default]
     Forward,
-    /// The ranks write to the launcher's stdout and stderr themselves; their lines may mix.
+    /// The ranks write directly to the launcher's stdout and stderr. Their lines may mix.
     Inherit,
 }
 
 /// A job to be started: processes of one program, or of [several](Self::and).
 ///
-/// Each gets the variables that [`Bootstrap::from_env`](crate::bootstrap::Bootstrap::from_env) reads, and the number of
-/// its program in [`ENV_APPNUM`](crate::bootstrap::ENV_APPNUM). Rank 0 has the launcher's stdin, the others an empty one.
+/// Each process gets the variables that [`Bootstrap::from_env`](crate::bootstrap::Bootstrap::from_env) reads, and the number of its program
+/// in [`ENV_APPNUM`](crate::bootstrap::ENV_APPNUM). Rank 0 has the launcher's stdin, the others an empty one.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The programs before the last one.
@@ -45,7 +45,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// A job of so many ranks: 1 to [`LOCAL_RANKS_MAX`](tickwire_components::limits::LOCAL_RANKS_MAX).
+    /// A job of this many ranks: 1 to [`LOCAL_RANKS_MAX`](tickwire_components::limits::LOCAL_RANKS_MAX).
     #[must_use]
     pub fn new(ranks: u32) -> Self {
         Self {
@@ -61,9 +61,9 @@ impl Job {
         }
     }
 
-    /// Adds so many ranks of a program of their own, as `:` does on the command line of MPI's `mpiexec`. Their numbers
-    /// follow those before. [`program`](Self::program), [`args`](Self::args), [`env`](Self::env) and
-    /// [`directory`](Self::directory) are about these ranks from here on.
+    /// Adds ranks that run another program, as `:` does on the command line of MPI's `mpiexec`. Their numbers follow those of the ranks
+    /// before. From here on, [`program`](Self::program), [`args`](Self::args), [`env`](Self::env) and [`directory`](Self::directory) set
+    /// the values of these ranks.
     ///
     /// ```
     /// # fn main() -> Result<(), tickwire::launch::LaunchError> {
@@ -79,18 +79,18 @@ impl Job {
         self
     }
 
-    /// In the order of their ranks.
+    /// All programs, in the order of their ranks.
     pub(super) fn programs(&self) -> impl Iterator<Item = &Program> {
         self.before.iter().chain([&self.last])
     }
 
-    /// The ranks of all programs: no more than one host serves once the job has been checked.
+    /// The number of ranks of all programs. Once the job has been checked, it is at most what one host serves.
     pub(super) fn ranks(&self) -> u32 {
         self.programs().fold(0, |sum: u32, program| sum.saturating_add(program.ranks))
     }
 
-    /// The program of every rank: a path, or a name that is searched in PATH. A relative path is one from the
-    /// [`directory`](Self::directory) where the ranks start.
+    /// Sets the program of every rank: a path, or a name that is searched in PATH. A relative path starts at the
+    /// [`directory`](Self::directory) in which the ranks start.
     #[must_use]
     pub fn program(mut self, program: impl Into<OsString>) -> Self {
         self.last.name = program.into();
@@ -104,28 +104,28 @@ impl Job {
         self
     }
 
-    /// Sets a variable in every rank's environment, which is otherwise the launcher's.
+    /// Sets a variable in every rank's environment. All other variables are the launcher's.
     #[must_use]
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.last.env.push((name.into(), value.into()));
         self
     }
 
-    /// The directory in which the ranks start: the launcher's unless said otherwise.
+    /// Sets the directory in which the ranks start. By default it is the launcher's.
     #[must_use]
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.last.directory = Some(path.into());
         self
     }
 
-    /// What becomes of the others when a rank fails; [`OnFailure::End`] unless said otherwise.
+    /// Sets what happens to the other ranks when one rank fails. [`OnFailure::End`] by default.
     #[must_use]
     pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
     }
 
-    /// Where the ranks' output goes; [`Output::Forward`] unless said otherwise.
+    /// Sets where the ranks' output goes. [`Output::Forward`] by default.
     #[must_use]
     pub fn output(mut self, output: Output) -> Self {
         self.output = output;
@@ -139,35 +139,36 @@ impl Job {
         self
     }
 
-    /// Whether the launcher says the job's name and its own number on stderr before it starts the ranks.
+    /// Whether the launcher writes the job's name and its own process id to stderr before it starts the ranks.
     #[must_use]
     pub fn print_name(mut self, print: bool) -> Self {
         self.print_name = print;
         self
     }
 
-    /// Whether each rank is bound to one processor of those that the launcher may use.
+    /// Whether each rank is bound to one of the processors that the launcher may use.
     ///
-    /// Processors to which nobody else of the same user is bound, and on which none of their threads runs, come first;
-    /// then one thread of each core before its second, and one NUMA node's before the next one's. If there are more
-    /// ranks than processors, they are given out in turn again. What is bound at the same time by two launchers of one
-    /// user is not the same processor as long as there are others.
+    /// Processors come first to which no other thread of the same user is bound, and on which none runs now. Among these, one hardware
+    /// thread of each core comes before the second ones, and the processors of one NUMA node before those of the next. If there are more
+    /// ranks than processors, the processors are assigned again in turn. Two launchers of one user that bind ranks at the same time use
+    /// different processors as long as there are enough.
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Self {
         self.pin = pin;
         self
     }
 
-    /// A file for the events of all ranks, which Perfetto and `chrome://tracing` open; unless said otherwise, the one that
-    /// [`ENV_TRACE`](crate::ENV_TRACE) names. Each rank writes a file beside it, and they become one when all have ended, however that was.
+    /// Sets a file for the events of all ranks, which Perfetto and `chrome://tracing` can open. By default it is the file that
+    /// [`ENV_TRACE`](crate::ENV_TRACE) names. Each rank writes a file beside it. When all ranks have ended, in whatever way, these files
+    /// are merged into one.
     #[must_use]
     pub fn trace(mut self, path: impl Into<PathBuf>) -> Self {
         self.trace = Some(path.into());
         self
     }
 
-    /// How long the job may take; it has no bound unless said otherwise. Then its ranks get SIGTERM, and SIGKILL two
-    /// seconds later, and [`JobOutcome::timed_out`](super::JobOutcome::timed_out) says so.
+    /// Sets how long the job may take. There is no limit by default. When the time is over, the ranks get SIGTERM, and SIGKILL two seconds
+    /// later, and [`JobOutcome::timed_out`](super::JobOutcome::timed_out) is `true`.
     #[must_use]
     pub fn timeout(mut self, longest: Duration) -> Self {
         self.timeout = Some(longest);

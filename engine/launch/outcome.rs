@@ -6,18 +6,18 @@ use std::io::{self};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// The exit status of a job that took too long: that of coreutils' `timeout`.
+/// The exit status of a job that took too long: the same as that of coreutils' `timeout`.
 const TIMED_OUT: i32 = 124;
 
 /// How the process of a rank ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RankStatus {
-    /// With this exit status.
+    /// It exited with this status.
     Exited(i32),
-    /// By this signal.
+    /// It was killed by this signal.
     Killed(i32),
-    /// With exit status 0, but its engine had not finished: its peers may still have been waiting for it.
+    /// It exited with status 0, but its engine had not finished: its peers may still have been waiting for it.
     Unfinished,
     /// Its status could not be read: the launching process ignores SIGCHLD or has reaped it elsewhere.
     Lost,
@@ -33,13 +33,13 @@ impl RankStatus {
         }
     }
 
-    /// Exit status 0, and nothing left unfinished.
+    /// Whether the exit status is 0, and nothing was left unfinished.
     #[must_use]
     pub fn is_success(self) -> bool {
         self == RankStatus::Exited(0)
     }
 
-    /// As a shell says it: the exit status, or 128 + signal.
+    /// The status as a shell shows it: the exit status, or 128 + signal.
     #[must_use]
     pub fn code(self) -> i32 {
         match self {
@@ -69,21 +69,21 @@ impl fmt::Display for RankStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JobOutcome {
-    /// The first rank that failed of itself, not by being ended, and how.
+    /// The first rank that failed by itself, and how. A rank that the launcher has ended does not count.
     pub first_failure: Option<(u32, RankStatus)>,
     /// The signal that made the launcher end the job, if one did.
     pub interrupted: Option<i32>,
-    /// Whether the job was ended because it took longer than it [may](super::Job::timeout).
+    /// Whether the job was ended because it took longer than its [timeout](super::Job::timeout).
     pub timed_out: bool,
     /// The end of every rank that was started, in rank order.
     pub statuses: Vec<RankStatus>,
-    /// Why the events of the ranks did not become one file: those of each are still beside it.
+    /// Why the events of the ranks could not be merged into one file. The files of the ranks are still beside it.
     pub trace_error: Option<String>,
 }
 
 impl JobOutcome {
-    /// The exit status for the launcher: 0, the first failing rank's, 128 + signal if a signal ended the job, or 124, as
-    /// of `timeout`, if it took too long.
+    /// The exit status for the launcher: 128 + signal if a signal ended the job, 124, as of `timeout`, if it took too long, else that of
+    /// the first rank that failed. Without a failure it is 0, or 1 if the trace files could not be merged.
     #[must_use]
     pub fn code(&self) -> i32 {
         match (self.interrupted, self.first_failure) {

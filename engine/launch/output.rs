@@ -1,5 +1,5 @@
-//! The ranks' output on its way to the launcher's own stdout and stderr: whole lines, never one inside another, and
-//! a reader that does not read makes the ranks wait instead of the launcher.
+//! The ranks' output on its way to the launcher's own stdout and stderr. Lines stay whole. If the reader of the output does not read, the
+//! ranks wait, and the launcher does not.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// A line that has become this long is passed on in pieces.
+/// A line that gets longer than this is passed on in pieces, bytes.
 const LINE_BYTES_MAX: usize = 64 << 10;
-/// Bytes written at once: PIPE_BUF, the most that a pipe which polls as writable takes without blocking.
+/// Bytes written at once: PIPE_BUF, the most that a pipe takes without blocking once it polls as writable.
 const WRITE_BYTES: usize = 4096;
-/// Above this much waiting output the ranks are not read: their pipes fill up and they wait.
+/// While more output than this waits, the ranks' pipes are not read. They fill up, and the ranks wait. Bytes.
 const QUEUE_BYTES: usize = 1 << 20;
 
 /// One of the two streams of a rank, or the launcher itself.
@@ -22,12 +22,12 @@ pub(super) enum Source {
     Stderr(u32),
 }
 
-/// The start of a line whose end has not come.
+/// The start of a line whose end has not come yet.
 #[derive(Default)]
 pub(super) struct Line(Vec<u8>);
 
 impl Line {
-    /// Adds bytes from the rank and passes the complete lines on.
+    /// Adds bytes from the rank, and passes complete lines on.
     pub(super) fn push(&mut self, bytes: &[u8], source: Source, sink: &mut Sink) {
         let Some(last) = bytes.iter().rposition(|&b| b == b'\n') else {
             self.0.extend_from_slice(bytes);
@@ -46,7 +46,7 @@ impl Line {
         self.0.extend_from_slice(rest);
     }
 
-    /// Passes on what is there, complete or not.
+    /// Passes on the start of the line, complete or not.
     pub(super) fn flush(&mut self, source: Source, sink: &mut Sink) {
         if !self.0.is_empty() {
             sink.put(source, &self.0);
@@ -55,14 +55,14 @@ impl Line {
     }
 }
 
-/// A stream of the launcher, and what waits to be written to it.
+/// A stream of the launcher, and the output that waits to be written to it.
 pub(super) struct Sink {
     queue: Vec<u8>,
     written: usize,
     tag: bool,
-    /// Whose line is not yet at its end. Any other source starts on a new line.
+    /// The source of the last line in the queue, if that line has no end yet. Text of any other source starts on a new line.
     open: Option<Source>,
-    /// The reader is gone.
+    /// Whether the reader is gone.
     closed: bool,
     error: Option<Errno>,
 }
@@ -72,7 +72,7 @@ impl Sink {
         Self { queue: Vec::new(), written: 0, tag, open: None, closed: false, error: None }
     }
 
-    /// Queues text: lines, the last of which may lack its end.
+    /// Queues lines. The last line may lack its end.
     pub(super) fn put(&mut self, source: Source, text: &[u8]) {
         if self.closed {
             return;
@@ -102,7 +102,7 @@ impl Sink {
         self.queue.is_empty()
     }
 
-    /// The reader is gone: what is written to it has no taker.
+    /// Whether the reader is gone, so that nobody takes the output any more.
     pub(super) fn is_closed(&self) -> bool {
         self.closed
     }
@@ -133,21 +133,21 @@ impl Sink {
         self.queue.is_empty()
     }
 
-    /// An error that has closed the stream and that somebody should hear of; each is reported once.
+    /// The error that has closed the stream, if it should be reported. Each error is returned once.
     pub(super) fn take_error(&mut self) -> Option<Errno> {
         self.error.take()
     }
 
     fn close(&mut self, error: Errno) -> bool {
-        // A reader that has had enough, such as `head`, is no error.
+        // A reader that has read enough, such as `head`, is no error.
         let error = (error != Errno::PIPE).then_some(error);
         *self = Self { closed: true, error, ..Self::new(self.tag) };
         true
     }
 }
 
-/// Whether the launcher's stdout and stderr are the same file, so that one queue must serve both: otherwise a line
-/// of one could come between two pieces of a line of the other.
+/// Whether the launcher's stdout and stderr are the same file. Then one queue must serve both: otherwise a line of one could come between
+/// two pieces of a line of the other.
 pub(super) fn streams_are_one() -> io::Result<bool> {
     let stat = |fd: BorrowedFd<'_>| rustix::fs::fstat(fd).map(|s| (s.st_dev, s.st_ino, s.st_rdev));
     Ok(stat(io::stdout().as_fd())? == stat(io::stderr().as_fd())?)

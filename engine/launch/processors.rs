@@ -1,4 +1,4 @@
-//! Which processor each rank of a job is bound to: one that the launcher may use and that nobody else of its user does.
+//! Chooses the processor to which each rank of a job is bound: one that the launcher may use, and that nothing else of its user uses.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -22,11 +22,11 @@ struct Processor {
     number: usize,
     /// Its NUMA node.
     node: usize,
-    /// Its place among the hardware threads of its core.
+    /// The index among the hardware threads of its core.
     thread: usize,
-    /// Threads of the same user that are bound to it, or to it and some others.
+    /// Threads of the same user that are bound to it, alone or with some others.
     bound: u32,
-    /// Threads of the same user that run on it just now.
+    /// Threads of the same user that run on it now.
     running: u32,
 }
 
@@ -35,23 +35,22 @@ impl Processor {
         (self.bound, self.running) == (0, 0)
     }
 
-    /// Orders processors that are used alike.
+    /// The order of processors that are equally used.
     fn place(&self) -> (usize, usize, usize) {
         (self.thread, self.node, self.number)
     }
 }
 
-/// The processors of a job, in the order of its ranks. Another launcher of the same user sees which they are as long as
-/// this lives.
+/// The processors of a job, in the order of its ranks. While this lives, other launchers of the same user see that they are taken.
 #[derive(Debug, Default)]
 pub(super) struct Processors {
     numbers: Vec<usize>,
-    /// A socket with a name for each; the kernel takes it back however this process ends.
+    /// For each processor, a socket whose name claims it. The kernel closes the socket however this process ends.
     _claims: Vec<UnixDatagram>,
 }
 
 impl Processors {
-    /// Chooses processors for so many ranks, of those that the launcher's affinity, and so its cpuset, allows.
+    /// Chooses processors for this many ranks, among those that the launcher's affinity, and so its cpuset, allows.
     pub(super) fn choose(ranks: usize) -> Result<Self, LaunchError> {
         let allowed = sched_getaffinity(None)
             .map_err(|source| LaunchError::System { operation: "sched_getaffinity", source: source.into() })?;
@@ -69,7 +68,7 @@ impl Processors {
         Ok(Self { numbers: chosen(found, ranks, claim), _claims: claims })
     }
 
-    /// What a rank is bound to; `None` if nothing was chosen.
+    /// The processor to which a rank is bound. `None` if none was chosen.
     pub(super) fn of(&self, rank: usize) -> Option<CpuSet> {
         let number = self.numbers.get(rank % self.numbers.len().max(1))?;
         let mut set = CpuSet::new();
@@ -78,15 +77,15 @@ impl Processors {
     }
 }
 
-/// A socket by which other launchers of this user know that a processor is taken; `None` if it is. So of two launchers that
-/// start at once only one gets it.
+/// Claims a processor by a socket with its name. `None` if another launcher of this user has claimed it. So if two launchers start at once,
+/// only one gets it.
 fn claimed(number: usize) -> Option<UnixDatagram> {
     let name = format!("tickwire-processor-{}-{number}", geteuid().as_raw());
     UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(name).ok()?).ok()
 }
 
-/// The numbers of at most so many processors, the least used first to be taken; those that cannot be claimed come after
-/// all others. They are in the order of their places.
+/// The numbers of at most `ranks` processors, in the order of their places. The least used are taken first. Those that cannot be claimed
+/// are taken only after all others.
 fn chosen(mut found: Vec<Processor>, ranks: usize, mut claim: impl FnMut(&Processor) -> bool) -> Vec<usize> {
     // A job that fits one node should not be spread over two.
     let free_of = |node: usize| found.iter().filter(|other| other.node == node && other.is_free()).count();
@@ -103,7 +102,7 @@ fn chosen(mut found: Vec<Processor>, ranks: usize, mut claim: impl FnMut(&Proces
     taken.iter().map(|one| one.number).collect()
 }
 
-/// Where each processor is. What a system does not say is taken to be all alike.
+/// The NUMA node of each processor, and its index in its core. If the system does not say, all processors are alike.
 fn topology(place: &Path, allowed: &BTreeSet<usize>) -> Vec<Processor> {
     let of = |&number: &usize| {
         let place = place.join(format!("cpu{number}"));
@@ -116,8 +115,8 @@ fn topology(place: &Path, allowed: &BTreeSet<usize>) -> Vec<Processor> {
     allowed.iter().map(of).collect()
 }
 
-/// Counts who else of this user is bound to a processor, or runs on it now: not this process, nor a thread that may run
-/// wherever this process may.
+/// Counts the other threads of this user that are bound to each processor, or run on it now. Threads of this process do not count. A thread
+/// that may run on all of these processors does not count as bound.
 fn count_users(proc: &Path, found: &mut [Processor]) {
     let (own, user) = (std::process::id().to_string(), geteuid().as_raw());
     for process in fs::read_dir(proc).into_iter().flatten().flatten() {
@@ -126,13 +125,13 @@ fn count_users(proc: &Path, found: &mut [Processor]) {
         if !is_process || process.metadata().map_or(true, |about| about.uid() != user) {
             continue;
         }
-        // It may end at any time: what cannot be read is not there.
+        // The process may end at any time. Files that cannot be read are skipped.
         for thread in fs::read_dir(process.path().join("task")).into_iter().flatten().flatten() {
             let read = |file: &str| fs::read_to_string(thread.path().join(file)).unwrap_or_default();
             let stat = read("stat");
             let fields: Vec<&str> =
                 stat.rsplit_once(") ").map_or_else(Vec::new, |(_, rest)| rest.split_whitespace().collect());
-            // The fields from the third on: the state is the first of them (man 5 proc).
+            // The fields of `stat` from the third one on, which is the state (man 5 proc).
             let field = |number: usize| fields.get(number - 3).and_then(|field| field.parse::<u64>().ok());
             if field(9).is_none_or(|flags| flags & PF_KTHREAD != 0) {
                 continue;
@@ -166,7 +165,7 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    /// A directory that is removed. Each has a name of its own: tests run beside each other.
+    /// A directory that is removed on drop. Each has a name of its own, since tests run at the same time.
     struct Tree(PathBuf);
 
     impl Tree {
@@ -184,7 +183,7 @@ mod tests {
             fs::write(path, text).unwrap();
         }
 
-        /// A thread in this state that was last on processor `on` and may run on these.
+        /// Writes the files of a thread with this state and these flags, which last ran on processor `on` and may run on `may_use`.
         fn thread(&self, (pid, tid): (u32, u32), state: &str, flags: u64, on: usize, may_use: &str) {
             let zeros = |many: usize| "0 ".repeat(many);
             let stat = format!("{tid} (a (strange) name) {state} {}{flags} {}{on} 0", zeros(5), zeros(29));
@@ -199,7 +198,7 @@ mod tests {
         }
     }
 
-    /// Two nodes of two cores with two hardware threads: 0-3 are first threads, 4-7 second ones.
+    /// A machine with two nodes, each with two cores of two hardware threads. Processors 0-3 are first threads, 4-7 second ones.
     fn machine() -> Vec<Processor> {
         let tree = Tree::new("topology");
         for number in 0..8 {
@@ -237,7 +236,7 @@ mod tests {
         let tree = Tree::new("cpuset");
         let found = topology(&tree.0, &[3, 5].into());
         assert_eq!(taken(&found, 8), [3, 5]);
-        // Of a core whose first thread is not allowed the second one is its first.
+        // If the first thread of a core is not allowed, the second one counts as the first.
         tree.write("cpu5/topology/thread_siblings_list", "1,5");
         assert_eq!(topology(&tree.0, &[3, 5].into())[1].thread, 0);
         assert_eq!(topology(&tree.0, &[1, 5].into())[1].thread, 1);
@@ -247,13 +246,13 @@ mod tests {
     fn a_processor_of_another_job_is_taken_last() {
         let mut machine = machine();
         machine[0].bound = 1;
-        // Node 1 has more free ones, and a job should not be spread.
+        // Node 1 has more free processors, and a job should not be spread over two nodes.
         assert_eq!(taken(&machine, 2), [2, 3]);
         assert_eq!(taken(&machine, 3), [1, 2, 3]);
         assert_eq!(taken(&machine, 7), [1, 2, 3, 4, 5, 6, 7]);
         machine[2].running = 1;
         assert_eq!(taken(&machine, 2), [1, 3]);
-        // One that is bound there has come to stay.
+        // A processor to which a thread is bound is avoided most: that thread will stay.
         assert!(!taken(&machine, 7).contains(&0));
     }
 

@@ -1,4 +1,4 @@
-//! The programs of a job: which file each is, where it starts, and with which variables.
+//! The programs of a job: the file of each, the directory in which it starts, and its variables.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -7,21 +7,21 @@ use rustix::fs::Access;
 
 use super::error::LaunchError;
 
-/// What some ranks of a job run.
+/// A program that some ranks of a job run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Program {
-    /// Number of ranks that run it.
+    /// The number of ranks that run it.
     pub(super) ranks: u32,
-    /// As it was given: a path, or a name that is searched in PATH.
+    /// The name as it was given: a path, or a name that is searched in PATH.
     pub(super) name: OsString,
     pub(super) args: Vec<OsString>,
     pub(super) env: Vec<(OsString, OsString)>,
-    /// None: the launcher's.
+    /// `None` stands for the launcher's directory.
     pub(super) directory: Option<PathBuf>,
 }
 
 impl Program {
-    /// The file that is started, once all that can be wrong with this program has been looked at.
+    /// Checks the program, and returns the file to start.
     pub(super) fn check(&self) -> Result<PathBuf, LaunchError> {
         if self.ranks == 0 {
             return Err(LaunchError::NoRanks);
@@ -36,7 +36,7 @@ impl Program {
             return resolve(&self.name, std::env::var_os("PATH"), Path::new("."));
         };
         let failed = |source| LaunchError::Directory { path: directory.display().to_string(), source };
-        // Ranks start there, and so a relative path is one from there. It must be absolute to mean the same file here.
+        // Ranks start in this directory, so relative paths start there. The path must be absolute to mean the same file in this process.
         let directory = std::path::absolute(directory).map_err(failed)?;
         if !directory.metadata().map_err(failed)?.is_dir() {
             return Err(failed(std::io::ErrorKind::NotADirectory.into()));
@@ -46,7 +46,7 @@ impl Program {
     }
 }
 
-/// The file that `execvp` would take in a directory, so that a wrong name is one message before anything is started.
+/// The file that `execvp` would start from a directory. Checked in advance, so that a wrong name gives one message before anything starts.
 fn resolve(program: &OsStr, path: Option<OsString>, directory: &Path) -> Result<PathBuf, LaunchError> {
     if program.is_empty() {
         return Err(LaunchError::NoProgram);
@@ -55,7 +55,7 @@ fn resolve(program: &OsStr, path: Option<OsString>, directory: &Path) -> Result<
         vec![directory.join(program)]
     } else {
         let path = path.unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-        // An empty entry means the current directory; without the dot it would be searched in PATH again.
+        // An empty entry means the current directory. Joined with the directory, its name has a slash, and is not searched in PATH again.
         std::env::split_paths(&path).map(|entry| directory.join(entry).join(program)).collect()
     };
     let executable = |p: &&PathBuf| p.is_file() && rustix::fs::access(*p, Access::EXEC_OK).is_ok();

@@ -1,4 +1,4 @@
-//! The processes of a job: how they are started, signalled and reaped.
+//! The processes of a job: starting, signalling and reaping them.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -24,14 +24,14 @@ use super::programs::Program;
 use crate::bootstrap::OF_OTHERS;
 use crate::bootstrap::{ENV_APPNUM, ENV_BOOTSTRAP, ENV_FD, ENV_JOB, ENV_RANK, ENV_SIZE, ENV_SOLO};
 
-/// Descriptors that are not of a rank: standard streams, two epolls, signals, the ends that pass during a start, and
-/// what the calling process has open.
+/// Descriptors beside those of the ranks: standard streams, two epolls, signals, descriptors that are open only during a start, and those
+/// that the calling process has open.
 const FILES_BESIDE: u64 = 64;
 
-/// The soft limit of open files with which this process was started; the ranks get it back.
+/// The soft limit of open files with which this process was started. The ranks start with this limit again.
 static FILE_LIMIT: OnceLock<Rlimit> = OnceLock::new();
 
-/// Makes room for the descriptors of the job before anything is started.
+/// Raises the limit of open files for the job, before anything is started.
 pub(super) fn raise_file_limit(job: &Job) -> Result<(), LaunchError> {
     let per_rank = if job.output == Output::Forward { 4 } else { 2 };
     let needed = u64::from(job.ranks()) * per_rank + FILES_BESIDE;
@@ -47,10 +47,10 @@ pub(super) fn raise_file_limit(job: &Job) -> Result<(), LaunchError> {
         .map_err(|source| LaunchError::System { operation: "setrlimit(RLIMIT_NOFILE)", source: source.into() })
 }
 
-/// One of the streams that a rank writes.
+/// One of the streams to which a rank writes.
 #[derive(Default)]
 pub(super) struct Stream {
-    /// None: inherited, at its end or given up.
+    /// `None` if the stream is inherited, at its end, or given up.
     pub(super) pipe: Option<OwnedFd>,
     pub(super) line: Line,
 }
@@ -68,12 +68,12 @@ pub(super) struct Rank {
 impl Rank {
     pub(super) fn signal(&self, signal: Signal) {
         if self.status.is_none() {
-            // It may have ended meanwhile; a pidfd then reaches nobody.
+            // The process may have ended meanwhile. Then the signal reaches nobody.
             let _ = pidfd_send_signal(&self.pidfd, signal);
         }
     }
 
-    /// Reaps the process, which has ended.
+    /// Reaps the process, which must have ended.
     pub(super) fn reap(&mut self, engaged: bool) -> RankStatus {
         let status = RankStatus::new(self.child.wait(), engaged);
         self.status = Some(status);
@@ -82,7 +82,7 @@ impl Rank {
 }
 
 impl Drop for Rank {
-    /// A job that is given up leaves neither a process nor a zombie.
+    /// Kills and reaps the process, so that a job that is given up leaves neither a process nor a zombie.
     fn drop(&mut self) {
         if self.status.is_none() {
             self.signal(Signal::KILL);
@@ -95,9 +95,9 @@ impl Drop for Rank {
 pub(super) struct Starter<'a> {
     job: &'a Job,
     name: &'a str,
-    /// What each rank runs: the number of its program, the program, and its file.
+    /// For each rank: the number of its program, the program, and its file.
     runs: Vec<(usize, &'a Program, &'a Path)>,
-    /// Empty unless ranks are bound: then they are given out in turn.
+    /// The processors that ranks are bound to, in turn. Empty if ranks are not bound.
     processors: Processors,
     launcher: Pid,
 }
@@ -122,10 +122,10 @@ impl<'a> Starter<'a> {
         let mut command = Command::new(file);
         command.arg0(&program.name).args(&program.args);
         if let Some(directory) = &program.directory {
-            // A shell calls the directory what it was called here, not what its links resolve to.
+            // `PWD` has the directory as it was named here, as in a shell, not as its links resolve.
             command.current_dir(directory).env("PWD", std::path::absolute(directory)?);
         }
-        // Said of whatever is started without a launcher, or by another one.
+        // These variables are for processes without a launcher, or of another launcher.
         for name in [ENV_SOLO, ENV_BOOTSTRAP].iter().chain(&OF_OTHERS) {
             command.env_remove(name);
         }
@@ -159,19 +159,19 @@ impl<'a> Starter<'a> {
         Ok(rank)
     }
 
-    /// What the new process does before it becomes the rank's program.
+    /// Prepares what the new process does before it becomes the rank's program.
     fn prepare(&self, command: &mut Command, rank: u32, socket: OwnedFd) {
         let launcher = self.launcher;
         let limit = FILE_LIMIT.get().copied();
         let processors = self.processors.of(rank as usize);
         let in_child = move || {
-            // The kernel ends the rank with the launcher, however that ends.
+            // The kernel ends the rank when the launcher ends, in whatever way.
             set_parent_process_death_signal(Some(Signal::KILL))?;
-            // The launcher may have ended before the line above: then nobody would ever end this process.
+            // The launcher may have ended before the line above. Then nobody would end this process.
             if getppid() != Some(launcher) {
                 return Err(Errno::SRCH.into());
             }
-            // The launcher's end stays close-on-exec: only this process inherits this end.
+            // The launcher's end stays close-on-exec. So only this process inherits the rank's end.
             rustix::io::fcntl_setfd(&socket, FdFlags::empty())?;
             if let Some(limit) = &limit {
                 setrlimit(Resource::Nofile, *limit)?;

@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM as readable descriptors while a job runs, and with their usual effect when none does.
+//! SIGINT and SIGTERM as readable descriptors while a job runs. While none runs, they have their usual effect.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use rustix::process::Signal;
 use signal_hook::SigId;
 
-/// The signals that end a job, each with its descriptor.
+/// The signals that end a job, each with the descriptor that announces it.
 pub(super) struct Signals {
     caught: Vec<(Signal, UnixStream, SigId)>,
 }
@@ -36,12 +36,12 @@ impl Signals {
         Ok(())
     }
 
-    /// What becomes readable when a signal comes.
+    /// The descriptors that become readable when a signal comes.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.caught.iter().map(|(_, read, _)| read.as_fd())
     }
 
-    /// A signal that has come since the last call, and how often.
+    /// A signal that has come since the last call, and how often it came.
     pub(super) fn take(&mut self) -> Option<(Signal, usize)> {
         let mut bytes = [0; 64];
         let mut read = |mut from: &UnixStream| from.read(&mut bytes).unwrap_or(0);
@@ -60,7 +60,7 @@ impl Drop for Signals {
     }
 }
 
-/// Once a handler is installed it stays: when no job runs, it must do what the signal would have done without it.
+/// An installed handler stays for ever. While no job runs, it must do what the signal would have done without it.
 struct Idle {
     jobs: usize,
     flag: Arc<AtomicBool>,
@@ -75,7 +75,7 @@ fn lock() -> MutexGuard<'static, Idle> {
 }
 
 impl Idle {
-    /// With SIGCHLD ignored, as some parents leave it, the kernel would throw the ranks' statuses away.
+    /// Makes sure that ranks' statuses can be read. Some parents leave SIGCHLD ignored, and then the kernel would drop them.
     fn keep_statuses(&mut self) -> io::Result<()> {
         if in_mask("SigIgn:", Signal::CHILD) {
             signal_hook::flag::register(Signal::CHILD.as_raw(), Arc::new(AtomicBool::new(false)))?;
@@ -94,7 +94,7 @@ impl Idle {
     }
 }
 
-/// Whether `signal` is in one of the masks of this process; without /proc, none is.
+/// Whether `signal` is in one of the masks of this process. `false` if there is no /proc.
 fn in_mask(name: &str, signal: Signal) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);

@@ -1,4 +1,4 @@
-//! The start of a job: what it asks for is checked, then its ranks are started and supervised.
+//! The start of a job: its description is checked, then its ranks are started and supervised.
 
 use super::error::LaunchError;
 use super::job::Job;
@@ -11,12 +11,11 @@ use std::path::PathBuf;
 use tickwire_components::limits::LOCAL_RANKS_MAX;
 
 impl Job {
-    /// Starts the ranks and returns when all have ended. SIGINT and SIGTERM are caught meanwhile and end the ranks.
-    /// The soft limit of open files is raised for the calling process, not for the ranks. What a rank starts itself
-    /// is its own to end.
+    /// Starts the ranks, and returns when all have ended. Meanwhile SIGINT and SIGTERM are caught, and end the ranks. The soft limit of
+    /// open files is raised for the calling process, not for the ranks. Processes that a rank starts itself are not ended by the launcher.
     ///
     /// # Errors
-    /// The job cannot be started; ranks that had been started are ended first.
+    /// The job cannot be started. Ranks that were started already are ended first.
     pub fn run(mut self) -> Result<JobOutcome, LaunchError> {
         let ranks = self.ranks();
         match ranks as usize {
@@ -28,7 +27,7 @@ impl Job {
         ranks::raise_file_limit(&self)?;
         let named = std::env::var_os(ENV_TRACE).filter(|path| !path.is_empty()).map(PathBuf::from);
         self.trace = trace::prepare(self.trace.or(named), ranks)?;
-        // What the caller has printed comes before what the ranks print.
+        // Output of the caller must come before output of the ranks.
         let _ = io::stdout().flush();
         let outcome = supervise::run(&self, &files);
         trace::merge(self.trace.as_deref(), ranks, outcome)
@@ -93,7 +92,7 @@ mod tests {
         let job = Job::new(2).program("sleep").args(["1000"]).timeout(Duration::from_millis(20));
         let outcome = job.run().unwrap();
         assert!(outcome.timed_out && outcome.first_failure.is_none());
-        // On a busy machine the time may be over before the second rank starts: then it is not started.
+        // On a busy machine the time may be over before the second rank is started. Then it is not started.
         let started = outcome.statuses.len();
         assert!((1..=2).contains(&started));
         assert_eq!((outcome.code(), outcome.statuses), (124, vec![RankStatus::Killed(15); started]));

@@ -1,4 +1,4 @@
-//! The launcher's loop: exits, signals, the exchange and the output of all ranks in one thread.
+//! The launcher's loop. One thread handles exits, signals, the exchange and the output of all ranks.
 
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -21,17 +21,17 @@ use super::signals::Signals;
 use crate::bootstrap::unique_job;
 use crate::bootstrap::wire::Malformed;
 
-/// Between SIGTERM and SIGKILL.
+/// Time between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_secs(2);
-/// After SIGKILL only a process that the kernel cannot end is still there; nobody should wait for that.
+/// Longest wait after SIGKILL. A process that is still there then cannot be ended by the kernel.
 const KILLED: Duration = Duration::from_secs(10);
-/// How long an interrupted launcher still tries to write the last output to a reader that does not read.
+/// How long an interrupted launcher tries to write the last output, if nobody reads it.
 const FLUSH: Duration = Duration::from_secs(2);
 
 pub(super) fn run(job: &Job, files: &[PathBuf]) -> Result<JobOutcome, LaunchError> {
     let name = unique_job("job");
     if job.print_name {
-        // A closed stderr is no reason to fail.
+        // If stderr is closed, the line is lost, which is no error.
         let _ = writeln!(io::stderr(), "tickwire run: job {name}, launcher {}", std::process::id());
     }
     let starter = Starter::new(job, &name, files)?;
@@ -49,9 +49,9 @@ pub(super) fn run(job: &Job, files: &[PathBuf]) -> Result<JobOutcome, LaunchErro
     Ok(supervisor.outcome())
 }
 
-/// The job is being ended.
+/// The state of a job that is being ended.
 struct Ending {
-    /// SIGKILL is due, or was sent and is the last that can be done.
+    /// When SIGKILL is due. After SIGKILL: when the launcher gives up.
     next: Instant,
     killed: bool,
     given_up: bool,
@@ -67,7 +67,7 @@ struct Supervisor<'a> {
     forward: Forward,
     ending: Option<Ending>,
     flush_until: Option<Instant>,
-    /// When the job has taken too long, unless it is being ended.
+    /// When the job has taken too long. Not used while the job is being ended.
     overdue: Option<Instant>,
     timed_out: bool,
     failure: Option<(u32, RankStatus)>,
@@ -119,11 +119,11 @@ impl<'a> Supervisor<'a> {
         given_up || (self.running == 0 && (self.forward.is_written() || too_late))
     }
 
-    /// Waits for something to happen, at most `longest`, and does what is to be done then.
+    /// Waits for events, for at most `longest`, and handles them.
     fn turn(&mut self, longest: Option<Duration>) -> Result<(), LaunchError> {
         let timeout = self.timeout(longest);
         let events = wait(&self.poll, timeout.as_ref())?;
-        // Before the exits: Ctrl-C reaches the ranks as well, and their ends are then no failures of theirs.
+        // Signals before exits: Ctrl-C reaches the ranks too, and then their exits are no failures of their own.
         while let Some((signal, times)) = self.signals.take() {
             self.interrupt(signal, times);
         }
@@ -165,13 +165,13 @@ impl<'a> Supervisor<'a> {
         }
         self.flush_until = Some(Instant::now() + if again { Duration::ZERO } else { GRACE + FLUSH });
         self.end();
-        // Who asks twice does not want to wait.
+        // A user who interrupts twice does not want to wait.
         if let Some(ending) = self.ending.as_mut().filter(|ending| again && !ending.killed) {
             ending.next = Instant::now();
         }
     }
 
-    /// Ends a job for which a rank has asked that.
+    /// Ends the job if a rank has asked for that.
     fn heed_abort(&mut self) {
         let Some((rank, code)) = self.server.abort().filter(|_| self.ending.is_none()) else { return };
         self.failure.get_or_insert((rank, RankStatus::Exited(code)));
@@ -180,7 +180,7 @@ impl<'a> Supervisor<'a> {
         self.end();
     }
 
-    /// Ends a job that has taken too long.
+    /// Ends the job if it has taken too long.
     fn expire(&mut self) {
         let Some(longest) = self.job.timeout.filter(|_| self.ending.is_none() && self.running > 0) else {
             return;
@@ -225,7 +225,7 @@ impl<'a> Supervisor<'a> {
         if self.ranks[number].status.is_some() {
             return;
         }
-        // What it said and wrote before its end comes first.
+        // What the rank sent and wrote before its end is handled first.
         let mut bytes = 0;
         while bytes < LEFT_BYTES_MAX {
             match self.receive(number) {
@@ -265,7 +265,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Reads once from a rank's socket; how many bytes came.
+    /// Reads once from a rank's socket. Returns how many bytes came.
     fn receive(&mut self, number: usize) -> usize {
         let Some(socket) = &self.ranks[number].socket else {
             return 0;
@@ -286,7 +286,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Writes to a rank's socket what it takes.
+    /// Writes to a rank's socket as much as it takes.
     fn answer(&mut self, number: usize) {
         let number32 = number as u32;
         while let Some(socket) = &self.ranks[number].socket {
@@ -305,7 +305,7 @@ impl<'a> Supervisor<'a> {
                     return;
                 }
                 Err(_) => {
-                    // It has closed its end, but what it sent before, such as its farewell, is still here.
+                    // The rank has closed its end. What it sent before, such as its farewell, can still be read.
                     while self.receive(number) > 0 {}
                     self.hang_up(number);
                 }

@@ -1,4 +1,4 @@
-//! The events of a job: a file for each rank while it runs, one file in the end.
+//! The events of a job: one file for each rank while the job runs, one merged file at the end.
 
 use super::error::LaunchError;
 use super::outcome::JobOutcome;
@@ -8,26 +8,26 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use tickwire_traces::part;
 
-/// The variable that says where a client of the Tracy profiler listens.
+/// The variable with the port on which a client of the Tracy profiler listens.
 const ENV_TRACY_PORT: &str = "TRACY_PORT";
-/// Where one listens unless told otherwise.
+/// The default port of a client.
 const TRACY_PORT: u32 = 8086;
 
-/// Makes sure that the file can be written, before anything is started, and forgets what an earlier job has left. Its path
-/// is absolute then: ranks may work elsewhere.
+/// Checks that the file can be written, before anything is started, and removes parts that an earlier job has left. Returns the absolute
+/// path, since ranks may run in other directories.
 pub(super) fn prepare(path: Option<PathBuf>, ranks: u32) -> Result<Option<PathBuf>, LaunchError> {
     let Some(path) = path else { return Ok(None) };
     let failed = |source| LaunchError::Trace { path: path.display().to_string(), source };
     File::create(&path).map_err(failed)?;
     let path = std::path::absolute(&path).map_err(failed)?;
     for rank in 0..ranks {
-        // One that cannot be removed cannot be written either, and its rank says so.
+        // A part that cannot be removed cannot be written either, and its rank reports that.
         let _ = std::fs::remove_file(part(&path, rank));
     }
     Ok(Some(path))
 }
 
-/// Makes one file of those of the ranks.
+/// Merges the files of the ranks into one.
 pub(super) fn merge(
     path: Option<&Path>,
     ranks: u32,
@@ -42,9 +42,10 @@ pub(super) fn merge(
     Ok(outcome)
 }
 
-/// The variables by which a rank knows where its events go.
+/// The variables that tell a rank where its events go.
 ///
-/// All ranks are clients of the Tracy profiler if the launcher is one: rank 0 listens on the port behind the launcher's.
+/// If the launcher is built as a client of the Tracy profiler, all ranks are clients too: rank 0 listens on the port after the launcher's,
+/// rank 1 on the next, and so on.
 pub(super) fn variables(path: Option<&Path>, rank: u32) -> impl Iterator<Item = (&'static str, OsString)> {
     let port = || {
         let own = std::env::var(ENV_TRACY_PORT).ok().and_then(|port| port.parse().ok()).unwrap_or(TRACY_PORT);

@@ -1,4 +1,4 @@
-//! How an engine answers those who ask for a dump, on this host and on others.
+//! How an engine answers commands that ask for a dump, from this host and from others.
 
 use super::door::{Door, Visitor};
 use super::watchers;
@@ -7,11 +7,11 @@ use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use tickwire_systems::procs::cards::card_of;
 
-/// A way to ask a rank: its number, that of its host, where it listens, and what it has to be shown.
+/// How to ask a rank: its number, the number of its host, the address where it listens, and the secret to show it.
 pub(crate) type Way = (u32, Option<u32>, String, u64);
 
 impl Engine {
-    /// Gives dumps to whoever asks.
+    /// Answers everybody who asks for a dump.
     #[cold]
     pub(crate) fn answer_visitors(&mut self) {
         self.answer_watchers();
@@ -21,7 +21,7 @@ impl Engine {
             // A closed stderr is no reason to fail.
             let _ = io::stderr().write_all(words.as_bytes());
         }
-        // Neither can fail: there are no maps with keys that are no strings.
+        // Serializing cannot fail here: all keys of maps are strings.
         while let Some(stream) = self.visitor(|door| door.accept(&door.listener)) {
             let answer = serde_json::to_vec(&self.dump()).unwrap_or_default();
             self.seat(stream, answer);
@@ -47,7 +47,7 @@ impl Engine {
         }
     }
 
-    /// How all other ranks are asked that can be asked over a network.
+    /// How to ask each other rank that can be asked over a network.
     fn ways(&mut self) -> Vec<Way> {
         let (me, exchange) = (self.exchange.rank(), &self.exchange);
         let all = self.store.all();
@@ -60,13 +60,13 @@ impl Engine {
                 let door = card_of(procs.card(rank), &name).and_then(|card| watchers.door(card));
                 ways.extend(door.map(|door| (rank, exchange.host_of(rank), door.address.to_string(), door.secret)));
             }
-            // One is enough.
+            // One such endpoint is enough.
             break;
         }
         ways
     }
 
-    /// Has those answered who ask from other hosts.
+    /// Answers those who ask from other hosts.
     fn answer_watchers(&mut self) {
         for endpoint in self.store.endpoints() {
             let Some(watchers) = endpoint.transport.get().watchers() else { continue };

@@ -1,9 +1,10 @@
-//! The answer to `tickwire dump`: who connects to an engine's socket is given a dump as JSON, whoever sends the chosen signal
-//! gets one on stderr. At a second socket a command learns where ranks on other hosts are asked, and what they have to be shown.
+//! The answer to `tickwire dump`. A process that connects to an engine's socket gets a dump as JSON. A process that sends the chosen signal
+//! makes the engine write one to stderr. At a second socket a command learns how to ask ranks on other hosts, and which secret to show
+//! them.
 //!
-//! The sockets have abstract names, so that nothing is left of them when the process ends, however it ends. They belong to
-//! the same user and root, who could read the same out of the process's memory: others are turned away by their credentials. The engine answers from its own thread between two
-//! ticks; a signal handler does nothing but set a flag.
+//! The sockets have abstract names, so nothing is left of them when the process ends, however it ends. They serve only the same user and
+//! root, who could read the same data out of the process's memory. Others are turned away by their credentials. The engine answers from its
+//! own thread between two ticks. A signal handler only sets a flag.
 
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
@@ -16,13 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The variable that names the signal on which an engine writes a dump to stderr, such as `USR1`.
 pub const ENV_DUMP_SIGNAL: &str = "TICKWIRE_DUMP_SIGNAL";
 
-/// Visitors that are served at a time.
+/// Most visitors that are served at the same time.
 const VISITORS_MAX: usize = 8;
 
 /// How long a visitor may take to read its dump, ns.
 const VISIT_NS_MAX: u64 = 5_000_000_000;
 
-/// Where dumps are given, and where it is said how other hosts are asked.
+/// The socket that gives dumps, and the socket that says how to ask other hosts.
 pub(crate) const DUMPS: &str = "dump";
 pub(crate) const HOSTS: &str = "hosts";
 
@@ -31,16 +32,16 @@ pub(crate) fn address(kind: &str, pid: u64, engine: u64) -> io::Result<SocketAdd
     SocketAddr::from_abstract_name(format!("tickwire-{kind}-{pid}-{engine}"))
 }
 
-/// Where an engine is asked for dumps.
+/// The sockets at which an engine can be asked for dumps.
 pub(crate) struct Door {
     pub(crate) listener: UnixListener,
-    /// Where it is said how other hosts are asked; `None` if there are none.
+    /// The socket that says how to ask other hosts. `None` if there are no other hosts.
     pub(crate) hosts: Option<UnixListener>,
     pub(super) visitors: Vec<Visitor>,
     pub(super) signal: Option<(Arc<AtomicBool>, signal_hook::SigId)>,
 }
 
-/// Somebody who has not read all of its dump.
+/// A visitor: a connected process that has not read all of its answer yet.
 pub(super) struct Visitor {
     pub(super) stream: UnixStream,
     pub(super) answer: Vec<u8>,
@@ -49,17 +50,17 @@ pub(super) struct Visitor {
 }
 
 impl Door {
-    /// Opens the door of engine number `engine` of this process; `None` where the system has no such sockets.
+    /// Opens the sockets of engine number `engine` of this process. `None` if the system has no such sockets.
     pub(crate) fn open(engine: u64) -> Option<Self> {
         Some(Door { listener: listen(DUMPS, engine)?, hosts: None, visitors: Vec::new(), signal: None })
     }
 
-    /// Says from now on how other hosts are asked.
+    /// Opens the socket that says how to ask other hosts.
     pub(crate) fn open_hosts(&mut self, engine: u64) {
         self.hosts = listen(HOSTS, engine);
     }
 
-    /// Answers a signal too.
+    /// Writes a dump also when a signal comes.
     ///
     /// # Errors
     /// If there is no such signal, or it cannot be caught.
@@ -84,7 +85,7 @@ impl Door {
             .is_some_and(|(flag, _)| flag.load(Ordering::Relaxed) && flag.swap(false, Ordering::Relaxed))
     }
 
-    /// Somebody new at one of the sockets, if it is somebody who may know.
+    /// The next new visitor at one of the sockets, if it has the right user.
     pub(super) fn accept(&self, listener: &UnixListener) -> Option<UnixStream> {
         while self.visitors.len() < VISITORS_MAX {
             let (stream, _) = listener.accept().ok()?;
@@ -96,7 +97,7 @@ impl Door {
         None
     }
 
-    /// Goes on with the visitors; those who have all, or are too slow, leave.
+    /// Writes more of each visitor's answer. Visitors that have all of it, or are too slow, are disconnected.
     pub(super) fn serve(&mut self, now_ns: u64) {
         self.visitors.retain_mut(|visitor| {
             while visitor.written < visitor.answer.len() {

@@ -1,4 +1,4 @@
-//! The walk over all tables: what is pending, whatever the transport.
+//! The walk over all tables that collects everything that is pending, whatever the transport.
 
 mod accounts;
 mod boards;
@@ -20,11 +20,11 @@ use tickwire_traces::dump::{Accounting, Activity, Age, Dump, HiddenDump, Operati
 use windows::{regions, windows};
 
 impl Engine {
-    /// All that is pending: operations and messages with their envelopes, states, ages, peers and bytes, oldest first.
+    /// Everything that is pending: operations and messages with their envelopes, states, ages, peers and bytes, oldest first.
     ///
-    /// Looks at every row, so it takes as long as the tables are large; nothing is changed. But messages that wait at a transport
-    /// that matches by itself are moved into the engine's own queue first, where receives find them in the same order: a look at
-    /// them there would show one of each kind. What it does not give is counted ([`Dump::hidden`]).
+    /// Looks at every row, so the time grows with the tables. It changes nothing, with one exception: messages that wait at a transport
+    /// which matches messages itself are moved into the engine's own queue, where receives find them in the same order. A look at the
+    /// transport would show only one message of each kind. [`Dump::hidden`] counts what could not be moved.
     pub fn dump(&mut self) -> Dump {
         self.sample_clock();
         let hidden = self.unhide();
@@ -32,7 +32,7 @@ impl Engine {
         let awaited = self.observer.awaited;
         let accounting = self.accounting();
         let all = self.store.all();
-        // What peers have written into this side's memory would be found when it is needed.
+        // Credit that peers have written into this side's memory is otherwise collected only when it is needed.
         for vc in all.vcs.iter_mut().filter(|vc| vc.state == VcState::Connected) {
             if let Some(endpoint) = all.endpoints.get_mut(vc.endpoint as usize) {
                 collect(vc, endpoint);
@@ -90,7 +90,7 @@ impl Engine {
         }
     }
 
-    /// Moves what a transport that matches by itself holds into the engine's own queue.
+    /// Moves messages from the transport that matches messages itself into the engine's own queue. Returns what is still hidden there.
     fn unhide(&mut self) -> Option<HiddenDump> {
         let all = self.store.all();
         if self.closed != Closed::No || !all.progress.has_provider() {
@@ -123,7 +123,7 @@ impl Engine {
     }
 }
 
-/// Keeps the oldest; returns how many were left out. What has no age comes last.
+/// Keeps the oldest items, and returns how many were left out. Items without an age come last.
 fn oldest<T>(items: &mut Vec<T>, age: impl Fn(&T) -> Option<Age>) -> u64 {
     items.sort_by_key(|item| std::cmp::Reverse(age(item)));
     let left_out = items.len().saturating_sub(SHOWN_MAX);

@@ -1,4 +1,4 @@
-//! What an engine keeps to tell of itself.
+//! What an engine keeps for its statistics page and its dumps.
 
 #[cfg(feature = "dump")]
 use rustix::fd::AsFd;
@@ -7,28 +7,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tickwire_components::{Car, CarKind, CarState, NIL, RequestId, Work};
 use tickwire_traces::page::{Identity, Page};
 
-/// What an engine keeps to tell of itself.
+/// What an engine keeps for its statistics page and its dumps.
 pub(crate) struct Observer {
-    /// What others read.
+    /// The statistics page, which other processes read.
     pub(crate) page: Page,
     /// Ticks that found something to do.
     pub(crate) busy: u64,
-    /// What was done, all ticks together; the numbers wrap.
+    /// The work of all ticks so far. The counters wrap.
     pub(crate) work: Work,
     /// The request that a call waits for; row [`NIL`] if there is none or the call waits for several.
     pub(crate) awaited: RequestId,
-    /// The owner is in a call that waits, and has found nothing to do for long.
+    /// Whether the owner is in a waiting call that has found nothing to do for long.
     pub(crate) waiting: bool,
-    /// Operations with receipts are not done yet.
+    /// Whether operations with receipts are in progress.
     pub(crate) receipts: bool,
     /// Time asleep, ns.
     pub(crate) slept_ns: u64,
     /// When the page was written last, ns of the engine's clock.
     pub(super) written_ns: u64,
-    /// `work` when the page was written last, and the sums without the wrapping.
+    /// `work` when the page was written last, and the same sums without wrapping.
     pub(super) last: [u32; 5],
     pub(super) sums: [u64; 5],
-    /// The sweep over the rows: where it is, and what it has counted.
+    /// The sweep over the rows: the next row, and what the sweep has counted so far.
     pub(super) row: usize,
     pub(super) counted: Counts,
     /// What the last whole sweep has counted.
@@ -41,14 +41,14 @@ pub(crate) struct Observer {
     pub(crate) door: Option<super::door::Door>,
 }
 
-/// Operations by where they stand.
+/// Numbers of operations, by their state.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) posted: u64,
     pub(super) queued: u64,
     pub(super) offered: u64,
     pub(super) moving: u64,
-    /// By VC: receives posted, and sends that wait or move.
+    /// By VC: posted receives, and sends that wait or are in transfer.
     pub(super) peers: Vec<[u64; 2]>,
 }
 
@@ -77,7 +77,7 @@ impl Counts {
         }
     }
 
-    /// Starts anew, with so many peers.
+    /// Starts a new count, for this many peers.
     fn clear(&mut self, peers: usize) {
         (self.posted, self.queued, self.offered, self.moving) = (0, 0, 0, 0);
         self.peers.clear();
@@ -112,10 +112,10 @@ impl Observer {
         }
     }
 
-    /// Answers a signal too, if one is named.
+    /// Also answers a signal with a dump, if a signal is named.
     ///
     /// # Errors
-    /// What to give, if there is no such signal or it cannot be caught.
+    /// If there is no such signal or it cannot be caught. The text says which signals are possible.
     #[cfg(feature = "dump")]
     pub(crate) fn listen_to(mut self, signal: Option<&str>) -> Result<Self, String> {
         if let (Some(door), Some(name)) = (&mut self.door, signal) {
@@ -124,7 +124,7 @@ impl Observer {
         Ok(self)
     }
 
-    /// Says from now on how ranks on other hosts are asked.
+    /// From now on says how to ask ranks on other hosts.
     pub(crate) fn tell_of_hosts(&mut self) {
         #[cfg(feature = "dump")]
         if let Some(door) = &mut self.door {
@@ -132,7 +132,7 @@ impl Observer {
         }
     }
 
-    /// What is readable when somebody asks for a dump, or for the ways to other hosts.
+    /// Descriptors that are readable when somebody asks for a dump, or how to ask other hosts.
     pub(crate) fn doors(&self) -> [Option<BorrowedFd<'_>>; 2] {
         #[cfg(feature = "dump")]
         let doors = self
@@ -164,7 +164,7 @@ impl Observer {
         self.busy += u64::from(cfg!(feature = "statistics"));
     }
 
-    /// Says how often the engine has ticked. Without the feature, that is said when the page is written.
+    /// Writes to the page how often the engine has ticked. Without the feature, only `publish` does.
     #[inline(always)]
     pub(crate) fn ticked(&self, ticks: u64) {
         if cfg!(feature = "statistics") {
@@ -172,7 +172,7 @@ impl Observer {
         }
     }
 
-    /// What was done so far, in the order of [`Work`]'s fields; `open` is what has not been added yet.
+    /// The work done so far, in the order of [`Work`]'s fields. `open` is work that has not been added yet.
     pub(super) fn sum(&mut self, open: Work) -> [u64; 5] {
         let mut now = words(self.work);
         for (sum, open) in now.iter_mut().zip(words(open)) {
@@ -185,7 +185,7 @@ impl Observer {
         self.sums
     }
 
-    /// Counts the next rows; at the end of the table the counts are those of all rows.
+    /// Counts the next rows. At the end of the table, `counts` gets the counts of all rows.
     pub(super) fn sweep(&mut self, cars: &[Car], vcs: usize, rows: usize) {
         let end = cars.len().min(self.row + rows);
         cars[self.row.min(end)..end].iter().for_each(|car| self.counted.add(car));

@@ -1,4 +1,4 @@
-//! Keeping the statistics page: a few stores at a look, everything else about once a millisecond.
+//! Keeping the statistics page up to date: a few stores in each look, and everything else about once a millisecond.
 
 use crate::run::engine::{Closed, Engine};
 use tickwire_components::limits::{OBSERVE_NS, PEERS_A_LOOK, ROWS_A_LOOK, ROWS_A_LOOK_MAX};
@@ -8,7 +8,7 @@ use tickwire_systems::store::Tables;
 use tickwire_traces::page::{Figures, PeerFigures};
 
 impl Engine {
-    /// Tells what is due, if the last time is long enough ago.
+    /// Writes the page and answers visitors, if the last time is long enough ago.
     #[inline]
     pub(crate) fn observe(&mut self) {
         let now_ns = self.store.progress().now_ns;
@@ -20,7 +20,7 @@ impl Engine {
         }
     }
 
-    /// Says that the engine takes no more calls.
+    /// Writes to the page that the engine is closed.
     pub(crate) fn say_closed(&mut self) {
         let now_ns = self.store.progress().now_ns;
         self.publish(now_ns, 0);
@@ -33,7 +33,7 @@ impl Engine {
         let observer = &mut self.observer;
         observer.written_ns = now_ns;
         let all = self.store.all();
-        // Rarer looks count more rows, so that a sweep takes a bounded time.
+        // If looks are rarer, each counts more rows, so that a sweep takes a bounded time.
         let rows = (passed_ns / OBSERVE_NS) as usize * ROWS_A_LOOK;
         observer.sweep(all.cars, all.vcs.len(), rows.clamp(ROWS_A_LOOK, ROWS_A_LOOK_MAX));
         let [posted, matched, sent, received, completed] = observer.sum(all.progress.work.get());
@@ -77,7 +77,8 @@ impl Engine {
     }
 }
 
-/// The figures of a peer, without its route of one-sided traffic; of its operations: receives posted, and sends that wait or move.
+/// The figures of a peer, without its route of one-sided traffic. The array has the numbers of posted receives and of sends that wait or
+/// are in transfer.
 fn figures_of(vc: &Vc, endpoints: &mut [Endpoint], [posted_receives, sends]: [u64; 2]) -> PeerFigures {
     let traffic = endpoints.get_mut(vc.endpoint as usize).and_then(|e| e.transport.get().traffic(vc.link));
     let traffic = traffic.unwrap_or_default();
@@ -99,7 +100,7 @@ fn figures_of(vc: &Vc, endpoints: &mut [Endpoint], [posted_receives, sends]: [u6
     }
 }
 
-/// The clock that a watcher has too, ns.
+/// The clock that processes reading the page have too, ns.
 #[expect(unsafe_code, reason = "rustix looks for the system's fast way itself, and does not survive it under valgrind")]
 fn monotonic_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,4 +1,4 @@
-//! Where an engine's events go, and those that it tells itself.
+//! Where an engine's events go, and the events that the engine itself records.
 
 use crate::bootstrap::{ENV_RANK, Exchange};
 use crate::run::engine::{Closed, Engine};
@@ -11,7 +11,7 @@ use tickwire_traces::{Event, Trace, TraceFile, now_ns, part, tracy};
 /// The variable that names a file for events. See [`TraceFile`].
 pub const ENV_TRACE: &str = "TICKWIRE_TRACE";
 
-/// The sink of an engine that is being built: the one that was given, or the file that the environment names.
+/// The sink of an engine that is being built: the given one, or the file that the environment names.
 pub(crate) fn open(given: Option<Trace>, exchange: &dyn Exchange) -> Result<Option<Trace>, BuildError> {
     let (rank, size) = (exchange.rank(), exchange.size());
     let mut trace = match (given, std::env::var_os(ENV_TRACE).filter(|path| !path.is_empty())) {
@@ -29,8 +29,8 @@ pub(crate) fn open(given: Option<Trace>, exchange: &dyn Exchange) -> Result<Opti
     Ok(trace)
 }
 
-/// The file of an engine: one name serves all ranks of a world, and all engines of a process. The launcher has given each
-/// rank a name of its own already, and makes one file of the first one of each: whether this is such a part.
+/// The file of an engine, and whether it is a part. One name in the environment serves all ranks of a world, and all engines of a process.
+/// The launcher gives each rank a name of its own, and later merges the first file of each rank into one: such a file is a part.
 fn file_of(path: PathBuf, rank: u32, size: u32) -> (PathBuf, bool) {
     static USED: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
     let launched = std::env::var_os(ENV_RANK).is_some();
@@ -46,7 +46,7 @@ fn file_of(path: PathBuf, rank: u32, size: u32) -> (PathBuf, bool) {
 }
 
 impl Engine {
-    /// Tells an error to those who watch.
+    /// Reports an error to the trace and the profiler.
     #[cold]
     pub(crate) fn tell_error(&self, words: &str) {
         tracy::message(self.rank().0, words);
@@ -55,7 +55,7 @@ impl Engine {
         }
     }
 
-    /// Lets a sink write what it has kept back before a sleep, and come to its end once the engine is closed.
+    /// Lets a sink write what it holds back, before a sleep. Once the engine is closed, the sink is finished.
     pub(crate) fn flush_trace(&mut self) {
         if self.watching.is_on() {
             let Engine { watching, store, .. } = self;

@@ -1,7 +1,8 @@
-//! The answer to a command on another host: what the processes of the job on this one say.
+//! The answer to a command on another host: what the job's processes on this host report.
 //!
-//! The engine's transport lets only those through who know the job's secret. A thread of its own asks the processes, as a command on
-//! this host would: the engine goes on, and answers for itself like all others. It takes a bounded time, and there are few at once.
+//! The engine's transport lets only those through who know the job's secret. A separate thread asks the processes, as a command on this
+//! host would. So the engine goes on, and answers for itself like all others. Each answer takes a bounded time, and only a few are given at
+//! once.
 
 use crate::api::jobs::{self, Process};
 use std::io::{self, Write};
@@ -12,17 +13,17 @@ use tickwire_traces::page::Snapshot;
 use tickwire_traces::whowaits::RankReport;
 use tickwire_transports::Watcher;
 
-/// Watchers that are answered at a time, by all engines of the process.
+/// Most watchers that are answered at the same time, by all engines of the process.
 const ANSWERS_MAX: usize = 4;
-/// How long the ranks of this host may take, whatever is asked.
+/// The longest time that ranks on this host may take, whatever the question allows.
 const PATIENCE_MAX: Duration = Duration::from_secs(60);
-/// How long a watcher may take to read its answer.
+/// The longest time that a watcher may take to read its answer.
 const READING_MAX: Duration = Duration::from_secs(5);
 
-/// Watchers that are being answered.
+/// The number of watchers that are being answered.
 static ANSWERS: AtomicUsize = AtomicUsize::new(0);
 
-/// A place among [`ANSWERS`].
+/// One of the [`ANSWERS_MAX`] places.
 struct Place;
 
 impl Place {
@@ -38,7 +39,7 @@ impl Drop for Place {
     }
 }
 
-/// Has a watcher answered, for a job.
+/// Starts a thread that answers a watcher, about a job.
 pub(super) fn answer(watcher: Watcher, job: &str) {
     let Some(place) = Place::take() else { return watcher.refuse("others are answered: ask again") };
     let question = match Question::of_bytes(watcher.question) {
@@ -51,7 +52,7 @@ pub(super) fn answer(watcher: Watcher, job: &str) {
         // A watcher that has gone needs no answer.
         let _ = tell(watcher, question, &job);
     };
-    // Without a thread the connection is closed, which says enough.
+    // If no thread can be started, the connection is closed, which tells the watcher enough.
     let _ = std::thread::Builder::new().name("tickwire-answer".to_owned()).spawn(tell);
 }
 
@@ -93,7 +94,7 @@ fn pages(processes: &[Process]) -> Vec<RankAnswer> {
         RankAnswer { rank: process.rank, pid: process.pid, report: None, page }
     };
     let mut ranks: Vec<RankAnswer> = processes.iter().map(of).collect();
-    // Of several processes of one rank, such as a shell and its program, the one with an engine speaks.
+    // If a rank has several processes, such as a shell and its program, the one with an engine answers.
     ranks.sort_by_key(|of| (of.rank, of.page.is_none()));
     ranks.dedup_by_key(|of| of.rank);
     ranks

@@ -1,11 +1,11 @@
-//! How a proc gets its row: at first contact, and a connection at first use.
+//! Gives a proc its VC row at first contact, and connects the VC at first use.
 
 use crate::run::engine::Engine;
 use tickwire_components::{NIL, PostError, Row, VcState};
 use tickwire_systems::procs::connections::contact;
 
 impl Engine {
-    /// The row of a proc that has at least been contacted.
+    /// The VC row of a proc. Contacts the proc if it has no row yet.
     #[inline]
     pub(crate) fn proc_row(&mut self, proc: u32) -> Result<u32, PostError> {
         let row = self.store.all().procs.known.get(proc as usize).map_or(NIL, |known| known.row);
@@ -23,12 +23,12 @@ impl Engine {
         if !self.is_lost() {
             self.look_around();
         }
-        // A look around may lose the world as well.
+        // Looking around may find that the world is lost.
         self.closed.check_post()?;
         row
     }
 
-    /// The row of a proc, connecting at first use. That its VC fails at once is no error here.
+    /// The VC row of a proc. Starts to connect the VC at first use. A connection that fails at once is no error here: its VC's state tells.
     #[cold]
     pub(crate) fn reach(&mut self, proc: u32) -> Result<Row, PostError> {
         let row = self.proc_row(proc);

@@ -10,44 +10,43 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-/// Ticks that do something before other tasks have their turn.
+/// Ticks in a row that find work before the future lets other tasks run.
 const TICKS: u32 = 64;
-/// Looks that find nothing, each in a turn of its own, before the future sleeps: a message that comes meanwhile needs no other
-/// thread to wake it.
+/// Polls of the future in a row that find nothing before it sleeps. Other tasks run in between. A message that arrives during these polls
+/// needs no other thread to wake the future.
 const LOOKS: u32 = 100;
 
-/// A future that makes an engine's progress: see [`Engine::drive`]. It ends only if that cannot go on, and says why.
+/// A future that makes an engine's progress: see [`Engine::drive`]. It ends only if the engine can make no more progress, and returns why.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Drive<'e> {
     engine: &'e mut Engine,
-    /// Looks in a row that have found nothing.
+    /// Ticks in a row that have found nothing.
     looks: u32,
-    /// From the first sleep on.
+    /// Started by the first sleep.
     sleeper: Option<Sleeper>,
 }
 
 impl Engine {
-    /// A future that ticks the engine while there is something to do, lets other tasks have their turn, and sleeps when there is
-    /// nothing. It needs no runtime: a thread of its own, started by the first sleep, waits for the engine's descriptor and wakes it.
-    /// The thread ends with the future.
+    /// A future that ticks the engine while there is work, lets other tasks run, and sleeps when there is no work. It needs no async
+    /// runtime. The first sleep starts a thread, which waits on the engine's descriptor and wakes the future. The thread ends with the
+    /// future.
     ///
-    /// Other tasks use the engine through a [`Submitter`](crate::Submitter), and await what [`Engine::completion`] and
-    /// [`Engine::agreed`] have given before. It never ends well: combine it with what shall end it (`select!` of any library), or
+    /// Other tasks use the engine through a [`Submitter`](crate::Submitter), and await futures that [`Engine::completion`] and
+    /// [`Engine::agreed`] returned before. The future never ends successfully: combine it with one that does (`select!` of any library), or
     /// use [`Engine::drive_with`].
     pub fn drive(&mut self) -> Drive<'_> {
         Drive { engine: self, looks: 0, sleeper: None }
     }
 
-    /// Drives the engine until another future is ready, in whatever executor this is awaited. [`Engine::drive_until`] has an
-    /// example.
+    /// Drives the engine until another future is ready. Any executor can run it. [`Engine::drive_until`] has an example.
     ///
     /// # Errors
-    /// Why the engine makes no progress any more, if it ends before the future.
+    /// Why the engine can make no more progress, if that happens before the future is ready.
     pub async fn drive_with<F: Future>(&mut self, future: F) -> Result<F::Output, Error> {
         let mut future = pin!(future);
         let mut drive = self.drive();
         std::future::poll_fn(move |context| {
-            // What a message has made ready is taken in the same turn.
+            // Ticks before it polls the future, so that the future sees at once what a message has made ready.
             let driven = Pin::new(&mut drive).poll(context);
             if let Poll::Ready(output) = future.as_mut().poll(context) {
                 return Poll::Ready(Ok(output));
@@ -57,7 +56,7 @@ impl Engine {
         .await
     }
 
-    /// Drives the engine until a future is ready, and blocks the thread meanwhile: for programs without an executor.
+    /// Drives the engine until a future is ready, and blocks the thread meanwhile. For programs without an executor.
     ///
     /// ```
     /// # use tickwire::{Bootstrap, Engine, Tag};
@@ -73,7 +72,7 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As [`Engine::drive_with`], or how the future has failed.
+    /// As [`Engine::drive_with`], and the error that the future returns.
     pub fn drive_until<T, E: Into<Error>>(&mut self, future: impl Future<Output = Result<T, E>>) -> Result<T, Error> {
         block_on(self.drive_with(future))?.map_err(Into::into)
     }
@@ -84,7 +83,7 @@ impl Future for Drive<'_> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Error> {
         let Drive { engine, looks, sleeper } = self.get_mut();
-        // Whatever has ended a sleep, also another future of the same task.
+        // Another future of the same task may have woken it, so the sleep ends here whatever the reason.
         engine.end_wait();
         if let Some(sleeper) = sleeper {
             sleeper.rest();

@@ -1,4 +1,4 @@
-//! What an engine is: its tables, its schedule, and what it keeps beside them. What it does is in the other files.
+//! The state of an engine: its tables, its schedule, and what it keeps beside them. The other files say what an engine does.
 
 use crate::api::attached::Attached;
 use crate::api::communicators::state::Comms;
@@ -36,62 +36,62 @@ pub struct Engine {
     pub(crate) schedule: Schedule,
     pub(crate) limits: Limits,
     pub(crate) home: &'static Home,
-    /// The first generation of its requests: no other engine with this home has it.
+    /// The first generation of this engine's requests. No other engine with the same home has used it.
     pub(crate) epoch: u64,
     pub(crate) closed: Closed,
-    /// Endpoints that may hold frames back for others to go with.
+    /// Endpoints whose transports may hold frames back, to send them together with later ones.
     pub(crate) holders: Box<[usize]>,
     /// Endpoints whose messages are delivered by the look that finds them.
     pub(crate) prompt: Box<[usize]>,
-    /// Other endpoints that have looks of their own: they do not consist of rings, or are expensive to look at.
+    /// Other endpoints that are polled separately: they do not consist of rings, or are expensive to poll.
     pub(crate) others: Box<[usize]>,
-    /// What a look goes on with.
+    /// What follows the rings in each look.
     pub(crate) looks: Looks,
     /// Whether collective operations on boards are in progress.
     pub(crate) boards_busy: bool,
-    /// Whether others may leave short puts in windows.
+    /// Whether other members may leave short puts in this rank's windows.
     pub(crate) has_mail: bool,
-    /// Whether a fabric has operations with a request.
+    /// Whether a fabric has operations with a request in progress.
     pub(crate) fabric_busy: bool,
-    /// Frames that the tick may still deliver.
+    /// Frames that the current tick may still deliver.
     pub(crate) budget: u32,
-    /// Frames that a tick delivers at most; those that DrainCq reads come on top.
+    /// Most frames that a tick delivers. Those that DrainCq reads come on top.
     pub(crate) delivered_max: u32,
     /// Looks since the clock was sampled.
     pub(crate) polls: u32,
     pub(crate) control_ns: u64,
-    /// Empty looks of `wait` before it yields: few where there are more procs than processors.
+    /// Empty looks of `wait` before it yields the processor. Few where there are more procs than processors.
     pub(crate) spins: u32,
-    /// When sockets were looked at last, ns.
+    /// When the engine last looked around (sockets, the launcher), ns.
     pub(crate) controlled_ns: u64,
-    /// The caller gives the time.
+    /// Whether the caller gives the time ([`Engine::tick_at`]).
     pub(crate) virtual_time: bool,
     pub(crate) started: Instant,
     pub(crate) events: Vec<LinkEvent>,
     /// Whether the application has systems in the schedule.
     pub(crate) has_systems: bool,
-    /// Whether Deliver may run: not where the application has systems.
+    /// Whether Deliver may run: see `allow_deliver`.
     pub(crate) delivers: bool,
     pub(crate) watching: Watching,
-    /// The own proc, if a message to it is copied into a posted receive by the send; else [`NIL`].
+    /// The own proc, if the send of a message to it copies the message into a posted receive; else [`NIL`].
     pub(crate) own_at_once: u32,
-    /// The own VC's row, if such messages need not be told to a trace or a receipt; else [`NIL`].
+    /// The own VC's row, if neither a trace nor a receipt must be told of such messages; else [`NIL`].
     pub(crate) own_row: Row,
     pub(crate) exchange: Box<dyn Exchange>,
     pub(crate) counters: Arc<Counters>,
-    /// Where events go, if anywhere.
+    /// The trace in which events are recorded, if there is one.
     pub(crate) trace: RefCell<Option<Trace>>,
-    /// What other threads see of it.
+    /// What other threads share with this engine: their submissions.
     pub(crate) submissions: Arc<Submissions>,
     pub(crate) waiter: Waiter,
     pub(crate) attached: Attached,
     pub(crate) slots: Vec<SlotInfo>,
-    /// Whether peers may read the process's shared heap. Fixed when it is built.
+    /// Whether peers may read the process's shared heap. Fixed when the engine is built.
     pub(crate) shared_heap: bool,
-    /// What fits the tags of the transport that matches by itself, if one does.
+    /// Limits of the transport that matches messages itself, if there is one.
     pub(crate) tags: TagLimits,
     pub(crate) comms: Comms,
-    /// Exposure epochs of windows that are posted.
+    /// Exposure epochs that were posted on windows.
     pub(crate) exposures: Vec<Exposure>,
     pub(crate) ends: Ends,
     pub(crate) observer: Observer,
@@ -100,25 +100,25 @@ pub struct Engine {
     pub(crate) not_sync: std::marker::PhantomData<std::cell::Cell<()>>,
 }
 
-/// How far an engine has asked after members that have failed.
+/// How far an engine has come in asking which members have failed.
 #[derive(Default)]
 pub(crate) struct Ends {
-    /// When it did last, ns.
+    /// When the engine asked last, ns.
     pub(super) asked_ns: u64,
-    /// The proc that is asked after next.
+    /// The proc to ask about next.
     pub(super) next: u32,
-    /// A probe of any source waits.
+    /// Whether a probe from any source waits.
     pub(crate) probed: bool,
 }
 
-/// What a look goes on with, after the rings.
+/// What follows the rings in each look.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Looks {
     /// Nothing else.
     Rings,
-    /// Operations with receipts want to know when a look has found nothing.
+    /// Open receipts must be told when a look has found nothing.
     Receipts,
-    /// Endpoints that have looks of their own, or other things that no ring tells of.
+    /// Endpoints that are polled separately, or other work that no ring announces.
     Apart,
 }
 
@@ -171,7 +171,7 @@ impl Engine {
         Comm::SELF
     }
 
-    /// The own rank in the world's communicator.
+    /// This proc's rank in the world's communicator.
     pub fn rank(&self) -> Rank {
         Rank(self.exchange.rank())
     }
@@ -181,29 +181,29 @@ impl Engine {
         self.exchange.size()
     }
 
-    /// The limits it was built with.
+    /// The limits this engine was built with.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// What fits the tags of the transport that matches messages by itself, if one does: the highest tag, and how many
-    /// communicators and ranks there may be.
+    /// Limits of the transport that matches messages itself, if there is one: the highest tag, and how many communicators and ranks there
+    /// may be.
     pub fn tag_limits(&self) -> TagLimits {
         self.tags
     }
 
-    /// How often each system has run; shared, and readable from other threads.
+    /// How often each system has run. The counters are shared: other threads can read them.
     pub fn counters(&self) -> Arc<Counters> {
         self.counters.clone()
     }
 
-    /// The world. Rows of the engine's tables are its own: systems of the application read them, and may neither spawn nor
-    /// remove nor write any. Who gets at the world as a whole and moves, clears or replaces what is there poisons the engine.
+    /// The ECS world. The engine owns the rows of its tables: systems of the application may read them, but must not spawn, remove or write
+    /// any. Code that moves, clears or replaces tables through the world as a whole poisons the engine.
     pub fn world(&self) -> &World {
         self.store.world()
     }
 
-    /// No row is free, and there may be no more of them.
+    /// The error of a full CAR table: no row is free, and the limit allows no more rows.
     #[cold]
     pub(crate) fn full(&self) -> PostError {
         PostError::Full { table: "CAR", rows: self.limits.cars_max, limit: "cars_max" }

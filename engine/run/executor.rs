@@ -24,7 +24,7 @@ pub(crate) struct TickExecutor {
 }
 
 impl TickExecutor {
-    /// `most` passes a run, which are watched by `watching`.
+    /// An executor that makes at most `most` passes a run, watched by `watching`.
     pub(crate) fn new(
         watching: Watching,
         key: StoreKey,
@@ -35,7 +35,8 @@ impl TickExecutor {
         TickExecutor { watching: Exclusive::new(watching), key, own, steps: Vec::new(), drain: 0, most, counters }
     }
 
-    /// Which systems are whose: done on the first run after each `init`, since `init` cannot look at systems.
+    /// Finds out which systems are the engine's and which the application's. The first run after each `init` does this, since `init` cannot
+    /// look at systems.
     #[cold]
     fn map(&mut self, systems: &[SystemWithAccess]) {
         let set_of = |id| self.own.iter().find(|(own, _)| *own == id).map(|(_, set)| *set);

@@ -1,4 +1,4 @@
-//! The end of an engine: what was promised is sent, then everything is closed, in order and within a bounded time.
+//! The end of an engine: it sends pending messages, then closes everything in order, within a bounded time.
 
 use crate::run::engine::{Closed, Engine};
 use std::time::{Duration, Instant};
@@ -14,23 +14,24 @@ use tickwire_systems::steps::finish::abort;
 use tickwire_systems::tick::boards::close_boards;
 use tickwire_transports::Sent;
 
-/// How long a dropped engine may take to send what was promised.
+/// Most time that a dropped engine takes to send pending messages.
 const DROP_TIME: Duration = Duration::from_millis(500);
 
 impl Engine {
-    /// Sends what was promised, tells the peers, and closes. Idempotent. Receives that have no message are given up.
+    /// Sends pending messages, tells the peers, and closes the engine. Idempotent. Receives without a message are given up.
     ///
-    /// An engine that is dropped does the same for half a second. If an operation is pending then, or the drop comes of a panic,
-    /// peers are told that it has ended without having finalized, which is a failure to them: so are receives from any source.
+    /// Dropping an engine does the same, for at most half a second. If an operation is still pending then, or if the drop comes from a
+    /// panic, peers are told that this proc ended without finalizing. Peers treat that as a failure of this proc, also in receives from any
+    /// source.
     ///
     /// # Errors
-    /// If sends were still pending after `timeout`, which is a failure to peers too, or the engine was poisoned. It is closed all
-    /// the same.
+    /// If sends were still pending after `timeout`, which peers treat as a failure too, or if the engine was poisoned. The engine is closed
+    /// all the same.
     pub fn finalize(&mut self, timeout: Duration) -> Result<(), FinalizeError> {
         self.leave(timeout, false)
     }
 
-    /// Ends all there is. Of a `dropped` engine nobody hears an error: its peers do.
+    /// Ends the engine. If it was `dropped`, nobody reads the error returned here; its peers are told instead.
     fn leave(&mut self, timeout: Duration, dropped: bool) -> Result<(), FinalizeError> {
         let poisoned = match &self.closed {
             Closed::Finalized => return Ok(()),
@@ -46,7 +47,7 @@ impl Engine {
             orderly = pending == 0 && !(dropped && self.store.progress().active > 0);
             self.say_goodbye(Some(start + timeout), orderly);
         }
-        // Peers are told to read no more before any buffer is given back.
+        // Peers must stop reading before any buffer is given back to the application.
         self.close_transports();
         if poisoned.is_none() {
             self.give_up();
@@ -63,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// Ends all there is while the application panics: nobody waits, and none of its code is called that can be left alone.
+    /// Ends the engine while the application panics. It waits for nothing, and calls code of the application only where it must.
     fn abandon(&mut self) {
         match self.closed {
             Closed::Finalized => return,
@@ -75,7 +76,7 @@ impl Engine {
         self.exchange.abandon();
     }
 
-    /// Nothing is sent, read or filled any more.
+    /// Closes all transports. From here on they send nothing, and touch no buffer of the application.
     fn close_transports(&mut self) {
         for endpoint in self.store.endpoints() {
             let transport = endpoint.transport.get();
@@ -84,10 +85,10 @@ impl Engine {
         }
     }
 
-    /// Every call says from here on that the engine is closed.
+    /// Closes the engine. From here on every call fails with an error that says so.
     fn close(&mut self) {
         self.closed = Closed::Finalized;
-        // Of an engine that was poisoned or abandoned. Others may still write to its memory.
+        // Only an engine that was poisoned or abandoned still has windows here. Their memory is leaked, since peers may still write to it.
         let windows = self.store.all().windows.list.drain(..).flatten();
         windows.for_each(|window| std::mem::forget(window.own));
         self.store.progress().posting |= posting::CLOSED;
@@ -96,7 +97,7 @@ impl Engine {
         self.flush_trace();
     }
 
-    /// Progresses until no send is pending.
+    /// Makes progress until no send is pending.
     fn flush(&mut self, end: Instant) -> Result<(), tickwire_components::RequestError> {
         self.wait_deadline(Some(end), |engine| {
             engine.closed.check_request()?;
@@ -106,7 +107,7 @@ impl Engine {
 
     fn sends_pending(&mut self) -> usize {
         let all = self.store.all();
-        // What calls have put and updated leaves before the goodbye does.
+        // Puts and updates of calls must leave before the goodbye does.
         let targets = all.windows.list.iter().flatten().flat_map(|window| &window.targets);
         let unsent = |operation: &&RemoteOperation| !operation.all_sent && operation.is_of_call();
         let one_sided = targets.flat_map(|target| &target.operations).filter(unsent).count();
@@ -120,13 +121,14 @@ impl Engine {
             CarKind::Receive => car.state == CarState::Queued,
             _ => false,
         };
-        // A peer waits for no grant, and for no question.
+        // No peer waits for a credit grant or for an inquiry.
         let is_awaited = |frame: &&ControlFrame| !frame.what.is_grant() && !matches!(frame.what, Control::Inquiry(_));
         let owed = all.progress.control.frames.iter().filter(is_awaited).count();
         one_sided + owed + all.cars.iter().enumerate().filter(pending).count()
     }
 
-    /// Tells every connected peer that nothing follows, and whether that is as it should be. Tries until `end`, or once.
+    /// Tells every connected peer that nothing follows, and whether this is an orderly end. Tries again until `end`; without one, tries
+    /// once.
     fn say_goodbye(&mut self, end: Option<Instant>, orderly: bool) {
         let me = self.exchange.rank();
         for row in 0..self.store.all().vcs.len() {
@@ -134,7 +136,7 @@ impl Engine {
             loop {
                 let all = self.store.all();
                 let vc = all.vcs[row];
-                // A peer may use the link of a call that it has yet to answer.
+                // While this side still waits for the answer to its call, the peer may already use the link.
                 let is_called = |attempt: &Attempt| attempt.vc as usize == row && attempt.stage != CallStage::Calling;
                 let may_be_used = vc.state == VcState::Connecting && all.procs.routes.attempts.iter().any(is_called);
                 if !(vc.state == VcState::Connected || may_be_used) || vc.proc == me {
@@ -142,7 +144,8 @@ impl Engine {
                 }
                 let transport = all.endpoints[vc.endpoint as usize].transport.get();
                 let sent = transport.send(vc.link, &goodbye, &tickwire_components::NoBytes, None);
-                // A transport that takes parts of frames might have taken one: a second try would begin anew. It is closed next.
+                // A transport that splits frames may have sent a part of this one, and a second try would send it from the start. The
+                // transport is closed next anyway.
                 let whole = transport.capabilities().whole_frames;
                 if sent != Sent::Blocked || !whole || end.is_none_or(|end| Instant::now() >= end) {
                     break;
@@ -153,7 +156,7 @@ impl Engine {
         }
     }
 
-    /// Ends every request that is not done.
+    /// Ends every request that is not done. Those requests are marked as finalized.
     fn give_up(&mut self) {
         let all = self.store.all();
         for row in 0..all.cars.len() {
@@ -204,7 +207,7 @@ impl Drop for Engine {
             false => drop(self.leave(DROP_TIME, true)),
         }
         if self.store.lost().is_some() {
-            // Nobody knows which generations were used: the home is not used again.
+            // Nobody knows which generations were used, so no later engine may use this home.
             return;
         }
         let generations = self.store.all().requests.iter().map(|r| r.generation).max();
@@ -214,8 +217,8 @@ impl Drop for Engine {
     }
 }
 
-/// Whether a CAR is a node of a graph that has nothing under way: it has ended, or its graph has not started or is kept for the
-/// next call that is like the last one.
+/// Whether a CAR is a node of a graph with nothing in progress: it has ended, or its graph has not started, or the graph is kept for the
+/// next call like the last one.
 fn is_at_rest(car: &Car, node: &Node) -> bool {
     car.state == CarState::Waiting && node.unmet == NIL
 }

@@ -1,12 +1,12 @@
-//! Where tokens that are dropped report to.
+//! The place to which dropped tokens report.
 
 use crossbeam_queue::SegQueue;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tickwire_components::Row;
 
-/// Where tokens that are dropped report to. Lives as long as the process, so that a token may outlive its engine;
-/// engines hand their home on to the next one.
+/// The place to which dropped tokens report. It lives as long as the process, so that a token may outlive its engine. An engine that ends
+/// leaves its home to the next engine.
 pub(crate) struct Home {
     /// Requests whose tokens were dropped: (row, generation).
     pub(crate) dropped: SegQueue<(Row, u64)>,
@@ -19,7 +19,7 @@ pub(crate) struct Home {
 static FREE_HOMES: Mutex<Vec<&'static Home>> = Mutex::new(Vec::new());
 
 impl Home {
-    /// A home that no other engine has now, and the first generation that its requests may have.
+    /// Takes a home that no other engine uses now. Also returns the first generation that the engine's requests may have.
     pub(crate) fn take() -> (&'static Home, u64) {
         let free = FREE_HOMES.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let home = free.unwrap_or_else(|| {
@@ -38,9 +38,10 @@ impl Home {
     }
 }
 
-/// Where a new home's generations start: far from those of all others, so that a handle of one engine is stale in another.
-/// Multiples of the golden ratio: of n homes no two are nearer than 2⁶⁴ / 2.7 n. There are as many as engines at a time; with
-/// a thousand of them a row would have to be used for two years, 10⁸ times a second, before it came to another's numbers.
+/// The first generation of a new home. It is far from those of all other homes, so that a handle of one engine is stale in another.
+/// Generations start at multiples of the golden ratio: among n homes no two are nearer than 2⁶⁴ / 2.7 n. There are as many homes as engines
+/// at one time. With a thousand of them, a row would have to be used 10⁸ times a second for two years before it came to another home's
+/// generations.
 fn first_generation() -> u64 {
     static HOMES: AtomicU64 = AtomicU64::new(0);
     HOMES.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9E37_79B9_7F4A_7C15)

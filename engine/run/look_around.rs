@@ -9,8 +9,8 @@ use tickwire_systems::protocols::graph::inquiry::inquire;
 use tickwire_systems::protocols::graph::remains::drop_strays;
 use tickwire_systems::steps::posted::{may_await_any, posted_to_any};
 
-/// Time between two looks after members that have failed, for receives from any source, and after messages of collective operations that do
-/// not come. ns.
+/// Time between two checks for failed members, for receives from any source. Also the time between two checks for messages of collective
+/// operations that do not come. ns.
 const ASK_NS: u64 = 20_000_000;
 
 impl Engine {
@@ -34,21 +34,21 @@ impl Engine {
         self.store.progress().now_ns = now_ns;
     }
 
-    /// The rare part of a look: sockets, the launcher, dropped tokens.
+    /// The rare part of progress: sockets, the launcher, dropped tokens. It also ends a prepared sleep.
     #[cold]
     #[inline(never)]
     pub(crate) fn look_around(&mut self) {
         if self.closed != Closed::No {
             return;
         }
-        // Somebody ticks again who has slept.
+        // The caller makes progress again, so a sleep that it has prepared is over.
         self.end_wait();
         self.controlled_ns = self.store.progress().now_ns;
         control(&mut self.store.as_mut(), &mut self.events);
         if self.is_lost() {
             return;
         }
-        // What a transport has refused is tried again, also where nothing else is to be sent.
+        // Frames that a transport has refused are sent again, even if there is nothing else to send.
         let progress = self.store.progress();
         if !progress.control.is_empty() {
             progress.pending |= Pending::POST;
@@ -82,8 +82,8 @@ impl Engine {
         self.observe();
     }
 
-    /// Sees to it that receives from any source hear of members that have failed: of those that nobody has acknowledged, and,
-    /// where no launcher tells, of procs that were never contacted.
+    /// Makes sure that receives from any source learn of failed members. It repeats failures that nobody has acknowledged. Where no
+    /// launcher reports the ends of processes, it also asks about procs that were never contacted.
     #[cold]
     fn ask_after_ends(&mut self) {
         self.ends.asked_ns = self.controlled_ns;

@@ -1,7 +1,7 @@
 //! The passes of a tick: one loop over the systems, for every engine.
 //!
-//! An engine without systems of the application runs it over its own six. With some, bevy's schedule says where they stand, and
-//! its executor runs the same loop.
+//! An engine without systems of the application runs the loop over its own six systems. With systems of the application, bevy's schedule
+//! gives the order, and its executor runs the same loop.
 
 use crate::run::watch::Watch;
 use bevy_ecs::error::{BevyError, ErrorContext};
@@ -18,7 +18,8 @@ use tickwire_traces::Counters;
 #[derive(Clone, Copy)]
 pub(super) enum Step {
     Own(ProgressSystems),
-    /// Of the application: its place in the schedule, its number for those who watch, and the bits of the sets around it.
+    /// A system of the application: its index in the schedule, its number for watchers, and the pending bits of the sets before and after
+    /// it.
     User {
         index: usize,
         number: usize,
@@ -40,14 +41,14 @@ const OWN: [Step; 6] = {
     ]
 };
 
-/// Where DrainCq is among them.
+/// The index of DrainCq in [`OWN`].
 const OWN_DRAIN: usize = 4;
 
 /// Runs the systems of a tick in passes.
 ///
-/// One of the engine's systems runs if its bit in `Progress::pending` is set, one of the application's once per pass in
-/// which the set before or after it has run. Deferred commands are applied right after the system that made them. A
-/// pass that follows an arrival starts at DrainCq; passes go on until nothing is pending or `most` have run.
+/// A system of the engine runs if its bit in `Progress::pending` is set. A system of the application runs once per pass in which the set
+/// before it has run or the set after it is pending. Deferred commands are applied right after the system that made them. A pass that
+/// follows an arrival starts at DrainCq. Passes go on until nothing is pending or `most` have run.
 pub(crate) struct Passes<'a> {
     pub(super) steps: &'a [Step],
     pub(super) drain: usize,
@@ -56,15 +57,15 @@ pub(crate) struct Passes<'a> {
 }
 
 impl<'a> Passes<'a> {
-    /// Those of an engine without systems of the application.
+    /// The passes of an engine without systems of the application.
     pub(crate) fn own(counters: &'a Counters, most: u32) -> Self {
         Passes { steps: &OWN, drain: OWN_DRAIN, counters, most }
     }
 
-    /// Runs them; how many there were.
+    /// Runs the passes. Returns how many there were.
     pub(crate) fn run(&self, watch: &mut impl Watch, store: &mut StoreMut<'_>, users: &mut Users<'_>) -> u32 {
         let progress = store.progress();
-        // What Deliver leaves to DrainCq.
+        // DrainCq may always read this many frames, whatever Deliver has used of the budget.
         progress.budget += progress.drained_min;
         if !progress.senders.is_empty() {
             progress.pending |= Pending::POST | Pending::TRANSFER;
@@ -90,7 +91,7 @@ impl<'a> Passes<'a> {
                     }
                     Step::User { index, number, before, after } => {
                         if ran.has(before) || store.progress().pending.has(after) {
-                            // Looked at before anybody else reads a row, also those who watch.
+                            // `run` checks the engine's tables before anybody else, even a watcher, reads a row.
                             watch.run(number, store, |store| users.run(index, store));
                         }
                     }
@@ -115,15 +116,15 @@ pub(crate) struct Users<'a> {
 }
 
 impl Users<'_> {
-    /// None.
+    /// No systems.
     pub(crate) fn none() -> Self {
         Users { systems: &mut [], error_handler: bevy_ecs::error::panic }
     }
 
-    /// Runs one of them.
+    /// Runs one system, and applies its deferred commands.
     ///
     /// # Panics
-    /// If it does, or if it leaves the rows of the engine in another place.
+    /// If the system panics, or if it leaves the engine's rows in another place.
     #[cold]
     fn run(&mut self, index: usize, store: &mut StoreMut<'_>) {
         let (system, error_handler) = (&mut self.systems[index], self.error_handler);
@@ -137,7 +138,7 @@ impl Users<'_> {
     }
 }
 
-/// What is done between passes. It spawns rows, so that hooks and observers of the application run.
+/// Maintains tables between passes. It spawns rows, so hooks and observers of the application run.
 #[cold]
 fn maintain_tables(store: &mut StoreMut<'_>) {
     maintain(store);

@@ -6,10 +6,10 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Who awaits the value.
+/// The receiving end: a future of the value.
 pub(crate) struct Promise<T>(Arc<Mutex<Shared<T>>>);
 
-/// Who tells the value. Dropped without having told one, it tells the value for that case.
+/// The sending end. If it is dropped before it has told a value, it tells `untold`.
 pub(crate) struct Teller<T> {
     shared: Arc<Mutex<Shared<T>>>,
     untold: Option<T>,
@@ -18,13 +18,13 @@ pub(crate) struct Teller<T> {
 struct Shared<T>(State<T>);
 
 enum State<T> {
-    /// Nobody has told it, and this one is to be woken.
+    /// No value was told yet. Holds the waker of the task that waits, if any.
     Awaited(Option<Waker>),
     Told(T),
     Taken,
 }
 
-/// Both ends; `untold` is what is told if nobody tells anything.
+/// Makes both ends. `untold` is the value if the sending end is dropped without telling one.
 pub(crate) fn promise<T>(untold: T) -> (Teller<T>, Promise<T>) {
     let shared = Arc::new(Mutex::new(Shared(State::Awaited(None))));
     (Teller { shared: shared.clone(), untold: Some(untold) }, Promise(shared))
@@ -51,7 +51,7 @@ impl<T> Teller<T> {
 impl<T> Drop for Teller<T> {
     fn drop(&mut self) {
         if let Some(value) = self.untold.take() {
-            // The waker is another's: its panic must not end what drops this.
+            // The waker is code of somebody else. If it panics, the drop must still go on.
             let _ = catch_unwind(AssertUnwindSafe(|| self.put(value)));
         }
     }
@@ -60,7 +60,7 @@ impl<T> Drop for Teller<T> {
 impl<T> Future for Promise<T> {
     type Output = Option<T>;
 
-    /// The value; `None` if it was taken before.
+    /// Returns the value, or `None` if it was taken before.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         let mut shared = lock(&self.0);
         if let State::Awaited(waker) = &mut shared.0 {

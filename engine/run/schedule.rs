@@ -16,8 +16,8 @@ use tickwire_traces::Counters;
 #[derive(ScheduleLabel, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tick;
 
-/// The schedule of a tick: the engine's systems and the application's, in order, without anything that runs unseen. `add` adds
-/// those of the application; at most `most` passes are made a run.
+/// The schedule of a tick: the systems of the engine and of the application, in order. Bevy adds no steps of its own. `add` adds the
+/// systems of the application. Each run makes at most `most` passes.
 ///
 /// # Errors
 /// What is wrong with the application's systems.
@@ -50,7 +50,7 @@ pub(crate) fn schedule(
     Ok(schedule)
 }
 
-/// An executor cannot see run conditions, so there must be none.
+/// The executor does not evaluate run conditions, so there must be none.
 fn refuse_conditions(schedule: &Schedule) -> Result<(), BuildError> {
     let graph = schedule.graph();
     let words = |name: String| {
@@ -71,7 +71,7 @@ fn refuse_conditions(schedule: &Schedule) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// A check of change ticks that the world has made and the schedule has yet to.
+/// A check of change ticks that the world has made, and that the schedule has yet to make.
 #[derive(Resource, Default)]
 struct TicksDue(Option<CheckChangeTicks>);
 

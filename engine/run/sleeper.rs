@@ -9,16 +9,16 @@ use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-/// The thread. It ends when this is dropped.
+/// Owns the thread, which ends when this is dropped.
 pub(super) struct Sleeper {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 struct Shared {
-    /// The engine's.
+    /// The engine's descriptor.
     descriptor: OwnedFd,
-    /// Ends the thread's sleep: there is another order.
+    /// Ends the thread's sleep when there is a new order.
     bell: OwnedFd,
     order: Mutex<Order>,
 }
@@ -27,7 +27,7 @@ struct Shared {
 enum Order {
     /// Nothing.
     Rest,
-    /// Sleep until the descriptor is readable, no longer than until then, and wake whoever that is.
+    /// Sleep until the engine's descriptor is readable, at most until the given time. Then wake the task.
     Sleep(Instant, Waker),
     /// End.
     End,
@@ -46,14 +46,14 @@ impl Sleeper {
         Ok(Sleeper { shared, thread: Some(thread) })
     }
 
-    /// Wakes somebody when the descriptor is readable, or at that time.
+    /// Wakes a task when the descriptor is readable, or at `until` at the latest.
     pub(super) fn sleep(&self, until: Instant, waker: Waker) {
         self.shared.give(Order::Sleep(until, waker));
     }
 
-    /// Wakes nobody any more.
+    /// Takes back the order to sleep: nobody is woken any more.
     pub(super) fn rest(&self) {
-        // The thread finds that out when it wakes up.
+        // The thread reads the order when it next wakes up.
         *self.shared.lock() = Order::Rest;
     }
 }
@@ -74,7 +74,7 @@ impl Shared {
 
     fn give(&self, order: Order) {
         *self.lock() = order;
-        // A counter that is full is readable too.
+        // The write fails only if the counter is full. Then the bell is readable anyhow.
         let _ = write(&self.bell, &1u64.to_ne_bytes());
     }
 
@@ -86,13 +86,13 @@ impl Shared {
                 Order::End => return,
             };
             self.await_something(until);
-            // Rung or not.
+            // Silences the bell. The read fails if the bell has not rung.
             let _ = read(&self.bell, &mut [0; 8]);
             self.wake_if_due();
         }
     }
 
-    /// Sleeps until the bell is rung, and with a time until then or until the engine's descriptor is readable.
+    /// Sleeps until the bell rings. With a time given, sleeps at most until then, or until the engine's descriptor is readable.
     fn await_something(&self, until: Option<Instant>) {
         let mut descriptors = [PollFd::new(&self.bell, PollFlags::IN), PollFd::new(&self.descriptor, PollFlags::IN)];
         let polled = match until {

@@ -17,10 +17,10 @@ use tickwire_systems::tick::deliver::{deliver, look_and_deliver};
 use tickwire_traces::DELIVER;
 
 impl Engine {
-    /// Does a bounded amount of work and says what it was, including calls made since the tick before.
+    /// Does a bounded amount of work. Returns what was done since the last tick, including the work of calls in between.
     ///
-    /// Returns at once if there is nothing to do. Work left over is done by the next tick. After a panic in a system
-    /// of the application the engine is poisoned, and ticks do nothing.
+    /// Returns at once if there is nothing to do. The next tick does the work that is left over. After a panic in a system of the
+    /// application the engine is poisoned, and ticks do nothing.
     #[inline]
     pub fn tick(&mut self) -> Work {
         self.polls += CLOCK_LOOKS_A_TICK - 1;
@@ -44,9 +44,9 @@ impl Engine {
         self.take_work()
     }
 
-    /// Looks whether there is something to do, and does a tick's part of it; whether there was. No system call, except once
-    /// every `control_us`. `patient` is who has nothing else to do.
-    // All calls that it makes are its last ones, so that a look saves nothing on a stack.
+    /// Looks for work, and does at most a tick's part of it. Returns whether there was any. Makes no system call, except once every
+    /// `control_us`. `patient` says that the caller has nothing else to do.
+    // Each call in it is a tail call, so that a look saves no registers on the stack.
     #[inline]
     pub(crate) fn advance(&mut self, patient: bool) -> bool {
         self.polls += 1;
@@ -72,7 +72,7 @@ impl Engine {
             progress.pending |= Pending::POST;
         }
         for endpoint in endpoints {
-            // The others have looks of their own.
+            // Other endpoints are polled by `look_apart`.
             if endpoint.transport.get().rings_ready() {
                 endpoint.found = true;
                 progress.pending |= Pending::DRAIN;
@@ -86,7 +86,7 @@ impl Engine {
         }
     }
 
-    /// Goes on as [`Engine::advance`] where somebody may want to know that a look has found nothing.
+    /// Goes on with [`Engine::advance`] where open receipts may have to be told that a look has found nothing.
     #[inline(never)]
     fn look_noted(&mut self, patient: bool, pending: bool) -> bool {
         if pending {
@@ -98,7 +98,7 @@ impl Engine {
         false
     }
 
-    /// Looks at the endpoints that have looks of their own, and goes on as [`Engine::advance`]; whether there was something.
+    /// Goes on with [`Engine::advance`] over everything that is polled separately. Returns whether there was work.
     #[inline(never)]
     fn look_apart(&mut self, patient: bool) -> bool {
         let mut moved = self.boards_busy && self.look_at_boards();
@@ -119,7 +119,7 @@ impl Engine {
         moved | self.look_noted(patient, pending)
     }
 
-    /// Goes on with the operations on boards; whether one of them has come further.
+    /// Advances the operations on boards. Returns whether one of them has made progress.
     #[inline(never)]
     pub(crate) fn look_at_boards(&mut self) -> bool {
         let store = &mut self.store;
@@ -138,8 +138,8 @@ impl Engine {
         moved
     }
 
-    /// Looks at boards as long as operations on them are in progress, at windows in which others leave short puts, and at fabrics as
-    /// long as they have operations with requests.
+    /// Notes what each look has to poll from now on: boards while operations on them are in progress, windows in which others leave short
+    /// puts, and fabrics while they have operations with requests.
     pub(crate) fn mind_boards(&mut self) {
         let all = self.store.all();
         (self.boards_busy, self.has_mail) = (!all.boards.busy.is_empty(), !all.windows.mailed.is_empty());
@@ -147,7 +147,7 @@ impl Engine {
         self.choose_looks();
     }
 
-    /// Says whether there is more to look at than rings.
+    /// Chooses what follows the rings in each look.
     pub(crate) fn choose_looks(&mut self) {
         let busy = self.boards_busy || self.has_mail || self.fabric_busy;
         self.looks = match busy || !self.prompt.is_empty() || !self.others.is_empty() {
@@ -157,7 +157,7 @@ impl Engine {
         };
     }
 
-    /// Goes on with the operations with a request that a fabric does; whether one of them has ended.
+    /// Advances the operations with requests that a fabric performs. Returns whether one of them has ended.
     #[inline(never)]
     fn look_at_fabric(&mut self) -> bool {
         let store = &mut self.store;
@@ -166,7 +166,7 @@ impl Engine {
         moved
     }
 
-    /// Takes the short puts that others have left in windows; whether there were some.
+    /// Performs the short puts that others have left in this rank's windows. Returns whether there were any.
     #[inline(never)]
     fn serve_mail(&mut self) -> bool {
         let all = self.store.all();
@@ -175,7 +175,7 @@ impl Engine {
         served
     }
 
-    /// Looks at the endpoints that are neither rings nor prompt; at those that are expensive to look at as often as is worth it.
+    /// Polls the endpoints that are neither rings nor prompt. Those that are expensive to poll are polled only as often as is worth it.
     #[inline(never)]
     fn look_at_others(&mut self) {
         let Tables { progress, cars, requests, vcs, endpoints, .. } = self.store.all();
@@ -195,7 +195,7 @@ impl Engine {
         }
     }
 
-    /// Looks at the endpoints whose messages are delivered at once; whether some were.
+    /// Polls the endpoints whose messages are delivered at once. Returns whether any were delivered.
     #[inline(always)]
     fn look_promptly(&mut self, patient: bool) -> bool {
         self.budget = self.delivered_max;
@@ -205,8 +205,8 @@ impl Engine {
         }
     }
 
-    /// Looks at an endpoint and delivers what has come; whether there was something. Where that is not the next thing to do, it
-    /// is left to the tick.
+    /// Polls an endpoint and delivers what has come. Returns whether there was something. If other work has to be done first, the tick
+    /// delivers it later.
     #[inline(always)]
     fn look_promptly_at(&mut self, row: usize, patient: bool) -> bool {
         let Tables { progress, endpoints, .. } = self.store.all();
@@ -237,7 +237,7 @@ impl Engine {
         delivered
     }
 
-    /// What was done since the last tick.
+    /// Takes the account of what was done since the last tick.
     #[inline(always)]
     pub(crate) fn take_work(&mut self) -> Work {
         let work = self.store.progress().work.take();
@@ -247,7 +247,7 @@ impl Engine {
         work
     }
 
-    /// A tick after a look that found something; `false` if the engine is closed, and does nothing any more.
+    /// Runs a tick after a look that found something. Returns `false`, and does nothing, if the engine is closed.
     #[inline(never)]
     pub(crate) fn run(&mut self) -> bool {
         let progress = self.store.progress();
@@ -256,7 +256,7 @@ impl Engine {
         }
         self.observer.found();
         progress.budget = std::mem::replace(&mut self.budget, self.delivered_max);
-        // The frequent case: nothing but arrivals, of messages that are awaited. No code of an application runs here.
+        // The frequent case: nothing is pending but arrivals of messages that are awaited. No code of the application runs here.
         if may_deliver(progress, self.delivers, Pending::DRAIN) {
             self.counters.ran(DELIVER);
             let is_left = match self.watching.is_on() {
@@ -271,7 +271,7 @@ impl Engine {
         true
     }
 
-    /// The part of [`Engine::run`] that Deliver has left.
+    /// Runs the systems for what Deliver has left.
     #[inline(never)]
     fn run_rest(&mut self) {
         if self.store.progress().pending != Pending::COMPLETE || !self.completes_alone() {
@@ -279,7 +279,7 @@ impl Engine {
         }
     }
 
-    /// Runs Complete where nothing else is pending, as after Deliver has taken messages of graphs; whether nothing is left then.
+    /// Runs Complete where nothing else is pending, as after Deliver has taken messages of graphs. Returns whether that was all.
     #[inline(never)]
     fn completes_alone(&mut self) -> bool {
         if self.has_systems || self.watching.is_on() || !self.store.progress().senders.is_empty() {
@@ -295,7 +295,8 @@ impl Engine {
         self.store.progress().pending == Pending::NONE && self.store.progress().answers.is_empty()
     }
 
-    /// Runs Deliver for those who watch; whether anything is pending then. Nothing is done any more if one of them has panicked.
+    /// Runs Deliver where somebody watches. Returns whether anything is pending afterwards. If a watcher panics, the engine is poisoned,
+    /// and nothing more is done.
     #[inline(never)]
     fn deliver_watched(&mut self) -> bool {
         let Engine { watching, store, .. } = self;
@@ -311,14 +312,14 @@ impl Engine {
                 note_delivered(rows)
             })
         };
-        // The next message may have a receipt, too: nobody looks any more only once there is one without.
+        // The next message may have a receipt too, so the engine looks for receipts until a message has none.
         if !is_open {
             self.end_receipts();
         }
         self.store.progress().pending != Pending::NONE
     }
 
-    /// The passes over the systems.
+    /// Runs the passes over the systems.
     #[inline(never)]
     fn run_passes(&mut self) {
         let Tables { progress, endpoints, .. } = self.store.all();
@@ -332,7 +333,7 @@ impl Engine {
         let ran = if self.has_systems {
             store.run(schedule)
         } else {
-            // Two at least: what one pass has read, the next one matches.
+            // At least two passes: what one pass has read, the next one matches.
             let passes = Passes::own(counters, limits.passes_max.max(2));
             catch_unwind(AssertUnwindSafe(|| watching.run(&passes, &mut store.as_mut(), &mut Users::none())))
         };
@@ -359,7 +360,7 @@ impl Engine {
     }
 }
 
-/// Whether Deliver may run: it is `allowed`, and nothing is pending but what it is to do. Order is that of a pass then.
+/// Whether Deliver may run: it is `allowed`, and nothing is pending but its own work. Then it keeps the order of a pass.
 #[inline(always)]
 fn may_deliver(progress: &Progress, allowed: bool, pending: Pending) -> bool {
     progress.pending == pending && allowed && progress.senders.is_empty()

@@ -10,21 +10,21 @@ use tickwire_components::limits::SPINS_SHARED;
 use tickwire_components::{CarState, NIL, ProcId, RequestError, RequestId, RequestState, Status};
 use tickwire_systems::procs::ending::failed_member;
 
-/// Looks that a tick costs.
+/// How many empty looks a tick in vain counts for.
 const LOOKS_A_TICK: u32 = 30;
-/// Looks that one at boards counts for, where ranks share processors.
+/// How many empty looks a look at boards counts for, where ranks share processors.
 const LOOKS_A_LOOK_AT_BOARDS: u32 = SPINS_SHARED / 4;
-/// Empty looks before the processor is told that this is a spin.
+/// Empty looks before the processor is told that this is a spin loop.
 const EAGER_LOOKS: u32 = 2_000;
 
-/// What no request (`MPI_REQUEST_NULL`) ends with.
+/// The status of a wait for a null request (`MPI_REQUEST_NULL`).
 const NOTHING: Status = Status::NULL;
 
 impl Engine {
     /// Waits until a request is done (`MPI_Wait`), progressing everything. The request can then be taken.
     ///
     /// # Errors
-    /// How the request ended if not well; or why waiting is impossible.
+    /// The error of the request, if it ended with one; or why waiting is impossible.
     #[inline]
     pub fn wait(&mut self, request: &impl Waitable) -> Result<Status, RequestError> {
         let waited = self.wait_id(request.request_id());
@@ -33,7 +33,8 @@ impl Engine {
         self.end_of(request)
     }
 
-    /// How a request that is done has ended, after its communicator's handler if not well. A persistent one is inactive then.
+    /// How a request that is done has ended. An error goes to the handler of its communicator first. A persistent request is inactive
+    /// afterwards.
     #[inline(always)]
     pub(crate) fn end_of(&mut self, request: &impl Waitable) -> Result<Status, RequestError> {
         let id = request.request_id();
@@ -54,13 +55,13 @@ impl Engine {
         ended
     }
 
-    /// Whether a request is persistent, and not started since its last end was told.
+    /// Whether a request is persistent and inactive: it was not started since the caller was told of its last end.
     pub(crate) fn is_inactive(&mut self, id: RequestId) -> bool {
         let request = self.store.all().requests.get(id.row as usize);
         request.is_some_and(|request| request.state == RequestState::Inactive && request.generation == id.generation)
     }
 
-    /// The end of a persistent request was told.
+    /// Makes a persistent request inactive, after the caller was told of its end.
     pub(crate) fn deactivate(&mut self, id: RequestId) {
         let request = self.store.all().requests.get_mut(id.row as usize);
         if let Some(request) = request.filter(|request| request.generation == id.generation)
@@ -70,7 +71,7 @@ impl Engine {
         }
     }
 
-    /// Sends what transports hold back for others to go with: whoever has waited may stay away for long.
+    /// Sends frames that transports hold back for later ones. A caller whose wait has ended may make no progress for long.
     #[inline(always)]
     pub(crate) fn let_go(&mut self) {
         match *self.holders {
@@ -93,10 +94,10 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::wait`], for a time at most.
+    /// As [`Engine::wait`], for at most `time`.
     ///
     /// # Errors
-    /// [`RequestError::Timeout`] if the request is not done by then; it stays as it is.
+    /// [`RequestError::Timeout`] if the request is not done by then. The request stays pending.
     pub fn wait_for(&mut self, request: &impl Waitable, time: Duration) -> Result<Status, RequestError> {
         let id = request.request_id();
         let end = Instant::now() + time;
@@ -122,15 +123,14 @@ impl Engine {
         }
     }
 
-    /// Whether there is nothing to wait for any more: `true` is certain.
+    /// Whether there is nothing to wait for any more. `true` is certain; after `false` the caller has to look closer.
     #[inline(always)]
     pub(crate) fn is_over(&mut self, id: RequestId) -> bool {
         let request = self.store.all().requests.get(id.row as usize);
         request.is_some_and(|request| request.generation == id.generation && request.state.is_over())
     }
 
-    /// The part of [`Engine::wait_id`] that looks. An error is in a box, so that there being none is no word in memory. Most
-    /// waits end with the first look.
+    /// The part of [`Engine::wait_id`] that looks. Most waits end with the first look. The error is boxed, so that success needs no memory.
     #[inline(never)]
     fn wait_pending(&mut self, id: RequestId) -> Option<Box<RequestError>> {
         self.observer.awaited = id;
@@ -149,7 +149,7 @@ impl Engine {
         ended.err().map(Box::new)
     }
 
-    /// Whether a request is done; an error if it is stale, or waits for any source and a proc has failed.
+    /// Whether a request is done. An error if the handle is stale, or if it is a receive from any source and a proc has failed.
     #[inline]
     pub(crate) fn is_done(&mut self, id: RequestId) -> Result<bool, RequestError> {
         if self.state(id)? {
@@ -162,7 +162,7 @@ impl Engine {
         Ok(false)
     }
 
-    /// Whose failure a pending receive from any source has to be told of.
+    /// The error that tells a pending receive from any source which proc has failed.
     #[cold]
     pub(crate) fn disturbance(&mut self, id: RequestId) -> RequestError {
         let all = self.store.all();
@@ -172,14 +172,14 @@ impl Engine {
         RequestError::PeerFailedPending { proc, reason }
     }
 
-    /// Whether a receive from any source has to be told of a failure: it waits for its message still.
+    /// Whether a receive from any source has to be told of a failure. Only one that still waits for its message has to.
     #[inline(always)]
     pub(crate) fn is_disturbed(&mut self, id: RequestId) -> bool {
         let requests = self.store.all().requests;
         requests.get(id.row as usize).is_some_and(|request| request.disturbed) && self.awaits_message(id)
     }
 
-    /// Whether a receive has met no message yet. One that has is waited for as any other.
+    /// Whether a receive has no message yet. A receive that has one is waited for as usual.
     #[cold]
     fn awaits_message(&mut self, id: RequestId) -> bool {
         use CarState::{AtProvider, New, Posted, Recalled, ToProvider};
@@ -188,9 +188,9 @@ impl Engine {
         is_active && matches!(all.cars[id.row as usize].state, New | Posted | ToProvider | AtProvider | Recalled)
     }
 
-    /// Acknowledges all failures of procs so far: receives from any source go on without them. Until then those that wait for a
-    /// message of a communicator with a failed member say so, also those that are posted later. Returns those that had not been
-    /// acknowledged before, with what is known of each.
+    /// Acknowledges all failures of procs so far, so that receives from any source go on without these procs. Until then, waiting for such
+    /// a receive on a communicator with a failed member fails with [`RequestError::PeerFailedPending`], even if it was posted later.
+    /// Returns the procs whose failures had not been acknowledged before, with what is known of each.
     pub fn acknowledge_failures(&mut self) -> Vec<(ProcId, String)> {
         let all = self.store.all();
         let mut acknowledged = Vec::new();
@@ -222,7 +222,7 @@ impl Engine {
         mut done: impl FnMut(&mut Engine) -> Result<bool, RequestError>,
     ) -> Result<(), RequestError> {
         let mut idle = 0u32;
-        // What the last look of a wait has done is counted by what comes next.
+        // Takes the account of earlier work, so that the loop sees only its own.
         self.take_work();
         loop {
             if self.advance(true) {
@@ -232,15 +232,15 @@ impl Engine {
                 }
                 match self.take_work().is_idle() {
                     false => idle = 0,
-                    // A send that is still blocked: a look in vain that has cost a tick.
+                    // A send is still blocked: the tick was in vain.
                     true => idle = idle.saturating_add(LOOKS_A_TICK),
                 }
             }
             idle = idle.saturating_add(self.looks_spent(idle));
             if idle > EAGER_LOOKS.min(self.spins) {
-                // A sleep may follow, or the end of this wait: the next look is no more the one after the last.
+                // A sleep or the end of this wait may follow, so the next look will not come right after this one.
                 self.store.progress().looked = None;
-                // Nothing seen for long: the request may have ended otherwise, by a look around.
+                // Nothing was found for long. A look around may have ended the request.
                 if done(self)? {
                     return Ok(());
                 }
@@ -251,14 +251,15 @@ impl Engine {
         }
     }
 
-    /// How many looks one in vain counts for. Where ranks share processors, one that looks at boards counts for many, so that the wait
-    /// yields after four of them: such a look takes longer than others, and the rank that is waited for may need this processor.
+    /// How many empty looks the last one counts for. Where ranks share processors, a look at boards counts for many, so that the wait
+    /// yields after four of them. Such a look takes longer than others, and the rank that is waited for may need this processor.
     #[inline(always)]
     fn looks_spent(&self, idle: u32) -> u32 {
         if self.boards_busy && self.spins <= SPINS_SHARED && idle < self.spins { LOOKS_A_LOOK_AT_BOARDS } else { 1 }
     }
 
-    /// The patient part of waiting. Whether peers have woken it that need this engine to look on: no frame of theirs says so.
+    /// The patient part of waiting: it spins, yields, and at last sleeps. Returns whether peers have used memory of this process by a
+    /// fabric that needs this engine to poll. No frame of theirs says so.
     #[cold]
     #[inline(never)]
     fn rest(&mut self, idle: u32, end: Option<Instant>) -> Result<bool, RequestError> {
@@ -283,7 +284,7 @@ impl Engine {
         Ok(self.was_reached())
     }
 
-    /// Whether peers have used memory of this process by a fabric that progresses only while it is looked at.
+    /// Whether peers have used memory of this process by a fabric that makes progress only while it is polled.
     fn was_reached(&mut self) -> bool {
         let mut reached = false;
         for endpoint in self.store.endpoints() {

@@ -6,17 +6,17 @@ use rustix::fd::{BorrowedFd, OwnedFd};
 /// The descriptors that an engine sleeps on.
 pub(crate) struct Waiter {
     pub(super) epoll: OwnedFd,
-    /// Some transport has no descriptor, so that a sleep must be short.
+    /// Whether some transport has no descriptor, so that a sleep must be short.
     pub(super) polls: bool,
-    /// A sleep is prepared that nobody has ended: whoever has something for the engine rings a bell.
+    /// Whether a sleep is prepared and has not ended. Until it ends, whoever has something for the engine rings a doorbell.
     pub(super) armed: bool,
 }
 
 impl Waiter {
-    /// Sleeps on these descriptors; `None` stands for a transport that has none.
+    /// An epoll set of these descriptors. `None` stands for a transport that has no descriptor.
     ///
     /// # Errors
-    /// If there are no more descriptors.
+    /// If the process may open no more descriptors.
     pub(crate) fn new<'a>(descriptors: impl Iterator<Item = Option<BorrowedFd<'a>>>) -> Result<Self, String> {
         let error = |e| format!("cannot watch descriptors ({e}): raise the limit of open files");
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(error)?;

@@ -1,8 +1,8 @@
-//! Watching ticks: what the passes tell a sink and the Tracy profiler.
+//! Watching ticks: what the passes report to a trace sink and to the Tracy profiler.
 //!
-//! Passes are run for one of two watchers. [`Unwatched`] is nothing: its methods are empty and gone after inlining.
-//! [`Watcher`] looks at the tables before and after each system. Messages are not seen here but by
-//! [`Tapped`](tickwire_transports::Tapped), since a send may leave outside of ticks.
+//! Passes run for one of two watchers. The methods of [`Unwatched`] are empty, and gone after inlining. [`Watcher`] compares the tables
+//! before and after each system. Messages are not seen here but by [`Tapped`](tickwire_transports::Tapped), since a send may leave outside
+//! of ticks.
 
 use tickwire_components::credit::LINE_BYTES;
 use tickwire_components::{ArrivalState, Clock, Link, NIL, Progress, Queue, Row, VcState, Work};
@@ -12,13 +12,13 @@ use tickwire_systems::tick::deliver::{deliver, has_offered, read_offered, take_f
 use tickwire_traces::tracy::{Profile, Zone};
 use tickwire_traces::{DELIVER, Depths, Event, Trace, now_ns};
 
-/// Who is told what a tick does.
+/// Is told what a tick does.
 pub(crate) trait Watch {
     /// Runs a system.
     fn run(&mut self, system: usize, store: &mut StoreMut<'_>, run: impl FnOnce(&mut StoreMut<'_>));
 }
 
-/// Nobody.
+/// A watcher that reports nothing.
 pub(crate) struct Unwatched;
 
 impl Watch for Unwatched {
@@ -28,7 +28,7 @@ impl Watch for Unwatched {
     }
 }
 
-/// A sink, a profiler, or both.
+/// A watcher that reports to a sink, a profiler, or both.
 pub(crate) struct Watcher {
     trace: Option<Trace>,
     rank: u32,
@@ -41,13 +41,13 @@ pub(crate) struct Watcher {
     vcs: Vec<VcState>,
     /// Bytes that each endpoint had moved when it was looked at last.
     moved: Vec<(u64, u64)>,
-    /// When that was, ns.
+    /// When `moved` was read, ns.
     moved_ns: u64,
-    /// The work done when this tick began.
+    /// The work counters when this tick began.
     before: Work,
-    /// When the last thing of this tick was over: what comes next begins then, ns.
+    /// When the last event of this tick ended, ns. The next event begins then.
     at_ns: u64,
-    /// The clock of an engine that a profiler watches and no sink.
+    /// The clock of an engine that has a profiler and no sink.
     clock: Clock,
 }
 
@@ -84,7 +84,7 @@ impl Watcher {
         }
     }
 
-    /// Tells the states of VCs that are not what they were.
+    /// Reports the VCs whose state has changed.
     #[cold]
     fn look_at_vcs(&mut self, store: &mut StoreMut<'_>) {
         let all = store.all();
@@ -105,7 +105,7 @@ impl Watcher {
         }
     }
 
-    /// Tells how many bytes the transports have moved, if that is not what it was.
+    /// Reports how many bytes the transports have moved, if that has changed.
     fn look_at_endpoints(&mut self, store: &mut StoreMut<'_>, at_ns: u64) {
         let endpoints = store.endpoints();
         self.moved.resize(endpoints.len(), (0, 0));
@@ -128,14 +128,14 @@ impl Watcher {
 }
 
 impl Watcher {
-    /// The name of a system, before its first run.
+    /// Names a system, before its first run.
     pub(crate) fn name(&mut self, system: usize, name: &str) {
         self.names.resize(self.names.len().max(system + 1), String::new());
         name.clone_into(&mut self.names[system]);
         self.tell(&Event::System { system: system as u16, name: name.into() });
     }
 
-    /// A tick of passes begins.
+    /// Begins a tick of passes.
     pub(super) fn begin(&mut self, store: &mut StoreMut<'_>) {
         self.profiled = self.profile.begin_tick();
         if !self.watches() {
@@ -146,13 +146,13 @@ impl Watcher {
         if progress.vc_changes != self.vc_changes {
             self.look_at_vcs(store);
         }
-        // A profiler has a clock of its own.
+        // Only a sink needs the time: a profiler has a clock of its own.
         let Some(trace) = &mut self.trace else { return };
         self.at_ns = trace.now_ns();
         trace.record(&Event::TickBegan { at_ns: self.at_ns });
     }
 
-    /// It has ended, after so many passes.
+    /// Ends the tick, after this many passes.
     pub(super) fn end(&mut self, store: &mut StoreMut<'_>, passes: u32) {
         if !self.watches() {
             return;
@@ -173,8 +173,8 @@ impl Watcher {
         }
     }
 
-    /// Runs Deliver: a tick of its own, of which one event is told. What waits and what transports have moved is looked at
-    /// now and then, since it takes longer than a short message.
+    /// Runs Deliver as a tick of its own, and reports it as one event. Queue depths and moved bytes are read only now and then, since that
+    /// takes longer than a short message.
     #[inline]
     pub(super) fn deliver(&mut self, store: &mut StoreMut<'_>) {
         self.profiled = self.profile.begin_tick();
@@ -185,7 +185,7 @@ impl Watcher {
         let Progress { work, looked, ticks, .. } = store.progress();
         let before = work.get();
         let begin_ns = match (*looked, &mut self.trace) {
-            // What is found now has come since then.
+            // What is found now has come since the previous look.
             (Some((stamp, tick)), Some(trace)) if tick + 1 == *ticks => trace.ns_of(stamp),
             _ => self.read_clock(),
         };
@@ -194,7 +194,7 @@ impl Watcher {
             take_frames(rows, wire);
             has_offered(rows)
         });
-        // The last thing that is done with frames is as a rule a message, whose time was noted.
+        // The last thing done with frames is usually a message, whose time the trace has noted.
         let noted_ns = self.trace.as_ref().map_or(0, Trace::last_ns);
         let read_ns = if noted_ns > begin_ns { noted_ns } else { self.read_clock() };
         let end_ns = match reads {
@@ -235,14 +235,14 @@ impl Watcher {
         }
     }
 
-    /// Tells what waits.
+    /// Reports the queue depths.
     fn look_at_depths(&mut self, store: &mut StoreMut<'_>, at_ns: u64) -> Depths {
         let depths = depths(store);
         self.tell(&Event::Waiting { depths, at_ns });
         depths
     }
 
-    /// The engine is about to sleep, or ends: what was not told yet is told.
+    /// Reports what was not reported yet. The engine is about to sleep, or ends.
     pub(crate) fn rest(&mut self, store: &mut StoreMut<'_>) {
         if self.trace.is_some() {
             let at_ns = now_ns();
@@ -283,7 +283,7 @@ fn less(work: Work, before: Work) -> Work {
     }
 }
 
-/// Rows that a system finds, and handles all of.
+/// Rows that a system finds when it starts. It handles all of them.
 fn rows_due(system: usize, store: &mut StoreMut<'_>) -> u64 {
     if !matches!(system, MATCH | SUPPLY | TRANSFER | COMPLETE) {
         return 0;
@@ -301,7 +301,7 @@ fn rows_due(system: usize, store: &mut StoreMut<'_>) -> u64 {
     }
 }
 
-/// Rows that a system has handled beside those that it found: they follow from what was done.
+/// Rows that a system has handled beside those it found, computed from the work that it did.
 fn rows_done(system: usize, before: Work, after: Work) -> u64 {
     let done = less(after, before);
     u64::from(match system {
@@ -333,7 +333,7 @@ fn count_to<L: Link>(queue: &Queue, rows: &mut [L], most: u64) -> u64 {
     count
 }
 
-/// What waits.
+/// The queue depths.
 fn depths(store: &mut StoreMut<'_>) -> Depths {
     let all = store.all();
     let (progress, cars) = (all.progress, all.cars);
@@ -344,7 +344,7 @@ fn depths(store: &mut StoreMut<'_>) -> Depths {
     } else {
         wildcard += count_to(&progress.wildcard, cars, Depths::COUNTED_MAX);
         posted += wildcard;
-        // A VC without receives is a visit as well.
+        // A VC without receives counts as a visit too.
         let mut left = Depths::COUNTED_MAX - posted;
         for vc in all.vcs.iter() {
             let here = count_to(&vc.posted, cars, left);

@@ -8,30 +8,30 @@ use tickwire_systems::tick::deliver::deliver;
 use tickwire_traces::Trace;
 use tickwire_traces::tracy::connected;
 
-/// The watcher of an engine, if it has one, for all who run its systems.
+/// The watcher of an engine, if there is one. Everything that runs the engine's systems shares it.
 pub(crate) struct Watching {
     watcher: Option<Own<Watcher>>,
-    /// There is a sink, which is told of every tick. Without one, somebody watches while a profiler is connected.
+    /// Whether there is a sink, which is told of every tick. Without a sink, ticks are reported while a profiler is connected.
     has_sink: bool,
-    /// There is a sink, or receipts are open.
+    /// Whether there is a sink, or receipts are open.
     always: bool,
 }
 
 impl Watching {
-    /// Of an engine of a rank: with a sink, or in a build that can speak to a profiler.
+    /// For an engine of a rank. There is a watcher if there is a sink, or if the build supports a profiler.
     pub(crate) fn new(trace: Option<Trace>, rank: u32) -> Self {
         let has_sink = trace.is_some();
         let may_be = has_sink || cfg!(feature = "tracy");
         Watching { watcher: may_be.then(|| Own::new(Watcher::new(trace, rank))), has_sink, always: has_sink }
     }
 
-    /// Whether somebody watches now.
+    /// Whether ticks are watched now: by a sink, a profiler, or open receipts.
     #[inline(always)]
     pub(crate) fn is_on(&self) -> bool {
         self.always || connected()
     }
 
-    /// Whether somebody is told of what is done now.
+    /// Whether a sink or a profiler is told of what is done now.
     #[inline(always)]
     pub(crate) fn tells(&self) -> bool {
         self.has_sink || connected()

@@ -1,4 +1,4 @@
-//! An exchange in memory, for the engines of one process.
+//! An exchange in memory, for several engines in one process.
 
 use crate::Bootstrap;
 use crate::bootstrap::{BootstrapError, BootstrapEvent, Exchange, unique_job};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// Longest wait at a fence, ms.
 const FENCE_MS_MAX: u64 = 30_000;
 
-/// Where engines of one process leave their cards. Clones are the same board.
+/// The place where engines of one process exchange their cards. Clones share the same board.
 #[derive(Clone)]
 pub struct Board {
     size: u32,
@@ -26,7 +26,7 @@ struct State {
 }
 
 impl Board {
-    /// A board for so many engines, with a job name of its own.
+    /// A board for this many engines, with a job name of its own.
     pub fn new(size: u32) -> Self {
         let ranks = size as usize;
         let (fences, finished, events) = (vec![0; ranks], vec![false; ranks], vec![VecDeque::new(); ranks]);
@@ -34,12 +34,12 @@ impl Board {
         Board { size, job: unique_job("board"), shared: Arc::new((Mutex::new(state), Condvar::new())) }
     }
 
-    /// One engine's part, as a bootstrap.
+    /// The exchange of one engine, as a bootstrap.
     pub fn bootstrap(&self, rank: u32) -> Bootstrap {
         Bootstrap::custom(self.exchange(rank))
     }
 
-    /// One engine's part.
+    /// The exchange of one engine.
     pub fn exchange(&self, rank: u32) -> BoardExchange {
         BoardExchange { board: self.clone(), rank }
     }

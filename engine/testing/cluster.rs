@@ -1,4 +1,4 @@
-//! Several engines of one process that are ticked in turn.
+//! Several engines in one process, which are ticked in turn.
 
 use super::board::Board;
 use super::credit::check_credit;
@@ -10,16 +10,16 @@ use tickwire_components::{Pieces, VcState};
 use tickwire_transports::sim::{Provider, ProviderConfig, Sim, SimNet};
 use tickwire_transports::{Hub, Loopback};
 
-/// How far a tick moves the time, ns: as far as an engine waits between two looks at its sockets.
+/// How far each round moves the time, ns: the time between two looks of an engine at its sockets.
 pub const STEP_NS: u64 = 100_000;
 
 /// CAR and request rows that an engine of a cluster starts with: few, so that tables grow in tests.
 pub const ROWS: usize = 128;
 
-/// Engines up to which the invariants are checked after every tick.
+/// Largest number of engines for which the invariants are checked after every tick.
 const CHECKED: u32 = 8;
 
-/// Engines of one process that are ticked in turn. Rank r is engine r.
+/// Several engines in one process, which are ticked in turn. Rank r is engine r.
 pub struct Cluster {
     /// The engines.
     pub engines: Vec<Engine>,
@@ -27,34 +27,34 @@ pub struct Cluster {
     pub now_ns: u64,
     /// Whether [`check_invariants`] is called after every tick of an engine.
     pub checked: bool,
-    /// What reproduces the run, in the message of a failure.
+    /// Text that helps to reproduce the run. It is part of the message of a failure.
     pub note: String,
-    /// Where the engines exchanged their cards.
+    /// The board over which the engines exchanged their cards.
     pub board: Board,
-    /// The network that they are on, if it is simulated: [`check_credit`] then is part of the checks.
+    /// The simulated network, if the engines are on one. Then [`check_credit`] is part of the checks.
     pub net: Option<SimNet>,
-    /// Rounds so far.
+    /// The number of rounds so far.
     rounds: u32,
 }
 
 impl Cluster {
-    /// A cluster over one [`Hub`].
+    /// A cluster over one [`Hub`], so by loopback.
     pub fn loopback(engines: u32) -> Self {
         Self::loopback_with(engines, |builder| builder)
     }
 
-    /// The same, with builders that a test has changed.
+    /// The same, with builders that the test changes.
     pub fn loopback_with(engines: u32, change: impl Fn(Builder) -> Builder + Sync) -> Self {
         let hub = Hub::new(engines, LOOPBACK_RING_BYTES);
         Self::build(engines, |_| change(Engine::builder().hub(hub.clone()).initial_rows(ROWS)))
     }
 
-    /// A cluster over shared memory; each engine reaches itself by loopback.
+    /// A cluster over shared memory. Each engine reaches itself by loopback.
     pub fn shm(engines: u32) -> Self {
         Self::shm_with(engines, |builder| builder)
     }
 
-    /// The same, with builders that a test has changed.
+    /// The same, with builders that the test changes.
     pub fn shm_with(engines: u32, change: impl Fn(Builder) -> Builder + Sync) -> Self {
         Self::build(engines, |_| change(Engine::builder().initial_rows(ROWS)))
     }
@@ -64,12 +64,12 @@ impl Cluster {
         Self::sim_with(engines, net, |builder| builder)
     }
 
-    /// The same, with builders that a test has changed.
+    /// The same, with builders that the test changes.
     pub fn sim_with(engines: u32, net: &SimNet, change: impl Fn(Builder) -> Builder + Sync) -> Self {
         Self::sim_each(engines, net, |_, builder| change(builder))
     }
 
-    /// The same, by rank.
+    /// The same, with builders that the test changes by rank.
     pub fn sim_each(engines: u32, net: &SimNet, change: impl Fn(u32, Builder) -> Builder + Sync) -> Self {
         let hub = Hub::new(engines, LOOPBACK_RING_BYTES);
         let mut cluster = Self::build(engines, |rank| {
@@ -82,16 +82,16 @@ impl Cluster {
         cluster
     }
 
-    /// A cluster over a simulated network whose endpoints match by themselves. Procs that one does not reach are reached
-    /// through a hub, where the engine matches.
+    /// A cluster over a simulated network whose endpoints match messages themselves. Procs that such an endpoint does not reach are reached
+    /// through a hub, where the engine does the matching.
     pub fn provider(engines: u32, net: &SimNet, config: impl Fn(u32) -> ProviderConfig + Sync) -> Self {
         Self::provider_with(engines, net, config, |builder| builder)
     }
 
-    /// The same, with builders that a test has changed.
+    /// The same, with builders that the test changes.
     ///
     /// # Panics
-    /// If the tag mode cannot be.
+    /// If the tag mode is impossible.
     pub fn provider_with(
         engines: u32,
         net: &SimNet,
@@ -109,10 +109,10 @@ impl Cluster {
         cluster
     }
 
-    /// A cluster of engines that a test configures, by rank. They are built at once, so that they can exchange cards.
+    /// A cluster of engines that the test configures, by rank. They are built at the same time, so that they can exchange cards.
     ///
     /// # Panics
-    /// If one cannot be built.
+    /// If an engine cannot be built.
     pub fn build(engines: u32, make: impl Fn(u32) -> Builder + Sync) -> Self {
         let board = Board::new(engines);
         let engines = std::thread::scope(|scope| {
@@ -131,7 +131,7 @@ impl Cluster {
         let checked = engines.len() <= CHECKED as usize;
         let (note, net, rounds) = (String::new(), None, 0);
         let mut cluster = Cluster { engines, now_ns: 0, checked, note, board, net, rounds };
-        // The first tick says that time is virtual.
+        // The first tick switches the engines to virtual time.
         cluster.tick_all();
         cluster
     }
@@ -147,11 +147,11 @@ impl Cluster {
         work
     }
 
-    /// Ticks every engine once, but those that a simulated network makes slow less often; then lets a step of time pass.
-    /// Returns whether any did something.
+    /// Ticks every engine once, then advances the time by one step. Engines that a simulated network makes slow are ticked less often.
+    /// Returns whether any engine did something.
     ///
     /// # Panics
-    /// If an invariant does not hold, where they are checked.
+    /// If invariants are checked and one does not hold.
     pub fn tick_all(&mut self) -> bool {
         let mut busy = false;
         for rank in 0..self.engines.len() {
@@ -168,20 +168,20 @@ impl Cluster {
         busy
     }
 
-    /// No credit has come of nothing, and none is lost.
+    /// Checks that no credit was created or lost.
     ///
     /// # Panics
-    /// If it is not so.
+    /// If credit was created or lost.
     fn check_credit(&mut self) {
         if let Err(wrong) = check_credit(&mut self.engines, self.net.as_ref()) {
             panic!("{wrong}\n{}", self.report());
         }
     }
 
-    /// Ticks all until a condition holds; returns how many rounds that took.
+    /// Ticks all engines until a condition holds. Returns how many rounds that took.
     ///
     /// # Panics
-    /// If it does not hold after `bound` rounds, with all that is pending.
+    /// If the condition does not hold after `bound` rounds. The message has everything that is pending.
     pub fn tick_until(&mut self, bound: u32, what: &str, mut condition: impl FnMut(&mut Cluster) -> bool) -> u32 {
         for round in 0..bound {
             if condition(self) {
@@ -192,20 +192,20 @@ impl Cluster {
         panic!("not after {bound} ticks: {what}\n{}", self.report());
     }
 
-    /// Ticks all so often.
+    /// Ticks all engines this many times.
     pub fn tick_times(&mut self, rounds: u32) {
         for _ in 0..rounds {
             self.tick_all();
         }
     }
 
-    /// Ticks until a request of an engine has ended, and takes it.
+    /// Ticks until a request of an engine has ended, and takes the request.
     ///
     /// # Errors
-    /// How it ended if not well.
+    /// The error with which the request ended.
     ///
     /// # Panics
-    /// If it has not ended after `bound` rounds.
+    /// If the request has not ended after `bound` rounds.
     pub fn finish<B: Pieces>(
         &mut self,
         bound: u32,
@@ -218,16 +218,16 @@ impl Cluster {
         self.engines[rank].take(request)
     }
 
-    /// The state of an engine's VC to a proc; `None` if it was never contacted.
+    /// The state of an engine's VC to a proc. `None` if the proc was never contacted.
     pub fn vc_state(&mut self, rank: usize, proc: u32) -> Option<VcState> {
         let all = rows(&mut self.engines[rank]);
         all.vcs.iter().find(|vc| vc.proc == proc).map(|vc| vc.state)
     }
 
-    /// Nothing is left: every row is free again, and so is all credit.
+    /// Checks that nothing is left: every row is free again, and all credit is back.
     ///
     /// # Panics
-    /// If it is not so.
+    /// If something is left.
     pub fn assert_at_rest(&mut self) {
         for rank in 0..self.engines.len() {
             if let Err(wrong) = inspect::at_rest(&mut self.engines[rank]) {
@@ -237,7 +237,7 @@ impl Cluster {
         self.check_credit();
     }
 
-    /// All that is pending.
+    /// Everything that is pending, as text.
     pub fn report(&mut self) -> String {
         let mut words = format!("time {} ns; {}\n", self.now_ns, self.note);
         for (rank, engine) in self.engines.iter_mut().enumerate() {

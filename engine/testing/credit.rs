@@ -1,6 +1,6 @@
-//! Conservation of credit over a cluster. For each ordered pair of procs, what the sender may still send, what is on its
-//! way, what the receiver keeps and what it owes are together what the receiver allows; and an offer that the sender may
-//! make is one that the receiver expects.
+//! Conservation of credit in a cluster. For each ordered pair of procs, the sum of these is what the receiver allows: the credit that the
+//! sender still has, the credit in flight, the credit of messages that the receiver keeps, and the credit that it owes. Likewise, the
+//! receiver expects each offer that the sender may make.
 
 use super::inspect::{rows, walk};
 use crate::Engine;
@@ -11,22 +11,22 @@ use tickwire_components::{ArrivalState, CarKind, CarState, Control, NIL, VcState
 use tickwire_systems::steps::credit::collect;
 use tickwire_transports::sim::{Corruption, SimNet};
 
-/// What one engine knows of its credit with a proc.
+/// One engine's account of its credit with a proc.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Account {
-    /// What it may send.
+    /// Credit that the engine may still spend.
     pub may_send: Credit,
-    /// What envelopes have cost that have not left.
+    /// Credit paid for envelopes that have not left.
     pub promised: Credit,
-    /// What its grants are worth that have not left.
+    /// Credit in grants that have not left.
     pub granting: Credit,
-    /// What messages and offers have cost that Match has not seen.
+    /// Credit paid for messages and offers that have arrived, but that Match has not seen.
     pub arriving: Credit,
-    /// What grants are worth that Match has not seen.
+    /// Credit in grants that have arrived, but that Match has not seen.
     pub bringing: Credit,
-    /// What the messages that it keeps have cost, lines.
+    /// Credit paid for messages that the engine keeps, lines.
     pub kept: u32,
-    /// What it owes, lines.
+    /// Credit that the engine owes, lines.
     pub owed: u32,
     /// Offers that the proc may still make.
     pub expected: u32,
@@ -37,10 +37,10 @@ fn add(to: &mut Credit, lines: u32, envelopes: u32) {
     to.envelopes += envelopes;
 }
 
-/// The accounts of an engine by proc, of VCs that are connected.
+/// The accounts of an engine, by proc. Only for connected VCs.
 ///
 /// # Errors
-/// What is wrong with a list, in words.
+/// What is wrong with a list, as text.
 pub fn accounts(engine: &mut Engine) -> Result<BTreeMap<u32, Account>, String> {
     let all = rows(engine);
     let progress = &*all.progress;
@@ -53,7 +53,7 @@ pub fn accounts(engine: &mut Engine) -> Result<BTreeMap<u32, Account>, String> {
         let account = &mut of_vc[car.vc as usize];
         match (car.kind, large.way) {
             (CarKind::Send, Way::Eager) => add(&mut account.promised, cost(large.length), 0),
-            // Its head has brought the cost of all parts.
+            // The first part pays for all parts.
             (CarKind::Send, Way::Parts) if car.done == 0 => add(&mut account.promised, cost(large.length), 0),
             (CarKind::Send, Way::Offered) => add(&mut account.promised, 0, 1),
             _ => {}
@@ -82,7 +82,7 @@ pub fn accounts(engine: &mut Engine) -> Result<BTreeMap<u32, Account>, String> {
     let copies = progress.copies.head;
     for row in walk(all.cars, copies, "copies")? {
         let car = &all.cars[row as usize];
-        // Of a message whose rest is still to come, `done` is what is there.
+        // While the rest of a message is still to arrive, `done` counts only what has arrived.
         let length = if car.state == CarState::Receiving { all.large[row as usize].length } else { car.done };
         of_vc[car.vc as usize].kept += cost(length);
     }
@@ -91,10 +91,10 @@ pub fn accounts(engine: &mut Engine) -> Result<BTreeMap<u32, Account>, String> {
     Ok(vcs.map(|(row, vc)| (vc.proc, of_vc[row as usize])).collect())
 }
 
-/// Whether credit is conserved over engines that are on a simulated network, or else at rest over transports with windows.
+/// Checks that credit is conserved between engines. They are on a simulated network, or else at rest over transports with windows.
 ///
 /// # Errors
-/// For which pair it is not, and all that was counted.
+/// The pair for which credit is not conserved, and everything that was counted.
 pub fn check_credit(engines: &mut [Engine], net: Option<&SimNet>) -> Result<(), String> {
     let mut windows = BTreeMap::new();
     let mut all = BTreeMap::new();
@@ -131,12 +131,12 @@ pub fn check_credit(engines: &mut [Engine], net: Option<&SimNet>) -> Result<(), 
     Ok(())
 }
 
-/// Whether what a pair counts has been changed on its way.
+/// Whether the network has corrupted something that the accounts of a pair count.
 fn is_changed(net: &SimNet, from: u32, to: u32) -> bool {
     net.config().corruption != Corruption::Payload && net.corrupted(from, to) + net.corrupted(to, from) > 0
 }
 
-/// Takes over what peers have written into this engine's memory; `false` if not all of its credit comes that way, or
+/// Collects credit that peers have written into this engine's memory. Returns `false` if not all of its credit comes that way, or if
 /// something has arrived that was not read.
 fn take_over(engine: &mut Engine) -> bool {
     let all = rows(engine);

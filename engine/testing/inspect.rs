@@ -1,4 +1,4 @@
-//! What tests look at: the rows themselves, what is pending in words, and what must hold after every tick.
+//! What tests inspect: the rows, what is pending as text, and the invariants that hold after every tick.
 
 use crate::Engine;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use tickwire_systems::protocols::graph::kept::forget;
 use tickwire_systems::steps::provider::is_at_provider;
 use tickwire_systems::store::Tables;
 
-/// Rows of a kind that a dump shows at most.
+/// Most rows of a kind that a dump shows.
 const SHOWN: usize = 40;
 
 /// All tables of an engine.
@@ -18,7 +18,7 @@ pub fn rows(engine: &mut Engine) -> Tables<'_> {
     engine.store.all()
 }
 
-/// What is pending in an engine, in words.
+/// What is pending in an engine, as text.
 pub fn dump(engine: &mut Engine) -> String {
     let all = engine.store.all();
     let progress = all.progress;
@@ -81,10 +81,10 @@ fn free<L: Link>(rows: &mut [L], list: FreeList, name: &str) -> Result<Vec<Row>,
     }
 }
 
-/// What must hold between two ticks, whatever has happened.
+/// Checks the invariants that hold between two ticks, whatever has happened.
 ///
 /// # Errors
-/// The first thing that does not, in words.
+/// The first invariant that does not hold, as text.
 pub fn check_invariants(engine: &mut Engine) -> Result<(), String> {
     let mut all = engine.store.all();
     let place = check_lists(&mut all)?;
@@ -117,7 +117,7 @@ fn lists(all: &Tables<'_>) -> Vec<(&'static str, Queue, CarState)> {
     lists
 }
 
-/// Every list is whole, its CARs are in its state, and no CAR is in two. Returns the list of each CAR.
+/// Checks that every list is whole, that its CARs have its state, and that no CAR is in two lists. Returns the list of each CAR.
 fn check_lists(all: &mut Tables<'_>) -> Result<Vec<Option<&'static str>>, String> {
     let mut place = vec![None; all.cars.len()];
     for (name, queue, state) in lists(all) {
@@ -128,11 +128,10 @@ fn check_lists(all: &mut Tables<'_>) -> Result<Vec<Option<&'static str>>, String
         for row in found {
             let car = &all.cars[row as usize];
             if state == CarState::ToProvider && is_any(car) {
-                // It is in the index as well.
+                // It is in the index too.
                 continue;
             }
-            // A receive that takes a message over while it is arriving, or after it was cut off, is paired by a call, and
-            // what has arrived is copied by the next tick.
+            // A call can pair a receive with a message that is still arriving, or that was cut off. The next tick copies what has arrived.
             let cut_off = car.flags & car_flags::PEER_FAILED != 0;
             let arriving = || cut_off || all.progress.streams.iter().any(|s| s.to == Destination::Receive(row));
             let taken_over = name == "copies" && car.state == CarState::Receiving && arriving();
@@ -147,7 +146,7 @@ fn check_lists(all: &mut Tables<'_>) -> Result<Vec<Option<&'static str>>, String
     Ok(place)
 }
 
-/// CARs are free exactly if they are in the free list.
+/// Checks that exactly the free CARs are in the free list.
 fn check_free_cars(all: &mut Tables<'_>) -> Result<(), String> {
     let free_cars = free(all.cars, all.progress.free_cars, "free CARs")?;
     if let Some(row) = free_cars.iter().find(|&&row| all.cars[row as usize].state != CarState::Free) {
@@ -160,7 +159,7 @@ fn check_free_cars(all: &mut Tables<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Every CAR whose state asks for it is in a list or in the index of posted receives, and the index counts its own.
+/// Checks that every CAR whose state requires it is in a list or in the index of posted receives, and that the index counts its CARs.
 fn check_places(all: &Tables<'_>, place: &[Option<&str>]) -> Result<(), String> {
     let in_list = |state| {
         use CarState::{
@@ -183,7 +182,7 @@ fn check_places(all: &Tables<'_>, place: &[Option<&str>]) -> Result<(), String> 
     }
 }
 
-/// A CAR is done exactly if its request is, and one in use has a request, unless it is the data of another one.
+/// Checks that a CAR is done exactly if its request is, and that a CAR in use has a request unless it belongs to another one.
 fn check_requests(all: &Tables<'_>) -> Result<(), String> {
     for (row, (car, request)) in all.cars.iter().zip(all.requests.iter()).enumerate() {
         let over = matches!(request.state, RequestState::Done | RequestState::Inactive);
@@ -200,10 +199,10 @@ fn is_any(car: &Car) -> bool {
     car.state == CarState::Posted && car.flags & car_flags::ANY_SOURCE != 0
 }
 
-/// What is said of receives at a transport that matches by itself.
+/// Checks the counts of receives at a transport that matches messages itself.
 fn check_provider(progress: &Progress, cars: &[Car]) -> Result<(), String> {
     let there = cars.iter().filter(|car| is_at_provider(car) || car.state == CarState::Recalled).count();
-    // One that has come back for a message is at no transport.
+    // A receive that has come back for a message is no longer at a transport.
     let back = progress.provider.deferred.iter().filter(|message| message.came_back).count();
     if there - back != progress.provider.count as usize {
         return Err(format!("{there} receives are at a transport, {} are counted", progress.provider.count));
@@ -246,7 +245,7 @@ fn check_counts(engine: &mut Engine) -> Result<(), String> {
     Ok(())
 }
 
-/// The entries in the unexpected queue, and those that a matched probe has taken.
+/// The entries in the unexpected queue, and those that a matched probe has claimed.
 pub(super) fn waiting_messages(queue: &UnexpectedQueue) -> Result<Vec<Unexpected>, String> {
     let (mut entries, mut free) = (queue.entries.clone(), queue.free);
     let mut used = vec![true; entries.len()];
@@ -271,14 +270,14 @@ pub(super) fn waiting_messages(queue: &UnexpectedQueue) -> Result<Vec<Unexpected
     Ok(entries)
 }
 
-/// Whether every row is free again.
+/// Checks that every row is free again.
 pub(super) fn at_rest(engine: &mut Engine) -> Result<(), String> {
     check_invariants(engine)?;
-    // What calls have left for others that are the same is no operation.
+    // Graphs that are kept for similar calls are not operations, so they are removed first.
     engine.store.with(|rows, _| forget(rows, |_| true));
     let all = engine.store.all();
     let progress = &*all.progress;
-    // Credit that is on its way is nobody's operation.
+    // Credit in flight belongs to no operation.
     let used = all.cars.iter().filter(|car| car.state != CarState::Free).count();
     let requests = all.requests.iter().filter(|request| request.state != RequestState::Free).count();
     if (used, requests, progress.unexpected.count, progress.scoped) != (0, 0, 0, 0) {

@@ -1,17 +1,16 @@
-//! Two engines, for what takes no more.
+//! Two engines, for tests that need no more.
 
 use super::cluster::Cluster;
 use crate::{Engine, Rank, Status, Tag};
 use std::ops::{Deref, DerefMut};
 use tickwire_transports::sim::SimNet;
 
-/// Rounds that a [`Pair`] may take for one thing: two seconds of virtual time.
+/// Most rounds that a [`Pair`] may take for one step: two seconds of virtual time.
 const BOUND: u32 = 20_000;
-/// Rounds in which nothing happens after which a [`Pair`] is quiet.
+/// A [`Pair`] is quiet after this many rounds in which nothing happens.
 const QUIET: u32 = 3;
 
-/// Two engines of one process that are ticked in turn: rank 0, on the left, and rank 1, on the right. It is a [`Cluster`]
-/// of two.
+/// Two engines in one process, which are ticked in turn: rank 0 on the left, and rank 1 on the right. It is a [`Cluster`] of two.
 pub struct Pair {
     cluster: Cluster,
 }
@@ -32,10 +31,10 @@ impl Pair {
         Pair { cluster: Cluster::sim(2, net) }
     }
 
-    /// A pair of engines that a test has configured.
+    /// A pair of engines that the test has configured.
     ///
     /// # Panics
-    /// If there are not two.
+    /// If the cluster does not have two engines.
     pub fn of(cluster: Cluster) -> Self {
         assert_eq!(cluster.engines.len(), 2, "a pair has two engines");
         Pair { cluster }
@@ -51,11 +50,11 @@ impl Pair {
         &mut self.engines[1]
     }
 
-    /// Ticks both until neither does anything any more; returns how many rounds that took. What is late on a simulated
-    /// network is not waited for: there, tick to a condition.
+    /// Ticks both engines until neither does anything any more. Returns how many rounds that took. It does not wait for messages that are
+    /// late on a simulated network: for these, tick until a condition holds.
     ///
     /// # Panics
-    /// If they never come to rest.
+    /// If the engines never come to rest.
     pub fn drive(&mut self) -> u32 {
         let mut quiet = 0;
         for round in 1..=BOUND {
@@ -67,7 +66,7 @@ impl Pair {
         panic!("not quiet after {BOUND} rounds\n{}", self.report());
     }
 
-    /// Sends a message from one rank to the other one, and receives it into a buffer of this length.
+    /// Sends a message from one rank to the other, and receives it into a buffer of `room` bytes.
     ///
     /// # Panics
     /// If an operation fails, or does not end.

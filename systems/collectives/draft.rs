@@ -1,4 +1,4 @@
-//! The draft of one rank's part of a graph.
+//! Drafts: one rank's part of a graph.
 
 use std::fmt;
 use tickwire_components::{Collective, Computation, Reduction, Side, Span, Temporary};
@@ -6,8 +6,8 @@ use tickwire_components::{Collective, Computation, Reduction, Side, Span, Tempor
 /// A node of a draft.
 pub type NodeId = u32;
 
-/// What a node does. A message meets the receive of its sender and step. Nodes start in no certain order, so that two messages from
-/// one rank to another one have two steps.
+/// What a node does. A message matches the receive by sender and step. Nodes start in no particular order, so two messages from one rank to
+/// another one must have different steps.
 #[derive(Clone, Copy, Debug)]
 pub enum Act {
     /// Sends a run of bytes.
@@ -16,7 +16,7 @@ pub enum Act {
         to: u32,
         /// Number of the step: below [`STEPS_MAX`].
         step: u32,
-        /// What.
+        /// The bytes to send.
         bytes: Span,
     },
     /// Receives a run of bytes.
@@ -25,24 +25,24 @@ pub enum Act {
         from: u32,
         /// Number of the step: below [`STEPS_MAX`].
         step: u32,
-        /// Where to.
+        /// Where the bytes go.
         bytes: Span,
     },
-    /// Needs no peer.
+    /// Computes something, without a peer.
     Compute(Computation),
 }
 
-/// Steps of an operation, at most: they are the low bits of the tags of its messages.
+/// Number of steps that an operation may have: steps are the low bits of the tags of its messages.
 pub const STEPS_MAX: u32 = 1 << STEP_BITS;
 /// See [`STEPS_MAX`].
 pub const STEP_BITS: u32 = 8;
-/// The lowest tag of messages of persistent operations, which live while others come and go.
+/// The lowest tag of messages of persistent operations. These live while other operations come and go.
 pub const PERSISTENT_TAG: u32 = 1 << 30;
 
 /// One rank's part of a graph, as it is drawn.
 #[derive(Default)]
 pub struct Draft {
-    /// The own rank.
+    /// This rank.
     pub rank: u32,
     /// How many ranks there are.
     pub size: u32,
@@ -50,15 +50,15 @@ pub struct Draft {
     pub acts: Vec<Act>,
     /// Edges: the second node starts when the first one is done.
     pub edges: Vec<(NodeId, NodeId)>,
-    /// Memory of its own.
+    /// Temporary memory of the graph.
     pub temporaries: Vec<Temporary>,
-    /// What is added to the steps: the parts of an operation that has several each have steps of their own.
+    /// Added to all steps, so that each part of an operation has steps of its own.
     pub first_step: u32,
-    /// How operands are reduced, if they are.
+    /// How operands are reduced, if the operation is a reduction.
     pub reduction: Option<Reduction>,
-    /// What runs in its place where all members have boards, if that can be.
+    /// The operation that runs instead of the graph where all members have boards, if there is one.
     pub on_boards: Option<Collective>,
-    /// Whether it is drawn to be counted, and never run: memory of its own has addresses alone.
+    /// Whether it is only drawn to be counted, and never run. Then its temporary memory has addresses but no bytes.
     pub only_counted: bool,
 }
 
@@ -70,32 +70,32 @@ impl fmt::Debug for Draft {
 }
 
 impl Draft {
-    /// An empty one.
+    /// An empty draft.
     pub fn new(rank: u32, size: u32) -> Self {
         Draft { rank, size, ..Draft::default() }
     }
 
-    /// Sends bytes in a step, when these nodes are done.
+    /// Sends bytes in a step, once the nodes `after` are done.
     pub fn send(&mut self, to: u32, step: u32, bytes: Span, after: &[NodeId]) -> NodeId {
         self.add(Act::Send { to, step: self.first_step + step, bytes }, after)
     }
 
-    /// Receives bytes in a step, when these nodes are done.
+    /// Receives bytes in a step, once the nodes `after` are done.
     pub fn receive(&mut self, from: u32, step: u32, bytes: Span, after: &[NodeId]) -> NodeId {
         self.add(Act::Receive { from, step: self.first_step + step, bytes }, after)
     }
 
-    /// Combines two runs of elements into the first, which is the operand on this side, when these nodes are done.
+    /// Combines two runs of elements into the first, which is the operand on this `side`, once the nodes `after` are done.
     pub fn reduce(&mut self, into: Span, other: Span, side: Side, after: &[NodeId]) -> NodeId {
         self.add(Act::Compute(Computation::Reduce { into, other, side }), after)
     }
 
-    /// Copies bytes, when these nodes are done.
+    /// Copies bytes, once the nodes `after` are done.
     pub fn copy(&mut self, from: Span, to: Span, after: &[NodeId]) -> NodeId {
         self.add(Act::Compute(Computation::Copy { from, to }), after)
     }
 
-    /// Copies bytes to where they are to be, if they are not there (`None`), when these nodes are done.
+    /// Copies bytes to where they belong, once the nodes `after` are done. `None` means that they are there already.
     pub fn copy_unless_there(&mut self, from: Option<Span>, to: Span, after: &[NodeId]) -> NodeId {
         match from {
             Some(from) => self.copy(from, to, after),
@@ -111,7 +111,7 @@ impl Draft {
         node
     }
 
-    /// So many bytes of memory that live as long as the graph.
+    /// Memory of `bytes` bytes that lives as long as the graph.
     pub fn temporary(&mut self, bytes: usize) -> Span {
         let has_memory = if self.only_counted { 0 } else { bytes };
         let mut memory: Temporary = vec![0; has_memory.div_ceil(size_of::<u128>())].into();
@@ -122,12 +122,12 @@ impl Draft {
         span
     }
 
-    /// The rank so many places behind the own one, around the end.
+    /// The rank `by` places after this rank, wrapping around at the last rank.
     pub fn ahead(&self, by: u32) -> u32 {
         ((u64::from(self.rank) + u64::from(by)) % u64::from(self.size)) as u32
     }
 
-    /// The rank so many places before the own one, around the end; `by` is not above the size.
+    /// The rank `by` places before this rank, wrapping around at rank 0. `by` is at most the size.
     pub fn behind(&self, by: u32) -> u32 {
         self.ahead(self.size - by)
     }

@@ -1,27 +1,28 @@
-//! The canonical tree of reductions: its leaves, and who has them.
+//! The canonical tree of reductions: its leaves, and the ranks that belong to each leaf.
 
-/// How P ranks become q leaves, with q a power of two: the first `rem` pairs of neighbours are one leaf each.
+/// How P ranks become q leaves, where q is a power of two: each of the first `pairs` pairs of neighbours is one leaf, and each other rank
+/// is a leaf of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fold {
-    /// Leaves.
+    /// Number of leaves.
     pub leaves: u32,
-    /// Leaves that are of two ranks.
+    /// Number of leaves of two ranks.
     pub pairs: u32,
 }
 
 impl Fold {
-    /// Of so many ranks, at least one.
+    /// The fold of `ranks` ranks; at least one.
     pub fn of(ranks: u32) -> Self {
         let leaves = 1 << ranks.ilog2();
         Fold { leaves, pairs: ranks - leaves }
     }
 
-    /// Levels of the tree above its leaves.
+    /// Number of levels of the tree above its leaves.
     pub fn levels(&self) -> u32 {
         self.leaves.ilog2()
     }
 
-    /// The leaf that a rank is of.
+    /// The leaf of a rank.
     pub fn leaf(&self, rank: u32) -> u32 {
         if rank < 2 * self.pairs { rank / 2 } else { rank - self.pairs }
     }
@@ -31,7 +32,7 @@ impl Fold {
         if leaf < self.pairs { 2 * leaf } else { leaf + self.pairs }
     }
 
-    /// The other rank of the leaf that a rank is of, if there is one.
+    /// The other rank of a rank's leaf, if there is one.
     pub fn partner(&self, rank: u32) -> Option<u32> {
         (rank < 2 * self.pairs).then_some(rank ^ 1)
     }

@@ -1,17 +1,17 @@
-//! Recursive halving: ranks reduce a part each, in the order of the canonical tree, and then gather or deal out the parts.
+//! Recursive halving: each rank reduces a part, in the order of the canonical tree. Then the parts are gathered or delivered.
 //!
-//! On the way down two leaves exchange a half each of the part that both have, and combine the half that they keep. A leaf of two
-//! ranks is in two places at once: each of them reduces one [`Half`] of the elements, for both. So no rank sends or receives more
-//! than another one.
+//! On the way down, two leaves that have the same part send each other one half of it, and each combines the half that it keeps. A leaf of
+//! two ranks works in two places at once: each of its ranks reduces one [`Half`] of the elements, for both. So no rank sends or receives
+//! more than another one.
 
 use super::draft::{Draft, NodeId};
 use super::fold::Fold;
 use super::value::{Value, meet, side};
 use tickwire_components::Span;
 
-/// The last step of an operation. The way up uses those below it.
+/// The last step of an operation. The way up uses the steps below it.
 pub(super) const LAST: u32 = 127;
-/// The steps in which holders of the two halves deliver parts.
+/// First step in which the holders of the two halves deliver parts.
 const DELIVER: u32 = 128;
 
 /// A run of elements of a buffer.
@@ -29,12 +29,12 @@ impl Stretch {
         Stretch { first: 0, length: buffer.len() / element.max(1), element }
     }
 
-    /// Where it is in the buffer.
+    /// Its bytes in a buffer.
     pub(super) fn of(self, buffer: Span) -> Span {
         buffer.part(self.first * self.element, self.length * self.element)
     }
 
-    /// Its halves; of an odd number the upper one is longer.
+    /// Its two halves. If the number of elements is odd, the upper half is longer.
     fn halves(self) -> [Stretch; 2] {
         let lower = self.length / 2;
         [Stretch { length: lower, ..self }, Stretch { first: self.first + lower, length: self.length - lower, ..self }]
@@ -49,7 +49,7 @@ impl Stretch {
     }
 }
 
-/// Which elements are reduced together: all, or a half. Of a leaf of two ranks each one cares for a half.
+/// Which elements are reduced together: all, or one half of them. In a leaf of two ranks, each rank is responsible for one half.
 #[derive(Clone, Copy)]
 pub(super) struct Half {
     second: bool,
@@ -61,13 +61,13 @@ impl Half {
     const LOWER: Half = Half { second: false, steps: 0 };
     const UPPER: Half = Half { second: true, steps: 64 };
 
-    /// The rank of a leaf that cares for it.
+    /// The rank of a leaf that is responsible for this half.
     fn rank(self, fold: Fold, leaf: u32) -> u32 {
         fold.first(leaf) + u32::from(self.second && leaf < fold.pairs)
     }
 }
 
-/// All elements if every leaf is one rank, or else their two halves.
+/// All elements if every leaf is one rank, else their two halves.
 fn halves(fold: Fold, all: Stretch) -> Vec<(Half, Stretch)> {
     match fold.pairs {
         0 => vec![(Half::LOWER, all)],
@@ -75,31 +75,31 @@ fn halves(fold: Fold, all: Stretch) -> Vec<(Half, Stretch)> {
     }
 }
 
-/// Into how many parts the elements are split: if there are as many elements, nobody has nothing to do.
+/// Number of parts that the elements are split into. With at least as many elements, no rank is idle.
 pub(super) fn parts(fold: Fold) -> usize {
     fold.leaves as usize * if fold.pairs > 0 { 2 } else { 1 }
 }
 
-/// What a rank has after the way down, of one half.
+/// A rank's result for one half after the way down.
 pub(super) struct Reduced {
     half: Half,
     value: Value,
-    /// Which elements the value is of.
+    /// The elements that the value consists of.
     left: Stretch,
-    /// By level: what was split, and which half was kept.
+    /// For each level: the halves of the stretch that was split, and which of them was kept.
     splits: Vec<([Stretch; 2], usize)>,
 }
 
-/// The way down of a rank.
+/// A rank's results after the way down.
 pub(super) struct Down {
     pub(super) reduced: Vec<Reduced>,
     /// Nodes that have read the input when they are done.
     pub(super) readers: Vec<NodeId>,
-    /// The rank that the other half is with, and that half.
+    /// The other rank of this rank's leaf, and the half that it reduces.
     pub(super) other: Option<(u32, Stretch)>,
 }
 
-/// Reduces the elements of all ranks: each one has the result of a part.
+/// Reduces the elements of all ranks, so that each rank has the result of one part.
 pub(super) fn down(draft: &mut Draft, fold: Fold, input: Span, all: Stretch) -> Down {
     let (rank, mut halves) = (draft.rank, halves(fold, all));
     let (mut readers, mut reduced, mut other) = (Vec::new(), Vec::new(), None);
@@ -145,7 +145,7 @@ fn halve(
         readers.push(draft.send(to, step, given.bytes, given.made.as_slice()));
         splits.push((halves, upper));
         left = halves[upper];
-        // Not in the output: that may be the input, which others are still to read.
+        // Values are not received in the output: it may be the input, which other nodes still have to read.
         let room = draft.temporary(kept.bytes.len());
         value = meet(draft, kept, to, step, room, side(leaf, other));
         readers.extend(value.made);
@@ -159,13 +159,13 @@ impl Reduced {
         self.splits.first().map_or(self.left, |(halves, _)| whole(*halves))
     }
 
-    /// Where the way up of a level meets.
+    /// The rank to exchange with on the way up at a level, and the step.
     fn up(&self, fold: Fold, leaf: u32, level: usize) -> (u32, u32) {
         (self.half.rank(fold, leaf ^ (1 << level)), LAST - 1 - self.half.steps - level as u32)
     }
 
-    /// All ranks get the results of all. Where the output is the input, that is written when `readers` are done. Returns the nodes
-    /// after which they are there.
+    /// All ranks get all results. If the output is the input, it is written only after `readers` are done. Returns the nodes after which
+    /// all results are there.
     pub(super) fn gather_all(
         &self,
         draft: &mut Draft,
@@ -179,15 +179,15 @@ impl Reduced {
         for (level, &(halves, upper)) in self.splits.iter().enumerate().rev() {
             let (to, step) = self.up(fold, leaf, level);
             draft.send(to, step, halves[upper].of(output), &here);
-            // Where the output is the input, all have read it by now.
+            // If the output is the input, all nodes have read it by now.
             let before: &[NodeId] = if readers.is_some() { &here } else { &[] };
             here.push(draft.receive(to, step, halves[1 - upper].of(output), before));
         }
         here
     }
 
-    /// The leaf `top` gets the results, in the output of its rank that cares for them. Returns where they are there, and the nodes
-    /// after which they are; elsewhere nothing.
+    /// The leaf `top` gets the results, in the output of the rank of it that is responsible for this half. Returns there where the results
+    /// are, and the nodes after which they are complete. Returns `None` on other ranks.
     pub(super) fn gather_to(
         &self,
         draft: &mut Draft,
@@ -206,7 +206,7 @@ impl Reduced {
             None => (0, self.all()),
         };
         if first == self.splits.len() && (goes.is_some() || output.is_none()) {
-            // It has nothing but its own.
+            // This rank has no results but its own.
             let made = Vec::from_iter(self.value.made);
             let Some(level) = goes else { return Some((self.value.bytes, made)) };
             let (to, step) = self.up(fold, leaf, level);
@@ -232,13 +232,13 @@ impl Reduced {
     }
 }
 
-/// What two halves are of.
+/// The stretch that consists of two halves.
 fn whole([lower, upper]: [Stretch; 2]) -> Stretch {
     Stretch { length: lower.length + upper.length, ..lower }
 }
 
-/// Each rank gets the result of its part: `start` says where the one of a rank begins, bytes, and ends where the next one begins.
-/// The output is written when `readers` are done, if it is in the input.
+/// Each rank gets the result of its part. `start` says where the part of a rank begins, bytes; it ends where the next one begins. If the
+/// output is in the input, it is written only after the readers in `down` are done.
 pub(super) fn deliver(
     draft: &mut Draft,
     fold: Fold,
@@ -278,7 +278,7 @@ pub(super) fn deliver(
     }
 }
 
-/// The first rank whose part ends behind a byte.
+/// The first rank whose part ends after a byte.
 fn owner(size: u32, byte: usize, start: &impl Fn(u32) -> usize) -> u32 {
     let (mut low, mut high) = (0, size);
     while low < high {
@@ -291,7 +291,7 @@ fn owner(size: u32, byte: usize, start: &impl Fn(u32) -> usize) -> u32 {
     low
 }
 
-/// The leaves that have results of some bytes after the way down, and which.
+/// The leaves that have results for a range of bytes after the way down, with the elements that each has.
 fn holders(fold: Fold, all: Stretch, bytes: (usize, usize)) -> Vec<(u32, Stretch)> {
     let mut found = vec![(0, all)];
     for level in 0..fold.levels() {

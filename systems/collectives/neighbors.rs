@@ -1,10 +1,10 @@
-//! Operations among neighbours of a topology.
+//! Exchanges among the neighbours in a topology.
 
 use super::draft::Draft;
 use tickwire_components::{Neighbors, Rank, Span};
 
-/// Every rank has a run of bytes for each of its destinations, and gets one of each source: `from` says where the former are, `to`
-/// where the latter go, by their places in the lists of neighbours.
+/// Every rank sends a run of bytes to each of its destinations, and receives one from each of its sources. `from` gives the former, `to`
+/// the places for the latter, by their indices in the lists of neighbours.
 pub fn exchange(draft: &mut Draft, neighbors: &Neighbors, from: impl Fn(usize) -> Span, to: impl Fn(usize) -> Span) {
     let own = Rank(draft.rank);
     for (place, source) in neighbors.sources.iter().enumerate() {

@@ -6,13 +6,13 @@ use super::halving::{LAST, Stretch, down, parts};
 use super::value::{Value, meet, side};
 use tickwire_components::{Side, Span};
 
-/// From so many bytes on, each rank of a reduction reduces a part, and the parts are gathered.
+/// From this length on, each rank reduces a part, and the parts are then gathered. Bytes.
 const SPLIT: usize = 16 << 10;
-/// The first step of such a reduction. One that is drawn otherwise has no step of its own behind it, so that messages of both never meet.
+/// First step of such a reduction. Reductions of the other kind have lower steps only, so that messages of the two kinds never match.
 const PARTS: u32 = 128;
 const _: () = assert!(LAST < PARTS && PARTS + LAST < STEPS_MAX);
 
-/// As [`meet`], but the result is where the own value is.
+/// As [`meet`], but the result replaces this rank's own value.
 fn meet_here(draft: &mut Draft, own: Value, from: u32, step: u32, side: Side) -> Value {
     let room = draft.temporary(own.bytes.len());
     let came = draft.receive(from, step, room, &[]);
@@ -20,8 +20,8 @@ fn meet_here(draft: &mut Draft, own: Value, from: u32, step: u32, side: Side) ->
     Value { made: Some(made), ..own }
 }
 
-/// The values of all ranks, reduced, come to `root`, where they go to `output`. `input` is only read; it is `output` itself, or
-/// does not overlap with it. `element` is how many bytes must stay together.
+/// Reduces the values of all ranks to `root`, which gets the result in `output`. `input` is only read, unless it is `output` itself; the
+/// two must not overlap otherwise. `element` is the number of bytes that must stay together.
 pub fn reduce(draft: &mut Draft, input: Span, output: Option<Span>, root: u32, element: usize) {
     let in_place = output.is_some_and(|output| std::ptr::eq(input.start(), output.start()) && !input.is_empty());
     let (fold, rank) = (Fold::of(draft.size), draft.rank);
@@ -32,7 +32,7 @@ pub fn reduce(draft: &mut Draft, input: Span, output: Option<Span>, root: u32, e
     let (leaf, top) = (fold.leaf(rank), fold.leaf(root));
     let at = |leaf: u32| if leaf == top { root } else { fold.first(leaf) };
     let mut own = Value { bytes: input, made: None };
-    // What is still to be met here: of the last one the root makes its output.
+    // Values still to be combined on this rank. The root makes its output with the last one.
     let mut left = u32::from(fold.partner(rank).is_some()) + fold.levels();
     let mut step = 0;
     if let Some(partner) = fold.partner(rank) {
@@ -45,7 +45,7 @@ pub fn reduce(draft: &mut Draft, input: Span, output: Option<Span>, root: u32, e
     }
     for level in 0..fold.levels() {
         step += 1;
-        // Of the two blocks of leaves that meet, the one with the top goes on, or the left one.
+        // Of two blocks of leaves that are combined, the one with the root's leaf goes on, or else the left one.
         let (block, sibling) = (leaf >> level, (leaf >> level) ^ 1);
         let holder = |block: u32| if top >> level == block { top } else { block << level };
         let goes_on = top >> level == block || (top >> level != sibling && block.is_multiple_of(2));
@@ -65,7 +65,7 @@ pub fn reduce(draft: &mut Draft, input: Span, output: Option<Span>, root: u32, e
     }
 }
 
-/// Whether each rank reduces a part.
+/// Whether the input is long enough that each rank reduces a part.
 fn is_long(fold: Fold, input: Span, element: usize) -> bool {
     input.len() >= SPLIT && input.len() / element.max(1) >= parts(fold)
 }
@@ -87,7 +87,7 @@ fn reduce_parts(draft: &mut Draft, fold: Fold, buffers: (Span, Option<Span>, boo
     }
 }
 
-/// As [`meet`], in the output if this is the last time, or where the own value is.
+/// As [`meet`], but the result is in the output if this is the last time, or where this rank's own value is.
 fn meet_at(
     draft: &mut Draft,
     own: Value,
@@ -104,13 +104,13 @@ fn meet_at(
     meet(draft, own, from, step, room, side)
 }
 
-/// Where a value is received: in the output, or in memory of the graph's own.
+/// Where a value is received: in the output, or in temporary memory of the graph.
 fn room(draft: &mut Draft, bytes: usize, output: Option<Span>) -> Span {
     output.unwrap_or_else(|| draft.temporary(bytes))
 }
 
-/// The values of all ranks, reduced, come to all, in `output`. `input` is only read; it is `output` itself, or does not overlap
-/// with it. `element` is how many bytes must stay together.
+/// Reduces the values of all ranks, and all ranks get the result in `output`. `input` is only read, unless it is `output` itself; the two
+/// must not overlap otherwise. `element` is the number of bytes that must stay together.
 pub fn allreduce(draft: &mut Draft, input: Span, output: Span, element: usize) {
     let fold = Fold::of(draft.size);
     let in_place = std::ptr::eq(input.start(), output.start()) && !input.is_empty();
@@ -143,7 +143,7 @@ fn reduce_whole(draft: &mut Draft, fold: Fold, input: Span, output: Span, in_pla
     let partner = fold.partner(draft.rank);
     match partner {
         Some(partner) if partner < draft.rank => {
-            // The result comes when the partner has read what is sent.
+            // The partner sends the result after it has read what is sent here.
             let sent = draft.send(partner, 0, input, &[]);
             let before = [sent];
             draft.receive(partner, LAST, output, if in_place { &before } else { &[] });
@@ -176,7 +176,7 @@ fn double(
         let other = leaf ^ (1 << level);
         let to = fold.first(other);
         let sent = draft.send(to, level + 1, own.bytes, own.made.as_slice());
-        // The input is read until all of these are done.
+        // The input is in use until all of these nodes are done.
         readers.push(sent);
         let last = level + 1 == fold.levels() && !in_place;
         let room = room(draft, output.len(), last.then_some(output));

@@ -1,19 +1,19 @@
-//! Reductions whose result comes in parts, in the order of the canonical tree.
+//! Reductions whose result is scattered, in the order of the canonical tree.
 
 use super::draft::{Draft, NodeId};
 use super::fold::Fold;
 use super::halving::{Stretch, deliver, down};
 use tickwire_components::{Side, Span};
 
-/// Up to so many ranks each one sends its parts to all others.
+/// With up to this many ranks, each one sends its parts to all others.
 const FEW: u32 = 8;
 
-/// The values of all ranks, reduced, in parts that are one behind the other in `input`: `start` says where the one of a rank
-/// begins, bytes, and that of the number of ranks where the last one ends. `output` takes the own one. It may be the beginning of
-/// `input`, or does not overlap with it. `element` is how many bytes must stay together.
+/// Reduces the values of all ranks, and gives each rank its part of the result, in `output`. The parts are contiguous in `input`: `start`
+/// says where the part of a rank begins, bytes, and where the last one ends if it is given the number of ranks. `output` may be the
+/// beginning of `input`, or does not overlap with it. `element` is the number of bytes that must stay together.
 ///
-/// Among few ranks each one sends the parts straight to those that reduce them. Among many ones they reduce by halving, so that each
-/// one has as much of the result as the others, and deliver that to those whose part it is.
+/// With few ranks, each one sends the parts directly to the ranks that reduce them. With many ranks, they reduce by halving, so that each
+/// one has an equal share of the result, and then deliver the shares to the ranks whose parts they are.
 pub fn reduce_scatter(draft: &mut Draft, input: Span, start: impl Fn(u32) -> usize, output: Span, element: usize) {
     let in_place = std::ptr::eq(input.start(), output.start()) && !input.is_empty();
     if draft.size <= FEW {
@@ -25,7 +25,7 @@ pub fn reduce_scatter(draft: &mut Draft, input: Span, start: impl Fn(u32) -> usi
     deliver(draft, fold, &down, all, start, output, in_place);
 }
 
-/// Each rank gets its part of all others, and reduces them.
+/// Each rank receives its part from all others, and reduces them.
 fn reduce_each(draft: &mut Draft, part: impl Fn(u32) -> Span, output: Span, in_place: bool) {
     let (rank, size) = (draft.rank, draft.size);
     if size == 1 {
@@ -72,7 +72,7 @@ fn reduce_each(draft: &mut Draft, part: impl Fn(u32) -> Span, output: Span, in_p
     }
 }
 
-/// Combines two values that are here into the first.
+/// Combines two values on this rank into the first.
 fn combine(draft: &mut Draft, first: (Span, Vec<NodeId>), second: Option<(Span, Vec<NodeId>)>) -> (Span, Vec<NodeId>) {
     let Some((other, made)) = second else { return first };
     let before: Vec<NodeId> = first.1.into_iter().chain(made).collect();

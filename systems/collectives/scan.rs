@@ -3,18 +3,18 @@
 use super::draft::{Draft, NodeId};
 use tickwire_components::{Side, Span};
 
-/// The step in which a rank passes its prefix on, for the one behind it.
+/// Step in which a rank of an exscan sends its prefix to the next rank.
 const PASS: u32 = 255;
 
-/// The values of the ranks up to the own one, reduced, go to `output`; with `exclusive` those before it, and rank 0 gets none.
-/// `input` is only read; it is `output` itself, or does not overlap with it.
+/// Reduces the values of all ranks up to this one into `output`. With `exclusive`, only those of the ranks before it, and rank 0 gets
+/// nothing. `input` is only read, unless it is `output` itself; the two must not overlap otherwise.
 ///
-/// In round k a rank gets the value of the 2^k ranks that end 2^k before it.
+/// In round k a rank receives the reduced value of the 2^k ranks that end 2^k ranks before it.
 pub fn scan(draft: &mut Draft, input: Span, output: Span, exclusive: bool) {
     let rank = draft.rank;
     let in_place = std::ptr::eq(input.start(), output.start()) && !input.is_empty();
     let (mut value, mut made): (Span, Option<NodeId>) = (input, None);
-    // Where the output is the input, it is written when these have read that.
+    // If the output is the input, it is written only after these nodes have read it.
     let mut readers: Vec<NodeId> = Vec::new();
     let (mut distance, mut step) = (1, 0);
     while distance < draft.size {

@@ -1,17 +1,17 @@
-//! What one rank has goes to all: barrier, broadcast, scatter; and gather, the other way.
+//! From one rank to all: barrier, broadcast, scatter. And the other way: gather.
 
 use super::draft::{Draft, NodeId};
 use super::exchange::allgather;
 use tickwire_components::Span;
 
-/// Bytes of a piece of a long broadcast: it is passed on while the next one comes.
+/// Bytes of a piece of a long broadcast. A rank passes a piece on while the next one arrives.
 const PIECE: usize = 64 << 10;
 /// Pieces of a broadcast, at most.
 const PIECES_MAX: usize = 64;
-/// The step of the first piece of a broadcast in one piece; in two pieces it is the next one, and so on. So members that expect another
-/// number of pieces do not take it.
+/// Step of the first piece of a broadcast in one piece. In a broadcast in two pieces, the first piece has the next step, and so on. So
+/// members that expect another number of pieces do not match it.
 const FIRST: u32 = 128;
-/// From so many bytes and ranks on, a broadcast that cannot go from rank to rank is dealt out, and all gather the blocks.
+/// From this many bytes and ranks on, a broadcast that cannot go from rank to rank is scattered in blocks, followed by an allgather.
 const DEALT_OUT: (usize, u32) = (64 << 10, 8);
 /// Shortest blocks of such a broadcast, bytes.
 const BLOCK_MIN: usize = 64;
@@ -19,27 +19,28 @@ const BLOCK_MIN: usize = 64;
 const GATHERING: u32 = 64;
 /// See [`GATHERING`].
 const REST: u32 = 192;
-/// Blocks that are longer go to their ranks past those in between.
+/// Longer blocks go directly to their ranks, not along a tree. Bytes.
 const BLOCK_DIRECT: usize = 2 << 10;
-/// Their step: behind those of blocks that go along a tree, so that messages of both never meet.
+/// First step of such blocks. It is past the steps of blocks that go along a tree, so that messages of the two kinds never match.
 const DIRECT: u32 = 2;
 
-/// Nobody leaves before all have come: in round k each rank tells the one 2^k ahead that it and the 2^k − 1 before it are there.
+/// No rank leaves before all have entered. In round k each rank tells the rank 2^k ahead that it and the 2^k − 1 ranks before it have
+/// entered.
 pub fn barrier(draft: &mut Draft) {
     let (mut step, mut distance, mut heard): (u32, u32, Option<NodeId>) = (0, 1, None);
     while distance < draft.size {
         let (to, from) = (draft.ahead(distance), draft.behind(distance));
         draft.send(to, step, Span::EMPTY, heard.as_slice());
         let receive = draft.receive(from, step, Span::EMPTY, &[]);
-        // All that was heard before counts for what is told next.
+        // The next round tells of all ranks that were heard of so far.
         let all = draft.copy(Span::EMPTY, Span::EMPTY, &[heard.unwrap_or(receive), receive]);
         heard = Some(all);
         (step, distance) = (step + 1, distance.saturating_mul(2));
     }
 }
 
-/// The bytes of `root` come to all. Short ones along a binomial tree; long ones from rank to rank, in pieces, or among many ranks in
-/// blocks.
+/// All ranks get the bytes of `root`. Short messages go along a binomial tree. Long ones go from rank to rank in pieces, or, if there are
+/// many ranks, in blocks.
 pub fn broadcast(draft: &mut Draft, bytes: Span, root: u32) {
     let pieces = bytes.len().div_ceil(PIECE).clamp(1, PIECES_MAX);
     let ranks = draft.size as usize;
@@ -50,7 +51,7 @@ pub fn broadcast(draft: &mut Draft, bytes: Span, root: u32) {
     pass_on(draft, bytes, root, FIRST + pieces as u32 - 1);
 }
 
-/// The root deals out blocks, and all gather those of all: each rank sends its bytes once or twice, however many ranks there are.
+/// The root scatters blocks, and an allgather follows. Each rank sends its bytes once or twice, however many ranks there are.
 fn deal_out(draft: &mut Draft, bytes: Span, root: u32) {
     let block = bytes.len() / draft.size as usize;
     let place = |first: u32, end: u32| bytes.part(first as usize * block, (end - first) as usize * block);
@@ -60,7 +61,7 @@ fn deal_out(draft: &mut Draft, bytes: Span, root: u32) {
     draft.first_step = GATHERING;
     let own = draft.copy(Span::EMPTY, Span::EMPTY, &came);
     allgather(draft, place, own);
-    // What is left of a division: fewer bytes than ranks.
+    // The remainder of the division: fewer bytes than ranks.
     let rest = bytes.part(all.len(), usize::MAX);
     if !rest.is_empty() {
         draft.first_step = REST;
@@ -68,8 +69,8 @@ fn deal_out(draft: &mut Draft, bytes: Span, root: u32) {
     }
 }
 
-/// Bytes go along a binomial tree, or from rank to rank in pieces. `first` is the step of the first piece, those of the others are their
-/// numbers.
+/// Bytes go along a binomial tree, or from rank to rank in pieces. `first` is the step of the first piece; each other piece has its number
+/// as its step.
 fn pass_on(draft: &mut Draft, bytes: Span, root: u32, first: u32) {
     let pieces = bytes.len().div_ceil(PIECE).clamp(1, PIECES_MAX);
     let piece = bytes.len().div_ceil(pieces);
@@ -93,8 +94,8 @@ fn pass_on(draft: &mut Draft, bytes: Span, root: u32, first: u32) {
     }
 }
 
-/// Blocks go straight from the root: `place` says where the one for a rank is there, or where it goes at another one; `own` is
-/// where the root's own goes, `None` if it stays where it is. When `after` is done, the blocks are there.
+/// The root sends each rank its block directly. At the root, `place` gives the block for a rank; at another rank, it gives the place where
+/// its block goes. `own` is where the root's own block goes; `None` if it stays where it is. When `after` is done, the blocks are there.
 pub fn scatter_directly(
     draft: &mut Draft,
     place: impl Fn(u32) -> Span,
@@ -114,8 +115,8 @@ pub fn scatter_directly(
     }
 }
 
-/// Blocks go straight to the root: `place` says where the one of a rank goes there; `own` is the own one, `None` if it is at its
-/// place.
+/// Each rank sends its block directly to the root. At the root, `place` gives the place for the block of a rank. `own` is this rank's
+/// block; `None` if it is in its place already.
 pub fn gather_directly(draft: &mut Draft, own: Option<Span>, place: impl Fn(u32) -> Span, root: u32) {
     if draft.rank != root {
         draft.send(root, 0, own.unwrap_or(Span::EMPTY), &[]);
@@ -129,8 +130,8 @@ pub fn gather_directly(draft: &mut Draft, own: Option<Span>, place: impl Fn(u32)
     }
 }
 
-/// Blocks of `block` bytes, one for each rank in the order of ranks, go from `all` at the root to `own` at each; the root's stays
-/// where it is if that is `None`. When `after` is done, the blocks are there.
+/// Blocks of `block` bytes, one for each rank in the order of ranks, go from `all` at the root to `own` at each rank. With `None` the
+/// root's block stays where it is. When `after` is done, the blocks are there.
 pub fn scatter(draft: &mut Draft, all: Span, own: Option<Span>, block: usize, root: u32, after: &[NodeId]) {
     let place = relative(draft, root);
     if block > BLOCK_DIRECT {
@@ -141,7 +142,7 @@ pub fn scatter(draft: &mut Draft, all: Span, own: Option<Span>, block: usize, ro
     deal_blocks(draft, all, own, block, root, after);
 }
 
-/// [`scatter`] along a binomial tree. Returns the nodes after which the own block is there.
+/// [`scatter`] along a binomial tree. Returns the nodes after which this rank's block is there.
 fn deal_blocks(
     draft: &mut Draft,
     all: Span,
@@ -176,8 +177,8 @@ fn deal_blocks(
     }
 }
 
-/// Blocks of `block` bytes go from `own` at each rank to `all` at the root, in the order of ranks; the root's is there if that is
-/// `None`.
+/// Blocks of `block` bytes go from `own` at each rank to `all` at the root, in the order of ranks. With `None` the root's block is there
+/// already.
 pub fn gather(draft: &mut Draft, own: Option<Span>, all: Span, block: usize, root: u32) {
     let place = relative(draft, root);
     if block > BLOCK_DIRECT {
@@ -211,7 +212,7 @@ pub fn gather(draft: &mut Draft, own: Option<Span>, all: Span, block: usize, roo
     }
 }
 
-/// The own place in a tree whose top is the root: ranks are counted from it.
+/// This rank's place in a tree with the root at its top: its distance from the root, wrapping around.
 fn relative(draft: &Draft, root: u32) -> u32 {
     draft.behind(root)
 }
@@ -221,24 +222,24 @@ fn absolute(draft: &Draft, root: u32, place: u32) -> u32 {
     ((u64::from(place) + u64::from(root)) % u64::from(draft.size)) as u32
 }
 
-/// The place above one that is not the top: its lowest bit is cleared.
+/// The parent of a place that is not the top: its lowest set bit is cleared.
 fn parent(place: u32) -> u32 {
     place & place.wrapping_sub(1)
 }
 
-/// The places below one, those with most below them first.
+/// The children of a place, those with the largest subtrees first.
 fn children(place: u32, size: u32) -> Vec<u32> {
     let bits = if place == 0 { u32::BITS - 1 } else { place.trailing_zeros() };
     (0..bits).rev().map(|bit| place + (1 << bit)).filter(|&child| child < size).collect()
 }
 
-/// How many places are in the part of the tree that begins with a place: it and those that follow.
+/// Number of places in the subtree of a place, with the place itself. They are consecutive.
 fn subtree(place: u32, size: u32) -> u32 {
     if place == 0 { size } else { (1 << place.trailing_zeros()).min(size - place) }
 }
 
-/// The places of such a part, as runs whose ranks follow each other: where the blocks are in the order of ranks, at the root
-/// (`split`), those behind the last rank begin anew with rank 0.
+/// The places of a subtree, as runs of consecutive ranks. At the root (`split`), blocks are in the order of ranks, so a run that passes the
+/// last rank is split, and its second part begins with rank 0.
 fn runs(draft: &Draft, root: u32, place: u32, split: bool) -> Vec<(u32, u32)> {
     let count = subtree(place, draft.size);
     let before = draft.size - root;

@@ -18,7 +18,7 @@ fn a_barrier_has_heard_of_all_when_it_ends() {
         let drafts = draw(size, |_, draft| spread::barrier(draft));
         let cost = run(&drafts, &reducer(behind), size.into());
         assert_eq!((cost.rounds, cost.messages as u32), (log2(size), log2(size)), "{size} ranks");
-        // Reachability: who is heard of, by the nodes of each rank.
+        // Reachability along the nodes of each rank: which ranks have heard of `start`.
         for start in 0..size.min(9) {
             let mut heard: Vec<bool> = (0..size).map(|rank| rank == start).collect();
             for round in 0..log2(size) {
@@ -55,7 +55,7 @@ fn scatter_and_gather_keep_the_order_of_ranks() {
         for root in [0, size / 3, size - 1] {
             let mut all: Vec<u8> = (0..size as usize * block).map(|at| (at % 251) as u8).collect();
             let mut own: Vec<Vec<u8>> = (0..size).map(|_| vec![0; block]).collect();
-            // What stays in place there is not written.
+            // Blocks that stay in place are not written.
             let in_place = |rank: u32| rank == root && size % 2 == 1;
             if in_place(root) {
                 own[root as usize].copy_from_slice(&all[root as usize * block..][..block]);
@@ -157,7 +157,7 @@ fn reductions_keep_the_order_of_ranks_and_cost_what_they_should() {
             let results = if in_place { &inputs } else { &outputs };
             assert!(results.iter().all(|of| *of == expected), "{size} ranks, {count} elements, in place: {in_place}");
             if bytes >= 1 << 14 {
-                // A pair of ranks exchanges halves first, and results last.
+                // The two ranks of a pair exchange halves first, and results last.
                 let rounds = 2 * size.ilog2() + if size.is_power_of_two() { 0 } else { 2 };
                 assert!(cost.rounds <= rounds && cost.bytes <= 2 * bytes, "{size} ranks: {cost:?}");
                 assert!(cost.received <= 2 * bytes, "{size} ranks: {cost:?}");
@@ -171,7 +171,7 @@ fn reductions_keep_the_order_of_ranks_and_cost_what_they_should() {
 #[test]
 fn parts_of_reductions_and_prefixes_are_those_of_the_model() {
     for (size, count) in SIZES.into_iter().flat_map(|size| [(size, 2), (size, 40)]) {
-        // All as long, and of very different lengths, some of which are 0.
+        // All of the same length, and of very different lengths, some of which are 0.
         for (in_place, uneven) in [(false, false), (true, false), (false, true), (true, true)] {
             let counts: Vec<usize> = (0..size as usize)
                 .map(|rank| if uneven { rank * rank % 7 * count / 3 + rank % 2 * 5 * count } else { count })
@@ -208,7 +208,7 @@ fn parts_of_reductions_and_prefixes_are_those_of_the_model() {
             let cost = run(&drafts, &reducer(behind), 12);
             assert!(cost.rounds <= log2(size) + 1);
             let results = if in_place { &inputs } else { &outputs };
-            // Rank 0 gets nothing of an exclusive one.
+            // Rank 0 gets nothing from an exclusive scan.
             for (rank, result) in (0..size).zip(results).skip(usize::from(exclusive)) {
                 let end = if exclusive { rank } else { rank + 1 };
                 let case = format!("{size} ranks, exclusive: {exclusive}, in place: {in_place}");

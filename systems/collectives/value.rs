@@ -1,4 +1,4 @@
-//! Values on their way to be reduced.
+//! Values of a reduction in progress.
 
 use super::draft::{Draft, NodeId};
 use tickwire_components::{Side, Span};
@@ -16,12 +16,12 @@ impl Value {
     }
 }
 
-/// The side of a value that comes from a leaf, beside the own one.
+/// The side of another leaf's value, relative to this leaf's own.
 pub(super) fn side(own: u32, other: u32) -> Side {
     if other < own { Side::Left } else { Side::Right }
 }
 
-/// Receives a value into `room`, and combines the own one with it there.
+/// Receives a value into `room`, and combines this rank's own value with it there.
 pub(super) fn meet(draft: &mut Draft, own: Value, from: u32, step: u32, room: Span, side: Side) -> Value {
     let came = draft.receive(from, step, room, &[]);
     let before = [came, own.made.unwrap_or(came)];

@@ -1,13 +1,15 @@
-//! How a VC gets its link: calls over one route after another, calls of the peer, and which link is used if there are two.
+//! How a VC gets its link. This side calls the peer over one route after another, the peer may call too, and if there are two links, both
+//! sides agree on one.
 //!
-//! A proc whose peer may call it over another transport at the same time does not send over a link that it has called over before the
-//! peer has said that this link is used ([`Kind::Call`], [`Kind::Accept`]). Until then nothing has gone over it, so the next route can be
-//! tried and nothing is lost. A link of the peer's is used at once if this side has no call of its own; else it waits as a side link:
+//! If the peer may call at the same time over another transport, this side sends nothing over its own call until the peer has said that it
+//! uses that link ([`Kind::Call`], [`Kind::Accept`]). So nothing is lost if the call fails, and the next route can be tried. A link that
+//! the peer has called over is used at once if this side has no call of its own. Otherwise it waits as a side link:
 //!
-//! - It is used when the own call fails.
-//! - If the peer asks for it, it is used instead of an own call that is not open yet, or if the peer's number is the lower one.
-//! - Once another link is used it is closed if the peer has asked for it, and the peer then uses that one. If not, it stays: it is for
-//!   one-sided traffic.
+//! - It is used if this side's own call fails.
+//! - If the peer asks for it, it is used instead of this side's call, provided that this call is not open yet or the peer's number is the
+//!   lower one.
+//! - Once another link is used, a side link that the peer has asked for is closed, and the peer uses the other link too. Any other side
+//!   link stays open for one-sided traffic.
 //!
 //! *Reads* link events, `Progress::calls`. *Writes* VCs (state, endpoint, link) and [`Routes`](tickwire_components::Routes).
 //! *Bound* the endpoints, for each VC that connects.
@@ -27,7 +29,7 @@ use tickwire_components::{
     Vc, VcState,
 };
 
-/// Calls the proc of a VC over the best route that has not failed. If none is left, the VC has failed.
+/// Calls the proc of a VC over the best route that has not failed yet. If none is left, the VC fails.
 pub(crate) fn call(all: &mut Tables<'_>, row: Row) -> Result<(), PostError> {
     let proc = all.vcs[row as usize].proc;
     loop {
@@ -57,7 +59,7 @@ pub(crate) fn call(all: &mut Tables<'_>, row: Row) -> Result<(), PostError> {
     }
 }
 
-/// The VC fails, with what became of each route.
+/// Fails the VC. The reason names each route that was tried, and why it failed.
 fn no_route_is_left(all: &mut Tables<'_>, row: Row) -> PostError {
     let proc = ProcId(all.vcs[row as usize].proc);
     let failed = all.procs.routes.failed(row).to_vec();
@@ -73,7 +75,7 @@ fn no_route_is_left(all: &mut Tables<'_>, row: Row) -> PostError {
     PostError::PeerFailed { proc, reason }
 }
 
-/// Why no other route need be tried after one has failed, if that is so: the process has ended.
+/// If the peer's process has ended, no other route needs to be tried: returns why the last one failed.
 fn ended_since(all: &mut Tables<'_>, row: Row) -> Option<String> {
     let (_, why) = all.procs.routes.failed(row).last()?.clone();
     let proc = all.vcs[row as usize].proc;
@@ -85,10 +87,11 @@ fn ended_since(all: &mut Tables<'_>, row: Row) -> Option<String> {
     has_ended.then_some(why)
 }
 
-/// The own call of a VC has failed, before anything went over its link: the next route is tried, first one that the peer has called over.
+/// Handles the failure of this side's call. The next route is tried, and first of all a link that the peer has called over. If a message
+/// has come over the call already, the VC fails.
 pub(crate) fn call_failed(all: &mut Tables<'_>, row: Row, reason: String) {
     if was_heard(all, row) {
-        // The peer has used it.
+        // The peer has sent over this link, so it was agreed on.
         return fail(all, row, reason);
     }
     let vc = &mut all.vcs[row as usize];
@@ -104,7 +107,7 @@ pub(crate) fn call_failed(all: &mut Tables<'_>, row: Row, reason: String) {
     }
 }
 
-/// Whether a message of the peer has come over the own call of a VC, before its answer.
+/// Whether a message of the peer has come over this side's call, before the peer's answer to the call.
 fn was_heard(all: &Tables<'_>, row: Row) -> bool {
     let vc = &all.vcs[row as usize];
     let has_paid = vc.lines_owed != 0 || u32::from(vc.envelopes_left) != CREDIT_INITIAL.envelopes;
@@ -119,7 +122,7 @@ fn was_heard(all: &Tables<'_>, row: Row) -> bool {
         || all.cars.iter().any(is_arriving)
 }
 
-/// A link that this side has called over is open.
+/// Handles a call of this side whose link has opened.
 pub(crate) fn opened(all: &mut Tables<'_>, row: Row, link: u32) {
     let Vc { proc, endpoint, state, .. } = all.vcs[row as usize];
     if state == VcState::Connecting && may_cross(all, proc) {
@@ -133,11 +136,11 @@ pub(crate) fn opened(all: &mut Tables<'_>, row: Row, link: u32) {
     use_link(all, row, endpoint, link);
 }
 
-/// A peer has called over a link.
+/// Handles a link that the peer has called over.
 pub(crate) fn accepted(all: &mut Tables<'_>, row: Row, endpoint: u8, link: u32) {
     let Vc { state, endpoint: old_endpoint, link: old_link, .. } = all.vcs[row as usize];
     if state == VcState::Failed {
-        // What the peer sends would be read by nobody: it must not wait.
+        // Nobody would read what the peer sends, so the peer is told at once.
         let words = format!("the connection has failed before: {}", all.procs.reason(row));
         return all.endpoints[endpoint as usize].transport.get().give_up(link, &words);
     }
@@ -146,13 +149,13 @@ pub(crate) fn accepted(all: &mut Tables<'_>, row: Row, endpoint: u8, link: u32) 
     }
     let is_second = state == VcState::Connected && old_link != link;
     if is_second && (has_lent(all, row) || has_exposed(all, row)) {
-        // What the transport of the other one has been lent comes back only with that, and what is exposed there stays so.
+        // Memory that was lent to or exposed on the old link belongs to that link until it ends, so the new link is closed.
         return all.endpoints[endpoint as usize].transport.get().close_link(link);
     }
     use_link(all, row, endpoint, link);
 }
 
-/// Messages of a VC go over a link from now on.
+/// Makes a link the one that a VC's messages use.
 fn use_link(all: &mut Tables<'_>, row: Row, endpoint: u8, link: u32) {
     all.endpoints[usize::from(endpoint)].transport.get().attach(link, row);
     let vc = &mut all.vcs[row as usize];
@@ -160,7 +163,7 @@ fn use_link(all: &mut Tables<'_>, row: Row, endpoint: u8, link: u32) {
     let routes = &mut all.procs.routes;
     routes.set_one_sided(row, None);
     routes.attempts.retain(|attempt| attempt.vc != row || !attempt.failed.is_empty());
-    // The peer hears that another link is used.
+    // Closing these links tells the peer that another link is used.
     let is_over = |side: &mut SideLink| side.vc == row && (side.is_asked || side.endpoint == endpoint);
     let over: Vec<SideLink> = routes.sides.extract_if(.., is_over).collect();
     for side in over.into_iter().filter(|side| side.endpoint != endpoint) {
@@ -169,13 +172,13 @@ fn use_link(all: &mut Tables<'_>, row: Row, endpoint: u8, link: u32) {
     connected(all, row);
 }
 
-/// Closes a link beside that of a VC: windows reach nothing over it any more.
+/// Closes a side link. Windows can reach nothing over it any more.
 pub(crate) fn close_side(all: &mut Tables<'_>, endpoint: u8, link: u32) {
     all.endpoints[usize::from(endpoint)].transport.get().close_link(link);
     all.windows.forget_link(endpoint, link);
 }
 
-/// A link of the peer's is used instead of the own call.
+/// Uses a link that the peer has called over instead of this side's own call.
 fn take_side(all: &mut Tables<'_>, side: SideLink) {
     let Vc { endpoint, link, .. } = all.vcs[side.vc as usize];
     if link != NIL {
@@ -199,7 +202,7 @@ fn add_side(all: &mut Tables<'_>, side: SideLink) {
     all.procs.routes.sides.push(side);
 }
 
-/// What peers have said of links that they have called over.
+/// Handles what peers have said of the links of calls.
 pub(crate) fn hear(all: &mut Tables<'_>) {
     for CallWord { vc: row, transport: number, accepts } in std::mem::take(&mut all.progress.calls) {
         let Some(&Vc { endpoint, link, state, proc, .. }) = all.vcs.get(row as usize) else { continue };
@@ -215,7 +218,7 @@ pub(crate) fn hear(all: &mut Tables<'_>) {
                 }
             }
             VcState::Connecting | VcState::Connected if accepts => {}
-            // Both have called over it, and it is one.
+            // Both sides have called over this transport, and share one link.
             VcState::Connecting if over == endpoint => {
                 use_link(all, row, endpoint, link);
                 owe(all, row);
@@ -243,14 +246,14 @@ pub(crate) fn hear(all: &mut Tables<'_>) {
     say(all);
 }
 
-/// The peer of a VC is owed the answer that its link is used.
+/// Notes that the peer of a VC must be told that its link is used.
 fn owe(all: &mut Tables<'_>, row: Row) {
     if !all.procs.routes.owed.contains(&row) {
         all.procs.routes.owed.push(row);
     }
 }
 
-/// Puts what is to be said of links into the control frames, as far as there is room.
+/// Queues control frames for the calls and answers that peers are still to be told of, as far as there is room.
 pub(crate) fn say(all: &mut Tables<'_>) {
     let routes = &mut all.procs.routes;
     if routes.attempts.is_empty() && routes.owed.is_empty() {
@@ -279,21 +282,21 @@ pub(crate) fn say(all: &mut Tables<'_>) {
     }
 }
 
-/// A side link has ended. What was to go over it fails; the VC does not.
+/// Handles the end of a side link. Operations over it fail; the VC does not.
 pub(crate) fn side_ended(all: &mut Tables<'_>, endpoint: u8, link: u32, reason: String) {
     let is_it = |side: &mut SideLink| (side.endpoint, side.link) == (endpoint, link);
     let over: Vec<SideLink> = all.procs.routes.sides.extract_if(.., is_it).collect();
     for side in over {
         all.procs.routes.set_one_sided(side.vc, None);
         close_side(all, endpoint, side.link);
-        // A call of this side's own that was never answered.
+        // A call of this side that the peer never answered.
         if !side.is_open {
             all.procs.routes.note_failed(side.vc, endpoint, reason.clone());
         }
     }
 }
 
-/// A link that this side has called over for another class than messages is open, or the peer's is used instead of it.
+/// Handles a side link of this side that has opened, or that the transport has replaced by the peer's link (`by`).
 pub(crate) fn side_opened(all: &mut Tables<'_>, endpoint: u8, link: u32, by: u32) {
     let Some(side) = all.procs.routes.sides.iter().find(|side| (side.endpoint, side.link) == (endpoint, link)) else {
         return all.endpoints[usize::from(endpoint)].transport.get().give_up(by, "the connection has failed before");
@@ -305,8 +308,8 @@ pub(crate) fn side_opened(all: &mut Tables<'_>, endpoint: u8, link: u32, by: u32
     }
 }
 
-/// Whether a VC is connected for one-sided traffic, or will not be. Calls its proc over that route, if it is another one than that of
-/// messages.
+/// Whether a VC is connected for one-sided traffic, or never will be. If the route of one-sided traffic differs from that of messages,
+/// calls the VC's proc over it.
 pub fn reach_one_sided(all: &mut Tables<'_>, row: Row) -> bool {
     let Some(&Vc { proc, endpoint, state, .. }) = all.vcs.get(row as usize) else { return true };
     if state != VcState::Connected {
@@ -321,7 +324,7 @@ pub fn reach_one_sided(all: &mut Tables<'_>, row: Row) -> bool {
     link.is_some()
 }
 
-/// The link of a connected VC over an endpoint, once it is open. Calls its proc over that, if there is none.
+/// The open link of a connected VC over an endpoint. If there is none, calls the VC's proc over that endpoint.
 pub fn link_over(all: &mut Tables<'_>, row: Row, over: u8) -> Option<u32> {
     let &Vc { proc, endpoint, link, .. } = all.vcs.get(row as usize)?;
     if over == endpoint {
@@ -340,7 +343,7 @@ pub fn link_over(all: &mut Tables<'_>, row: Row, over: u8) -> Option<u32> {
     None
 }
 
-/// Nobody has answered over the route of one-sided traffic for too long: it is not used.
+/// Gives up the calls of a VC over side links that nobody has answered for too long.
 pub fn give_up_one_sided(all: &mut Tables<'_>, row: Row, reason: &str) {
     let silent = |side: &mut SideLink| side.vc == row && !side.is_open;
     let sides: Vec<SideLink> = all.procs.routes.sides.extract_if(.., silent).collect();

@@ -1,6 +1,6 @@
-//! Cards: what each transport of a proc says of how it is reached, one after another, by the transport's name.
+//! Cards: a proc's card says how peers can reach it. It has one part for each of its transports, under the transport's name.
 
-/// Bytes of a transport's name, and of its part of a card, at most: each has a length of one byte.
+/// Longest name and longest part of a transport, bytes: each has a length field of one byte.
 pub const CARD_PART_MAX: usize = u8::MAX as usize;
 
 /// One transport's part of a proc's card, which is a list of name length, name, length, bytes.
@@ -20,7 +20,7 @@ pub fn card_of<'a>(mut card: &'a [u8], name: &str) -> Option<&'a [u8]> {
     }
 }
 
-/// Puts one transport's part into a card: name and bytes within [`CARD_PART_MAX`]. See [`card_of`].
+/// Adds one transport's part to a card. Name and bytes must be within [`CARD_PART_MAX`]. See [`card_of`].
 pub fn add_card(card: &mut Vec<u8>, name: &str, bytes: &[u8]) {
     debug_assert!(name.len() <= CARD_PART_MAX && bytes.len() <= CARD_PART_MAX);
     card.push(name.len() as u8);

@@ -1,15 +1,14 @@
-//! Communicators: finding one by its handle, giving out ids, making and freeing rows. Runs between passes, on the world
-//! as a whole, when all arrivals have their place; only the look-ups run within systems.
+//! Communicators: finds them by handle, reserves their ids, makes and frees their rows. Apart from the look-ups, which systems call, this
+//! runs between passes on the whole world, when every arrival has its place.
 //!
-//! *Reads* CARs (who still needs a communicator). *Writes* communicator rows, the unexpected queue (entries that no
-//! communicator will ever take), `Progress::ended`.
-//! *Bound* making and freeing look at each unexpected entry once; freeing looks at each CAR row once, however often it
-//! is tried.
-//! *Why* a message outlives the communicator it was sent in, or comes before it exists here. An id is reserved before
-//! anybody can use it, so a message of an unknown context is early exactly while its id is reserved, and late
-//! otherwise; and each use of an id is another incarnation, which is part of every envelope, so a late message never
-//! meets a receive of the next communicator. No incarnation comes a second time: an id that has had all of them is not free. That its members agree on the smallest id that is free on all of them would
-//! not do: a message may still be in a ring when both of its ends have freed the communicator.
+//! *Reads* CARs (whether they still need a communicator). *Writes* communicator rows, the unexpected queue (entries that no communicator
+//! will ever take), `Progress::ended`.
+//! *Bound* making and freeing look at each unexpected entry once. Freeing also looks at each CAR row once, however often it is tried.
+//! *Why* a message may arrive after its communicator was freed, or before it exists here. An id is reserved before anybody can use it. So a
+//! message of an unknown context is early while its id is reserved, and late otherwise. Each use of an id is another incarnation, which is
+//! part of every envelope, so a late message never meets a receive of the next communicator. An incarnation is never used twice: once all
+//! are used, the id is no longer free. It would not be enough that the members agree on the smallest id that is free on all of them, since
+//! a message may still be in a ring when both of its ends have freed the communicator.
 
 mod ids;
 
@@ -34,10 +33,10 @@ pub fn alive(comms: &[Communicator], handle: u32) -> Option<&Communicator> {
     }
 }
 
-/// As [`alive`].
+/// As [`alive`], with an error.
 ///
 /// # Errors
-/// If there is none, or it was freed.
+/// If the handle is invalid, or the communicator was freed.
 pub fn live(comms: &[Communicator], handle: u32) -> Result<&Communicator, PostError> {
     alive(comms, handle).ok_or_else(|| absent(comms, handle))
 }
@@ -57,23 +56,23 @@ pub fn known(comms: &[Communicator], word: u32) -> Option<&Communicator> {
     comms.get(context::id(word) as usize).filter(|comm| comm.context == context::base(word))
 }
 
-/// What becomes of a message that no receive was posted for.
+/// What to do with a message that matches no posted receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unclaimed {
-    /// A receive may come.
+    /// A receive may still be posted.
     Keep,
-    /// Its communicator has been freed: nothing will ever take it.
+    /// Its communicator has been freed: no receive will ever take it.
     Drop,
-    /// This proc has never had to do with the context: the peer is wrong.
+    /// This proc never used the context: the peer is wrong.
     Impossible,
 }
 
-/// Decides about a message that no receive was posted for.
+/// Decides about a message that matches no posted receive.
 #[cold]
 pub fn unclaimed(comms: &[Communicator], word: u32) -> Unclaimed {
     let Some(comm) = comms.get(context::id(word) as usize) else { return Unclaimed::Impossible };
     if comm.context == context::base(word) {
-        // The application can post no receive any more; the engine's own exchanges end as they would.
+        // The application can post no more receives here, but the engine's own exchanges must end normally.
         return match comm.state == CommState::Closing && context::plane(word) == context::USER {
             true => Unclaimed::Drop,
             false => Unclaimed::Keep,
@@ -85,15 +84,15 @@ pub fn unclaimed(comms: &[Communicator], word: u32) -> Unclaimed {
     if comm.lives > 0 || comm.incarnation > 0 { Unclaimed::Drop } else { Unclaimed::Impossible }
 }
 
-/// Reserves an id, where so many incarnations can be told apart. Returns the highest one of it that is known here, or `None` if the
-/// id is not free.
+/// Reserves an id, given how many incarnations of an id can be told apart. Returns the highest incarnation of the id that is known here, or
+/// `None` if the id is not free.
 ///
 /// # Panics
 /// If there is no such id.
 pub fn reserve(store: &mut StoreMut<'_>, id: u32, incarnations: u32) -> Option<u32> {
     assert!((id as usize) < CONTEXTS_MAX, "context ids end at {CONTEXTS_MAX}");
     store.grow_communicators(id as usize + 1);
-    // Without rows, at the end of the world, no id is free.
+    // If the world is lost, there are no rows, and no id is free.
     let comm = store.all().communicators.get_mut(id as usize)?;
     if !is_free(comm, incarnations) {
         return None;
@@ -102,8 +101,8 @@ pub fn reserve(store: &mut StoreMut<'_>, id: u32, incarnations: u32) -> Option<u
     Some(comm.incarnation)
 }
 
-/// Gives a reserved id back: no communicator came of it here. Where the other members `may` have made theirs, they have used the
-/// next incarnation.
+/// Gives back a reserved id that no communicator was made of here. If other members `may` have made theirs, the next incarnation counts as
+/// used.
 pub fn release(all: &mut Tables<'_>, id: u32, may: bool) {
     let comm = &mut all.communicators[id as usize];
     debug_assert_eq!(comm.state, CommState::Reserved);
@@ -112,9 +111,9 @@ pub fn release(all: &mut Tables<'_>, id: u32, may: bool) {
     disown(all, |word| context::id(word) == id);
 }
 
-/// Makes a communicator of a reserved id, with the error handler of the one it comes from. Returns its handle.
+/// Makes a communicator with a reserved id. It inherits the error handler and the tag range of `parent`. Returns its handle.
 ///
-/// What has arrived for it already was kept unchecked: a peer that has lied about itself fails now.
+/// Messages that have arrived for it already were kept unchecked. A peer that named a wrong source in one fails now.
 pub fn make(all: &mut Tables<'_>, id: u32, incarnation: u32, group: &Group, parent: Row) -> u32 {
     let Communicator { error_handler, tag_max, .. } = all.communicators[parent as usize];
     let (procs, me) = (all.procs.known.len() as u32, all.procs.me);
@@ -140,7 +139,7 @@ pub fn make(all: &mut Tables<'_>, id: u32, incarnation: u32, group: &Group, pare
     handle
 }
 
-/// The sources of messages that came before their communicator.
+/// Checks the sources of messages that came before their communicator.
 fn check_early(all: &mut Tables<'_>, id: u32) {
     let (comm, vcs) = (&all.communicators[id as usize], &*all.vcs);
     let mut liars = Vec::new();
@@ -161,7 +160,7 @@ fn check_early(all: &mut Tables<'_>, id: u32) {
     }
 }
 
-/// Frees a communicator as far as its user is concerned: its handle is stale from now on.
+/// Closes a communicator for its user: its handle is stale from now on.
 pub fn close(all: &mut Tables<'_>, row: Row) {
     let comm = &mut all.communicators[row as usize];
     comm.state = CommState::Closing;
@@ -169,13 +168,13 @@ pub fn close(all: &mut Tables<'_>, row: Row) {
     comm.cursor = 0;
 }
 
-/// Whether nothing needs a closing communicator any more. Looks at each CAR row once, however often it is asked.
+/// Whether nothing needs a closing communicator any more. Looks at each CAR row once, however often it is called.
 pub fn is_unused(all: &mut Tables<'_>, row: Row) -> bool {
     let Some(comm) = all.communicators.get_mut(row as usize) else { return false };
     if comm.agreements > 0 {
         return false;
     }
-    // Nothing new is posted on it, so what was found free stays so.
+    // No new operation is posted on it, so rows that were found unused need no second look.
     let word = comm.context;
     let uses = |car: &Car| {
         context::base(car.context) == word
@@ -187,7 +186,7 @@ pub fn is_unused(all: &mut Tables<'_>, row: Row) -> bool {
     comm.cursor as usize >= all.cars.len()
 }
 
-/// Frees the id of a closing communicator if nothing needs it any more; `false` if something does.
+/// Frees the id of a closing communicator. `false` if something still needs it.
 pub fn reap(all: &mut Tables<'_>, row: Row) -> bool {
     if !is_unused(all, row) {
         return false;
@@ -202,13 +201,13 @@ pub fn reap(all: &mut Tables<'_>, row: Row) -> bool {
     true
 }
 
-/// Takes unexpected messages, whose context words `whose` accepts, out of the world.
+/// Removes the unexpected messages whose context words `whose` accepts.
 fn disown(all: &mut Tables<'_>, whose: impl Fn(u32) -> bool) {
     let found = all.progress.unexpected.drain(|entry| whose(entry.context));
     give_back(all, &found);
 }
 
-/// Gives back the temporaries of messages that nobody will receive. All arrivals have their place by now.
+/// Gives back the temporaries and the credit of messages that nobody will receive. All arrivals have their place by now.
 pub(crate) fn give_back(all: &mut Tables<'_>, messages: &[Unexpected]) {
     for message in messages {
         debug_assert!(message.buffer() != NIL || message.message() != NIL || message.length == 0);

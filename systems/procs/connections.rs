@@ -1,8 +1,8 @@
-//! Connections: first contact, link events, and the end of a VC. Runs between passes, on the world as a whole.
+//! Connections: first contact, link events, and the end of VCs. Runs between passes, on the whole world.
 //!
-//! *Reads* link events of the transports, `Progress::to_contact`, `Progress::ended`. *Writes* proc entities (spawned at
-//! first contact), VCs (state, link), and every CAR, request and unexpected offer that needs a VC which has ended.
-//! *Bound* the events there are; a VC that ends costs a look at each CAR row, once.
+//! *Reads* link events of the transports, `Progress::to_contact`, `Progress::ended`. *Writes* proc entities (spawned at first contact), VCs
+//! (state, link), and each CAR, request and unexpected offer that needs a VC which has ended.
+//! *Bound* the number of events. A VC that ends costs one look at each CAR row.
 //! *Why* tables grow and procs appear only here, so that no system ever sees a row move.
 
 use crate::procs::calls::{accepted, call, call_failed, hear, opened, side_ended, side_opened};
@@ -18,10 +18,10 @@ use tickwire_transports::LinkEvent;
 
 /// Free CAR rows below which more are spawned ahead of use.
 const CARS_LOW: u32 = 64;
-/// Procs that [`ask_after`] asks for at most: a system call or two each.
+/// Procs that one call of [`ask_after`] asks about at most: one or two system calls each.
 const ASKED_A_LOOK: u32 = 64;
 
-/// Does what systems asked for and only the world as a whole can do.
+/// Does what systems have asked for and only the owner of the whole world can do.
 #[cold]
 pub fn maintain(store: &mut StoreMut<'_>) {
     let progress = store.progress();
@@ -34,17 +34,17 @@ pub fn maintain(store: &mut StoreMut<'_>) {
     }
     let progress = store.progress();
     let (cars, buffers) = (progress.free_cars.count, progress.free_buffer_rows);
-    // A submission that waits for no contact waits for rows, however many it needs.
+    // A submission that waits for no contact waits for free rows.
     let short = wanted.is_empty() && !store.all().inbound.waiting().is_empty();
     for proc in wanted {
-        // A proc that cannot be reached has a failed VC, and its submission is refused with the reason.
+        // If the proc cannot be reached, its VC has failed, and the submission is refused with the reason.
         let _ = contact(store, proc);
         store.progress().pending |= Pending::POST;
     }
     for (row, why) in ended {
         let mut all = store.all();
         match why {
-            // What goes past its frames was sent before: it is waited for, or for the end of the link.
+            // A transport is still moving a message that was sent before the goodbye. Wait for that message, or for the end of the link.
             Ended::Finalized if is_moved_to(&all, row) => {
                 let again = (row, Ended::Finalized);
                 if !all.progress.ended.contains(&again) {
@@ -71,7 +71,7 @@ pub fn maintain(store: &mut StoreMut<'_>) {
     }
 }
 
-/// The row of a proc, with a VC that is at least connecting.
+/// The row of a proc. Connects its VC, if it was never connected.
 ///
 /// # Errors
 /// If the number is out of range, no transport reaches it, or the world is lost by it ([`StoreMut::verify`]).
@@ -99,14 +99,14 @@ fn known_row(store: &mut StoreMut<'_>, proc: u32) -> Result<Row, PostError> {
     Ok(row)
 }
 
-/// Lets every transport look after its links, and takes over what happened to them.
+/// Lets every transport manage its links, and handles the events that it reports.
 #[cold]
 pub fn control(store: &mut StoreMut<'_>, events: &mut Vec<LinkEvent>) {
     let count = store.endpoints().len();
     let now_ns = store.progress().now_ns;
     for index in 0..count {
         events.clear();
-        // None is there any more if a first contact has lost the world.
+        // If a first contact has lost the world, there are no endpoints any more.
         let Some(endpoint) = store.endpoints().get_mut(index) else { return };
         endpoint.transport.get().control(now_ns, events);
         for event in events.drain(..) {
@@ -142,7 +142,7 @@ fn handle(store: &mut StoreMut<'_>, endpoint: u8, event: LinkEvent) {
         LinkEvent::Failed { link, reason } => {
             let mut all = store.all();
             let Some(row) = row_of(&all, endpoint, link) else { return side_ended(&mut all, endpoint, link, reason) };
-            // One that has said goodbye before has ended in order.
+            // A peer that has said goodbye has ended in order.
             match all.progress.ended.iter().position(|ended| *ended == (row, Ended::Finalized)) {
                 Some(at) => {
                     all.progress.ended.remove(at);
@@ -155,7 +155,7 @@ fn handle(store: &mut StoreMut<'_>, endpoint: u8, event: LinkEvent) {
     }
 }
 
-/// Whether a VC waits for the answer to its own call.
+/// Whether a VC is still connecting.
 fn is_called(all: &Tables<'_>, row: Row) -> bool {
     all.vcs.get(row as usize).is_some_and(|vc| vc.state == VcState::Connecting)
 }
@@ -169,7 +169,7 @@ fn row_of(all: &Tables<'_>, endpoint: u8, link: u32) -> Option<Row> {
     found.map(|row| row as Row)
 }
 
-/// The launcher says that a proc's process has ended, in order or by a failure.
+/// Handles the launcher's report that a proc's process has ended, in order or by a failure.
 pub fn process_ended(store: &mut StoreMut<'_>, proc: u32, reason: String, failed: bool) {
     let all = store.all();
     let Some(known) = all.procs.known.get(proc as usize) else { return };
@@ -179,7 +179,8 @@ pub fn process_ended(store: &mut StoreMut<'_>, proc: u32, reason: String, failed
     let Ok(row) = known_row(store, proc) else { return };
     let mut all = store.all();
     match (all.vcs[row as usize].state, failed) {
-        // It tells by itself, after its last frame; and if that is a goodbye, it is not true.
+        // The connection reports the end itself, after the last frame. If that is a goodbye, the launcher's report of a failure still
+        // counts.
         (VcState::Connected, true) => all.procs.fallen.push((proc, reason)),
         (VcState::Connected, false) => {}
         (VcState::Unconnected | VcState::Connecting, true) => fail(&mut all, row, reason),
@@ -197,8 +198,8 @@ pub fn process_ended(store: &mut StoreMut<'_>, proc: u32, reason: String, failed
     }
 }
 
-/// Asks the transports after some procs that were never contacted, from `next` on: whether their processes have ended. For
-/// receives from any source, where no launcher tells.
+/// Asks the transports whether the processes of some procs that were never contacted have ended, beginning with proc `next`. Needed for
+/// receives from any source, where no launcher reports failures.
 pub fn ask_after(store: &mut StoreMut<'_>, next: &mut u32) {
     let procs = store.all().procs.known.len() as u32;
     for _ in 0..procs.min(ASKED_A_LOOK) {
@@ -208,7 +209,7 @@ pub fn ask_after(store: &mut StoreMut<'_>, next: &mut u32) {
     }
 }
 
-/// Asks the transports whether the process of a proc has ended, unless it was contacted: then its connection tells.
+/// Asks the transports whether the process of a proc has ended. Does nothing if the proc was contacted, since its connection reports that.
 pub fn ask_after_one(store: &mut StoreMut<'_>, proc: u32) {
     let all = store.all();
     let Some(row) = all.procs.known.get(proc as usize).map(|known| known.row) else { return };
@@ -225,12 +226,12 @@ pub fn ask_after_one(store: &mut StoreMut<'_>, proc: u32) {
     }
 }
 
-/// Whether a transport is moving a message of a VC to here.
+/// Whether a transport is moving a message of a VC into this process.
 fn is_moved_to(all: &Tables<'_>, row: Row) -> bool {
     all.cars.iter().any(|car| car.state == CarState::Direct && car.kind == CarKind::Receive && car.vc == row)
 }
 
-/// Whether an endpoint needs [`control`] now.
+/// Whether any endpoint needs [`control`] now.
 #[inline]
 pub fn wants_control(endpoints: &mut [Endpoint]) -> bool {
     endpoints.iter_mut().any(|endpoint| endpoint.transport.get().wants_control())

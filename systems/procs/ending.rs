@@ -1,4 +1,4 @@
-//! The end of a VC: everything that needs its peer ends with it, and receives from any source are told.
+//! Ends VCs: every operation that needs the peer ends too, and receives from any source are told.
 //!
 //! *Bound* a look at each CAR row, once for each VC that ends.
 
@@ -16,7 +16,8 @@ use tickwire_components::{
 };
 use tickwire_transports::AnyTransport;
 
-/// Ends a VC by failure: every operation that needs it gets the reason, so does the peer, and receives from any source are told.
+/// Ends a VC by failure. Every operation that needs it gets the reason, the peer is told too, and receives from any source are told of the
+/// failure.
 pub fn fail(all: &mut Tables<'_>, row: Row, reason: String) {
     let words = reason.clone();
     if end(all, row, reason, |transport, link| transport.give_up(link, &words)) {
@@ -25,8 +26,8 @@ pub fn fail(all: &mut Tables<'_>, row: Row, reason: String) {
     }
 }
 
-/// Ends a VC in order: receives from any source go on waiting for the others. One whose process has failed, though its engine
-/// has said goodbye, has not ended in order.
+/// Ends a VC in order, after the peer has finalized. Receives from any source go on waiting for other peers. If the peer's process is known
+/// to have failed after its goodbye, the VC fails instead.
 pub(crate) fn depart(all: &mut Tables<'_>, row: Row, reason: String) {
     let Some(proc) = all.vcs.get(row as usize).map(|vc| vc.proc) else { return };
     if let Some(at) = all.procs.fallen.iter().position(|(fallen, _)| *fallen == proc) {
@@ -39,7 +40,7 @@ pub(crate) fn depart(all: &mut Tables<'_>, row: Row, reason: String) {
     }
 }
 
-/// Ends a VC: every operation that needs it gets the reason, all others go on. `false` if it has ended before.
+/// Ends a VC: every operation that needs it gets the reason, and all others go on. `false` if the VC had ended before.
 fn end(all: &mut Tables<'_>, row: Row, reason: String, close: impl FnOnce(&mut AnyTransport, u32)) -> bool {
     let Some(vc) = all.vcs.get_mut(row as usize) else { return false };
     if vc.state == VcState::Failed {
@@ -64,7 +65,7 @@ fn end(all: &mut Tables<'_>, row: Row, reason: String, close: impl FnOnce(&mut A
     all.progress.control.forget(row);
     let mut replies = std::mem::replace(&mut all.progress.replies, Queue::EMPTY);
     while let Some(reply) = replies.pop(all.cars) {
-        // Those to this VC are ended below.
+        // Replies to this VC are ended below.
         if all.cars[reply as usize].vc != row {
             all.progress.replies.push(all.cars, reply);
         }
@@ -87,19 +88,19 @@ fn end(all: &mut Tables<'_>, row: Row, reason: String, close: impl FnOnce(&mut A
             }
             abort(all.progress, all.cars, car as Row, car_flags::PEER_FAILED);
         } else if all.cars[car].vc == row && state == AtProvider {
-            // What had arrived before can still be received.
+            // A message that arrived earlier can still be received.
             provider::recall(all.progress, all.cars, car as Row, car_flags::PEER_FAILED);
         } else if all.cars[car].vc == row && state == Recalled {
             all.cars[car].flags |= car_flags::PEER_FAILED;
         }
     }
     all.progress.provider.acknowledgements.retain(|(vc, _)| *vc != row);
-    // Offers whose data is gone with the peer. Eager messages that have arrived can still be received.
+    // The data of these offers is lost with the peer. Eager messages that have arrived can still be received.
     all.progress.unexpected.drain(|u| u.vc == row && u.message() != NIL);
     true
 }
 
-/// The rest of a message that was arriving will not come.
+/// Ends a message of which parts have arrived: the rest will not come.
 fn cut_off(all: &mut Tables<'_>, row: Row) {
     let Some(at) = all.progress.streams.iter().position(|stream| stream.vc == row) else { return };
     let stream = all.progress.streams.swap_remove(at);
@@ -108,7 +109,7 @@ fn cut_off(all: &mut Tables<'_>, row: Row) {
         Destination::Receive(receive) => return fail_taken_over(all, receive),
         Destination::Temporary(_) | Destination::Nobody => return,
     };
-    // A probe may have taken it: whoever receives it is told.
+    // A probe may have claimed the message. Then its receive is told.
     all.progress.unexpected.entries[entry as usize].cut_off();
     for left in all.progress.unexpected.drain(|u| u.vc == row && matches!(u.kept, Kept::CutOff { .. })) {
         if left.buffer() != NIL {
@@ -117,7 +118,7 @@ fn cut_off(all: &mut Tables<'_>, row: Row) {
     }
 }
 
-/// A receive whose first bytes are still in a temporary is ended by Transfer, which gives that back.
+/// Fails a receive whose first bytes are still in a temporary. Transfer gives the temporary back and ends the receive.
 fn fail_taken_over(all: &mut Tables<'_>, receive: Row) {
     let mut at = all.progress.copies.head;
     while at != NIL {
@@ -130,15 +131,15 @@ fn fail_taken_over(all: &mut Tables<'_>, receive: Row) {
     }
 }
 
-/// Whose failure a receive from any source has to be told of, if nobody has acknowledged it: a member of its communicator.
+/// A failed member of a communicator whose failure nobody has acknowledged: a receive from any source there must be told of it.
 pub fn failed_member(comms: &[Communicator], vcs: &[Vc], context: u32) -> Option<Row> {
     let comm = known(comms, context)?;
     let failed = |vc: &Vc| vc.state == VcState::Failed && !vc.acknowledged && comm.rank_of(vc.proc).is_some();
     vcs.iter().position(failed).map(|row| row as Row)
 }
 
-/// Tells receives from any source of failures that nobody has acknowledged, also those that were posted after them. They stay
-/// posted, but those of other threads, which hear of nothing else than an end.
+/// Tells receives from any source of failures that nobody has acknowledged, even if they were posted after the failure. The receives stay
+/// posted, except for those of other threads: these can only be told by ending them.
 #[cold]
 pub fn remind(all: &mut Tables<'_>) {
     if all.progress.unacknowledged == 0 || !may_await_any(all.progress) {
@@ -165,7 +166,7 @@ pub fn remind(all: &mut Tables<'_>) {
     }
 }
 
-/// Ends a receive from any source, since a member has failed that it might have waited for.
+/// Ends a receive from any source because a member has failed that might have sent its message.
 fn withdraw(all: &mut Tables<'_>, row: Row) {
     let car = &all.cars[row as usize];
     let removed = match car.state {

@@ -1,4 +1,4 @@
-//! The endpoint table: one row for each transport that is open.
+//! The endpoint table: one row for each open transport.
 
 use bevy_ecs::component::{Component, ComponentId};
 use bevy_ecs::ptr::PtrMut;
@@ -11,13 +11,13 @@ use tickwire_components::{
 };
 use tickwire_transports::{AnyTransport, Mapped, Transport};
 
-/// Looks without a find after which an expensive poll is made rarer again, at most.
+/// Longest interval between two looks at an idle transport that is expensive to poll, ticks.
 pub const POLL_INTERVAL_MAX: u32 = 64;
 
-/// Where [`Endpoint::find_operations`] looks.
+/// The tables that [`Endpoint::find_operations`] looks at.
 #[derive(Clone, Copy)]
 pub struct OperationRows<'a> {
-    /// Requests that are not done.
+    /// Number of requests that are not done.
     pub active: u32,
     /// CARs.
     pub cars: &'a [Car],
@@ -27,14 +27,14 @@ pub struct OperationRows<'a> {
     pub vcs: &'a [Vc],
 }
 
-/// Where the bytes of a message are, as far as it decides how they move.
+/// Where the bytes of a message are: the part of the answer that decides how they are moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// In several runs, or where a datatype says.
+    /// In several runs, or in the layout of a datatype.
     Runs,
     /// In one run.
     Run,
-    /// In one run of memory that its receiver has mapped.
+    /// In one run of memory that the receiver has mapped.
     Mapped,
 }
 
@@ -48,8 +48,8 @@ pub struct Endpoint {
     pub eager_max: u64,
     /// Payload of one frame of an eager message, bytes. Fixed when it is opened.
     pub part_bytes: u64,
-    /// Payloads below this length are sent at once, without a CAR: none where a frame may be taken in part, since the
-    /// rest needs a row. Fixed when it is opened.
+    /// Payloads below this length are sent at once, without a CAR. 0 where the transport may take a part of a frame, since sending the rest
+    /// needs a row. Fixed when it is opened.
     pub inline_end: u64,
     /// Messages shorter than this go inline even from the shared heap. Bytes; fixed when it is opened.
     pub inline_end_mapped: u64,
@@ -57,57 +57,58 @@ pub struct Endpoint {
     pub piece_bytes: u64,
     /// Messages from this length on are offered to be read. Fixed when it is opened.
     pub read_min: u64,
-    /// What is sent from here is offered to be read from [`Endpoint::mapped_min`] on. Fixed when it is opened.
+    /// Memory that the receiver may have mapped. Messages in it are offered to be read from [`Endpoint::mapped_min`] on. Fixed when it is
+    /// opened.
     pub mapped: Mapped,
-    /// See [`Endpoint::mapped`]; more than any message where nothing is mapped. Fixed when it is opened.
+    /// See [`Endpoint::mapped`]. [`u64::MAX`] where nothing is mapped. Bytes; fixed when it is opened.
     pub mapped_min: u64,
-    /// What it can do with memory. Fixed when it is opened.
+    /// What its transport can do with memory. Fixed when it is opened.
     pub abilities: Abilities,
     /// Credit is granted by writing it into the peer's memory. Fixed when it is opened.
     pub windows: bool,
-    /// Credit goes with other frames where there are some. Fixed when it is opened.
+    /// Credit is piggybacked on other frames. Fixed when it is opened.
     pub piggybacks: bool,
-    /// Frames leave at once and need nothing beside themselves: no registered memory, no credit that goes with them, and the
-    /// engine matches. Fixed when it is opened.
+    /// Frames leave at once and need nothing else: no registered memory, no piggybacked credit, and matching is done by the engine. Fixed
+    /// when it is opened.
     pub plain: bool,
     /// Frames leave by Post alone, never within the call that makes them: the transport may take a part of a frame, or
     /// [`Limits::deliver`] is off. Fixed when it is opened.
     pub by_post: bool,
     /// Whether it may carry each class of traffic, in the order of [`TrafficClass::ALL`]. Fixed before the first contact.
     pub classes: [bool; 3],
-    /// It matches receives with messages by itself. Fixed when it is opened.
+    /// Its transport matches receives with messages by itself. Fixed when it is opened.
     pub matches: bool,
-    /// Looking costs next to nothing, so it is looked at in every tick.
+    /// Polling it costs next to nothing, so it is polled in every tick.
     pub cheap_poll: bool,
-    /// A look at it is expensive, so the look itself delivers what it finds. Then `cheap_poll` is not set.
+    /// Polling it is expensive, so the poll itself delivers what it finds. Then `cheap_poll` is not set.
     pub prompt: bool,
-    /// Whether an operation waits for something from it, as far as that is known; while one does, it is looked at in every
-    /// tick. Written by [`Endpoint::find_operations`]; of one that is expensive to look at only.
+    /// Whether an operation is known to wait for something from it. While one does, it is polled in every tick. Used only for endpoints
+    /// that are expensive to poll. Written by [`Endpoint::find_operations`].
     pub outstanding: bool,
-    /// The row of the operation that was found last to wait for it.
+    /// The row of the operation that was last found to wait for it.
     pub witness: Row,
-    /// The row where the next look for one begins.
+    /// The row where the next search for such an operation begins.
     pub cursor: Row,
-    /// Ticks between two looks at an expensive one with nothing outstanding: doubled at each look in vain.
+    /// Ticks between two polls of an endpoint that is expensive to poll and has nothing outstanding. Doubled after each poll in vain.
     pub interval: u32,
-    /// Ticks until the next such look.
+    /// Ticks until the next such poll.
     pub countdown: u32,
-    /// A look has found something that Deliver has not taken.
+    /// A poll has found something that Deliver has not taken.
     pub found: bool,
-    /// Payload of a frame that every connection takes, bytes; of longer ones [`Endpoint::fits`] tells.
+    /// Largest payload that fits a frame of any of its connections, bytes. For longer ones ask [`Endpoint::fits`].
     pub sure_bytes: u64,
-    /// Its column in the CAR table.
+    /// Its transport's column in the CAR table.
     pub rows: Option<RowStates>,
 }
 
-/// A transport's own column in the CAR table, known by its component.
+/// A transport's own column in the CAR table, identified by its component.
 #[derive(Clone, Copy)]
 pub struct RowStates {
     /// The component.
     pub(crate) component: ComponentId,
-    /// Makes its value a typed reference again.
+    /// Casts the value to a typed reference.
     pub(crate) cast: for<'a> fn(PtrMut<'a>) -> &'a mut dyn Any,
-    /// Makes its value what it is before the first frame of a CAR.
+    /// Resets the value to what it must be before the first frame of a CAR.
     pub(crate) reset: fn(&mut dyn Any),
     /// Makes a value for a frame that has no row in the CAR table.
     pub(crate) fresh: fn() -> Box<dyn Any + Send + Sync>,
@@ -121,7 +122,7 @@ pub struct RowState<S: Send + Sync + 'static>(pub S);
 impl RowStates {
     /// Registers the column of transport `T`; CAR rows must be spawned after it.
     pub fn register<T: Transport>(world: &mut World) -> Self {
-        // Another transport may have the same type of state, and so the same column: each row is on one transport.
+        // Another transport may have the same type of state, and so share the column. That is fine, since each row is on one transport.
         let _ = world.try_register_required_components::<tickwire_components::Car, RowState<T::RowState>>();
         let component = world.register_component::<RowState<T::RowState>>();
         RowStates { component, cast: cast::<T::RowState>, reset: reset::<T::RowState>, fresh: fresh::<T::RowState> }
@@ -154,9 +155,10 @@ impl Endpoint {
         let frame_max = capabilities.frame_max;
         let lengths = capabilities.lengths.unwrap_or(limits.lengths());
         let eager_max = lengths.eager_max.min(if matches { capabilities.matched_max } else { usize::MAX }) as u64;
-        // What is matched is whole.
+        // A message that the transport matches must be in one frame.
         let part_bytes = if matches { eager_max } else { lengths.part_bytes.min(frame_max) as u64 };
-        // Without a CAR nothing is registered, so only what is copied out at once goes so; and so does an offer.
+        // Without a CAR no memory is registered, so only payloads that the transport copies at once can be sent without one. The same holds
+        // for the address in an offer.
         let (copies, registers) = (capabilities.inject_max as u64, abilities.registers);
         let inline_max = eager_max.min(part_bytes).min(if registers { copies } else { u64::MAX });
         let reads = can_read && (!registers || copies >= ADDRESS_BYTES);
@@ -164,7 +166,7 @@ impl Endpoint {
         let mapped = capabilities.mapped;
         let mapped_min = if reads && mapped.bytes > 0 { limits.mapped_min as u64 } else { u64::MAX };
         let inline_end = if capabilities.whole_frames && limits.deliver { inline_max + 1 } else { 0 };
-        // A frame that may be taken in part is in a queue until all of it has gone.
+        // A frame that may be taken in part must stay in a queue until all of it has gone.
         let by_post = rows.is_some() && !capabilities.whole_frames || !limits.deliver;
         let piggybacks = capabilities.whole_frames && !windows && !matches;
         Endpoint {
@@ -179,11 +181,11 @@ impl Endpoint {
             mapped_min,
             abilities,
             windows,
-            // A message that is matched has no header to bring it.
+            // A message that the transport matches has no header that could bring credit.
             piggybacks,
             plain: !by_post && rows.is_none() && !registers && !piggybacks && !matches,
             by_post,
-            // Updates are given to a fabric by name only.
+            // A fabric does updates only if the user names it for them.
             classes: [true, true, false],
             matches,
             cheap_poll: capabilities.cheap_poll && !matches && !prompt,
@@ -204,13 +206,13 @@ impl Endpoint {
         TrafficClass::ALL.iter().position(|&of| of == class).is_some_and(|number| self.classes[number])
     }
 
-    /// Whether a message that is sent without asking goes in one frame.
+    /// Whether an eager message goes in one frame.
     #[inline(always)]
     pub const fn is_whole(&self, length: u64) -> bool {
         length <= self.part_bytes
     }
 
-    /// How much of a payload goes in one frame of a connection for certain.
+    /// How many bytes of a payload certainly fit one frame of a connection.
     #[inline]
     pub fn fits(&mut self, link: u32, payload: u64) -> u64 {
         match payload <= self.sure_bytes {
@@ -219,7 +221,7 @@ impl Endpoint {
         }
     }
 
-    /// Where the bytes of a message are that is in one run.
+    /// The [`Place`] of a message that is in one run.
     #[inline(always)]
     pub fn place(&self, length: u64, run: Span) -> Place {
         match length >= self.mapped_min && self.mapped.holds(run) {
@@ -228,9 +230,9 @@ impl Endpoint {
         }
     }
 
-    /// How the bytes of a message move: the one place where this is decided. `offered` if its sender must ask first: for want of
-    /// credit, or since it wants to know of the receive. A connection may not do what its endpoint does: what it cannot read or
-    /// take in one frame goes in pieces or in parts.
+    /// Decides how the bytes of a message move. No other function decides this. `offered`: the sender must ask first, because it lacks
+    /// credit, or wants to know of the receive. A single connection may do less than its endpoint: what it cannot read goes in pieces, and
+    /// what it cannot take in one frame goes in parts.
     #[inline(always)]
     pub const fn protocol(&self, length: u64, place: Place, offered: bool) -> Protocol {
         let one_run = !matches!(place, Place::Runs);
@@ -242,7 +244,7 @@ impl Endpoint {
         if one_run && (mapped || length >= self.read_min) { Protocol::Read } else { Protocol::Pieces }
     }
 
-    /// Leaves matching to the engine: another endpoint matches already.
+    /// Turns off the transport's own matching, because another endpoint matches already.
     pub fn leave_matching(self, limits: &Limits) -> Self {
         let Endpoint { transport, rows, classes, .. } = self;
         let mut transport = transport.into_inner();
@@ -252,7 +254,7 @@ impl Endpoint {
         Endpoint { classes, ..Endpoint::new(transport, limits, rows) }
     }
 
-    /// Whether to look at it in this tick, and whether there is something.
+    /// Whether to poll it in this tick, and whether there is something to find.
     #[inline(always)]
     pub fn ready(&mut self) -> bool {
         if !self.cheap_poll && !self.due() {
@@ -262,11 +264,11 @@ impl Endpoint {
         transport.ready()
     }
 
-    /// Finds out whether an operation waits for something from this endpoint, which is `number` of all: one that goes over
-    /// it, or a receive from any source. `awaited` is what the application waits for, or [`NIL`].
+    /// Finds out whether an operation waits for something from this endpoint, whose number is `number`: an operation that goes over it, or
+    /// a receive from any source. `awaited` is what the application waits for, or [`NIL`].
     ///
-    /// It looks at a few rows: those that it knows of, the first ones, which are in use most, and in turn at all others. So an
-    /// operation in a high row may be found some ticks late, and until then the endpoint is looked at as if it were idle.
+    /// It looks at a few rows only: those that it knows of, the first ones, which are used most, and a few of all others in turn. So an
+    /// operation in a high row may be found some ticks late. Until then the endpoint is polled as if it were idle.
     pub fn find_operations(&mut self, number: u8, awaited: Row, rows: &OperationRows<'_>) {
         let OperationRows { active, cars, requests, vcs } = *rows;
         let waits = |row: Row| {
@@ -286,7 +288,7 @@ impl Endpoint {
         self.witness = found.unwrap_or(self.witness);
     }
 
-    /// The poll policy for transports that are expensive to look at.
+    /// The poll policy for transports that are expensive to poll.
     #[cold]
     fn due(&mut self) -> bool {
         if self.prompt || self.outstanding {

@@ -1,4 +1,4 @@
-//! The links of VCs: that of messages, once it is open and while it is in use, and those beside it, which end with it.
+//! The links of VCs: the one for messages, when it opens and while it is in use, and side links, which end with their VC.
 
 use crate::procs::calls::close_side;
 use crate::procs::priorities::list_sender;
@@ -11,11 +11,11 @@ use crate::store::Tables;
 use tickwire_components::limits::CREDIT_INITIAL;
 use tickwire_components::{Car, CarState, Pending, Protocol, Queue, Row, SideLink, VcState};
 
-/// Frames may flow: what was sent while connecting goes first, in order.
+/// Marks a VC as connected, so that frames may flow. Frames that were queued while it was connecting go first, in order.
 pub(crate) fn connected(all: &mut Tables<'_>, row: Row) {
     let vc = &mut all.vcs[row as usize];
     if vc.state != VcState::Connected {
-        // The rest of the window.
+        // Both sides know of `CREDIT_INITIAL` without being told. This grants the rest of the window.
         vc.lines_owed += window(all.progress, vc).lines.saturating_sub(CREDIT_INITIAL.lines);
         if all.progress.has_provider() {
             move_posted(all, row);
@@ -30,7 +30,7 @@ pub(crate) fn connected(all: &mut Tables<'_>, row: Row) {
     all.progress.pending |= Pending::DRAIN;
 }
 
-/// A VC that is connected over another endpoint than it was routed over: its receives go where its messages do.
+/// Moves the receives of a VC that has connected over another endpoint than it was routed over, to where its messages will be matched.
 fn move_posted(all: &mut Tables<'_>, row: Row) {
     let mut posted = std::mem::replace(&mut all.vcs[row as usize].posted, Queue::EMPTY);
     while let Some(receive) = posted.pop(all.cars) {
@@ -51,7 +51,7 @@ fn move_posted(all: &mut Tables<'_>, row: Row) {
     }
 }
 
-/// Whether a transport has been lent places of messages of a VC.
+/// Whether a transport has been lent the buffers of receives from a VC.
 pub(crate) fn has_lent(all: &Tables<'_>, row: Row) -> bool {
     all.cars.iter().zip(&*all.large).any(|(car, large)| car.vc == row && large.is_lent(car.state))
 }
@@ -66,7 +66,7 @@ pub(crate) fn has_exposed(all: &mut Tables<'_>, row: Row) -> bool {
     all.cars.iter().any(|car| was_offered(car, row) && may_be_read(car))
 }
 
-/// The links beside that of a VC which has ended are closed.
+/// Closes the side links of a VC that has ended.
 pub(crate) fn end_sides(all: &mut Tables<'_>, row: Row) {
     let routes = &mut all.procs.routes;
     routes.set_one_sided(row, None);

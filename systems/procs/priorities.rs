@@ -1,26 +1,26 @@
-//! The order of priorities: what a message's priority changes, and what it never does.
+//! Priorities of messages: what they change, and what they never change.
 //!
-//! *Reads* CARs (priority, context). *Writes* the order of send queues, data queues, offers, reads, and of the VCs that have
+//! *Reads* CARs (priority, context). *Writes* the order of send queues, data queues, offers and reads, and the order of the VCs that have
 //! something to send.
-//! *Bound* a queue's length, for a row of a priority above 0 only; without one nothing here is run.
-//! *Why* one place for the rules:
+//! *Bound* the length of a queue, for each row with a priority above 0. Without such rows nothing here runs.
+//! *Why* all rules are in one place:
 //!
-//! - Envelopes of one context to one proc keep the order of their posting. One that is more urgent than others of its context
-//!   ahead of it *lifts* them: they leave with its priority, in front of it. Waiting behind them instead would let any other
-//!   context's traffic hold up the urgent message. Only envelopes are lifted; their data keeps its own priority.
-//! - Otherwise the higher priority goes first, equal ones in the order in which they came: envelopes and replies in a VC's send
-//!   queue, pieces in its data queue, VCs among each other whatever their transports, and at the receiver offers (and so
+//! - Envelopes of one context to one proc are never reordered, as MPI requires. An urgent envelope instead *lifts* the less urgent ones of
+//!   its context that are ahead of it: they leave before it, with its priority. If it waited behind them, traffic of any other context
+//!   could hold it up. Only envelopes are lifted; their data keeps its own priority.
+//! - Otherwise the higher priority goes first, and equal priorities keep their order. This holds for envelopes and replies in a VC's send
+//!   queue, for pieces in its data queue, for VCs among each other, over all transports, and for offers at the receiver (so also for
 //!   replies and reads).
-//! - Nothing starves: in every [`FAIR_TURN`]th pass the message that a queue would serve last goes first, with one frame of a
-//!   VC, or one share of what a pass reads.
-//! - A frame that a transport has taken in part stays in front, and so does a message that leaves in parts: the rest must
-//!   follow at once.
+//! - Nothing starves: in every [`FAIR_TURN`]th pass, each queue first serves the message that it would serve last, with one frame of a VC
+//!   or one share of what a pass reads.
+//! - A frame of which a transport has taken a part stays at the head, and so does a message that leaves in parts: their rest must follow at
+//!   once.
 
 use smallvec::SmallVec;
 use tickwire_components::limits::FAIR_TURN;
 use tickwire_components::{Car, CarKind, CarState, NIL, Pending, Progress, Queue, Row, Vc, car_flags};
 
-/// Puts a row into a queue that has no order but that of priorities.
+/// Puts a row into a queue that is ordered by priority alone.
 #[inline]
 pub fn insert(queue: &mut Queue, cars: &mut [Car], row: Row) {
     if cars[row as usize].priority == 0 || queue.is_empty() {
@@ -41,12 +41,12 @@ fn insert_urgent(queue: &mut Queue, cars: &mut [Car], row: Row) {
     put_behind(queue, cars, previous, row);
 }
 
-/// Whether the head of a data queue stays there: what a transport has taken of its frame is followed by the rest.
+/// Whether the head of a data queue must stay there: the transport has taken a part of its frame, and the rest must follow.
 fn stays(car: &Car) -> bool {
     car.state == CarState::Sending && car.flags & car_flags::REFUSED != 0
 }
 
-/// Puts a row behind another one, or at the head behind [`NIL`].
+/// Puts a row behind another one, or at the head if `previous` is [`NIL`].
 pub(crate) fn put_behind(queue: &mut Queue, cars: &mut [Car], previous: Row, row: Row) {
     let next = if previous == NIL { queue.head } else { cars[previous as usize].next };
     cars[row as usize].next = next;
@@ -72,7 +72,7 @@ pub fn insert_send(progress: &mut Progress, queue: &mut Queue, cars: &mut [Car],
     lift(queue, cars, row);
 }
 
-/// Moves a row of a send queue, and the envelopes ahead of it that it must not overtake, to the place of its priority.
+/// Moves a row of a send queue to the place of its priority, with the envelopes ahead of it that it must not overtake.
 #[cold]
 fn lift(queue: &mut Queue, cars: &mut [Car], row: Row) {
     let Car { leaves_with: priority, context, kind, .. } = cars[row as usize];
@@ -81,7 +81,7 @@ fn lift(queue: &mut Queue, cars: &mut [Car], row: Row) {
     while let Some(at) = queue.pop(cars) {
         let car = &cars[at as usize];
         let bound = kind == CarKind::Send && car.kind == CarKind::Send && car.context == context && !passed;
-        // In part by its transport, or in parts by itself.
+        // A frame that the transport has taken in part, or a message that leaves in parts.
         let begun = std::mem::take(&mut first) && (car.flags & car_flags::STARTED != 0 || car.done > 0);
         let list = if begun || (car.leaves_with >= priority && at != row && !passed) {
             &mut front
@@ -103,26 +103,26 @@ fn lift(queue: &mut Queue, cars: &mut [Car], row: Row) {
     }
 }
 
-/// Whether this pass is one in which what would be served last goes first.
+/// Whether this is a pass in which queues first serve what they would serve last.
 #[inline]
 pub fn is_fair_turn(progress: &Progress) -> bool {
     progress.urgent && progress.turns % FAIR_TURN == FAIR_TURN - 1
 }
 
-/// Lets the row that a send queue would serve last go first, with those that it must not overtake; one at a time, so that a
-/// peer that takes nothing does not turn the order around.
+/// Moves the row that a send queue would serve last to the front, with the rows that it must not overtake. Only one such row is in front at
+/// a time, so that the order is not reversed while a peer takes nothing.
 #[cold]
 pub fn turn_sends(queue: &mut Queue, cars: &mut [Car]) {
     const FIRST: u16 = u8::MAX as u16 + 1;
     let Some(row) = first_of_last(*queue, cars, |car| car.leaves_with) else { return };
-    // The head may be one that had begun before, with what was let go first behind it.
+    // The head may be a frame that has begun; the row that was moved to the front is behind it then.
     if highest(cars, *queue, |car| car.leaves_with) < FIRST {
         cars[row as usize].leaves_with = FIRST;
         lift(queue, cars, row);
     }
 }
 
-/// Lets the row that a queue would serve last go first.
+/// Moves the row that a queue would serve last to the front.
 #[cold]
 pub fn turn(queue: &mut Queue, cars: &mut [Car]) {
     if cars.get(queue.head as usize).is_some_and(stays) {
@@ -134,7 +134,7 @@ pub fn turn(queue: &mut Queue, cars: &mut [Car]) {
     }
 }
 
-/// The first row of the lowest priority, if the queue has others.
+/// The first row of the lowest priority, if the queue also has rows of other priorities.
 fn first_of_last(queue: Queue, cars: &[Car], priority: impl Fn(&Car) -> u16) -> Option<Row> {
     let lowest = priority(cars.get(queue.tail as usize)?);
     let (mut at, mut mixed) = (queue.head, false);
@@ -147,7 +147,7 @@ fn first_of_last(queue: Queue, cars: &[Car], priority: impl Fn(&Car) -> u16) -> 
     None
 }
 
-/// Puts the head of a queue where its priority belongs, if it was let go first.
+/// Moves the head of a queue back to the place of its priority, if it was moved to the front.
 #[cold]
 pub fn reinsert_head(queue: &mut Queue, cars: &mut [Car]) {
     let Some(head) = cars.get(queue.head as usize) else { return };
@@ -156,7 +156,7 @@ pub fn reinsert_head(queue: &mut Queue, cars: &mut [Car]) {
         && !stays(head)
         && let Some(row) = queue.pop(cars)
     {
-        // In front of those of its priority, where it was.
+        // Its place was in front of the others of its priority.
         let priority = cars[row as usize].priority;
         let (mut previous, mut at) = (NIL, queue.head);
         while let Some(car) = cars.get(at as usize).filter(|car| car.priority > priority) {
@@ -172,13 +172,13 @@ fn highest(cars: &[Car], queue: Queue, priority: impl Fn(&Car) -> u16) -> u16 {
     priority(head).max(cars.get(head.next as usize).map_or(0, priority))
 }
 
-/// Orders the VCs that have something to send by the highest priority that waits on each; those of equal ones stay in turn.
+/// Orders the VCs that have something to send by the highest priority that waits on each. VCs of equal priority keep their turns.
 #[cold]
 pub fn order_senders(progress: &mut Progress, cars: &[Car], vcs: &mut [Vc]) {
     let mut order: SmallVec<[(u16, Row); 16]> = SmallVec::new();
     let mut at = progress.senders.head;
     while let Some(vc) = vcs.get(at as usize) {
-        // The head may be one that stays in front whatever its priority: the highest is second then.
+        // The head may have to stay in front whatever its priority. Then the highest priority is second.
         let sends = highest(cars, vc.sends, |car| car.leaves_with);
         let data = highest(cars, vc.data, |car| u16::from(car.priority));
         order.push((sends.max(data), at));
@@ -192,7 +192,7 @@ pub fn order_senders(progress: &mut Progress, cars: &[Car], vcs: &mut [Vc]) {
     }
 }
 
-/// Notes that a VC has something to send.
+/// Lists a VC as one that has something to send.
 #[inline]
 pub fn list_sender(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) {
     if !vcs[vc_row as usize].listed {

@@ -1,11 +1,11 @@
-//! Receipts: sees at which stage operations are, after each system and each run of Deliver. Runs only while receipts are open.
+//! Receipts: notes which stage each operation has reached, after each system and each run of Deliver. Runs only while receipts are open.
 //!
 //! *Reads* CARs, requests, VCs. *Writes* the open receipts.
 //! *Bound* the open receipts, after each system.
-//! *Why* a stage that is noted where it happens would be paid for by every message. Without open receipts this costs nothing.
-//! With some, messages go the way that they go without: a stage that begins and ends within one system, or within Deliver,
-//! has the time at which that was over. Where a wait has looked in vain just before, what Deliver does has the time between
-//! the two looks: the clock is read while the engine waits, not between a message and the application.
+//! *Why* if stages were noted where they happen, every message would pay for it. Without open receipts this costs nothing. With open
+//! receipts, messages take the same paths as without: a stage that begins and ends within one system, or within Deliver, gets the time at
+//! which that was over. If a wait has polled in vain just before, whatever Deliver does then gets the time between the two polls. So the
+//! clock is read while the engine waits, not between a message and the application.
 
 use crate::rows::Rows;
 use crate::store::{StoreMut, Tables};
@@ -15,10 +15,10 @@ use tickwire_components::{
     RequestState, Row, RowReceipt, SentReceipt, Vc, Way, car_flags,
 };
 
-/// How an operation came to be.
+/// How an operation with a receipt has begun.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Came {
-    /// It was posted, or started once more: its receipt takes the place of that of the start before.
+    /// It was posted or started again. Its receipt replaces the one of the start before.
     Posted,
     /// It receives a message that a probe has found.
     Found,
@@ -26,7 +26,7 @@ pub enum Came {
 
 /// Opens a receipt for the operation in a row.
 ///
-/// `start` is when the engine was built; `None` where its caller gives the time.
+/// `start` is when the engine was built. `None` if the application gives the time itself.
 pub fn open(store: &mut StoreMut<'_>, row: Row, start: Option<Instant>, came: Came) {
     let all = store.all();
     let generation = all.requests[row as usize].generation;
@@ -34,7 +34,7 @@ pub fn open(store: &mut StoreMut<'_>, row: Row, start: Option<Instant>, came: Ca
     let waits = car.kind == CarKind::Receive && matches!(car.state, CarState::New | CarState::Posted);
     let (was_new, vc) = (waits && car.state == CarState::New, car.vc);
     if waits {
-        // No message has come yet: what is found here later, its offer has said.
+        // No message has come yet. Whatever is found here later comes from the message's offer.
         all.large[row as usize].body = Body::default();
     }
     begin(&mut all.progress.receipts, start);
@@ -62,14 +62,14 @@ pub fn open(store: &mut StoreMut<'_>, row: Row, start: Option<Instant>, came: Ca
     }
 }
 
-/// Whether another message may leave without a row and have a receipt, if there may be so many.
+/// Whether there is room for another receipt of a message without a row, if there may be `most`.
 pub fn has_room(progress: &Progress, most: usize) -> bool {
     let Receipts { sent, sent_free, .. } = &progress.receipts;
     !sent_free.is_empty() || sent.len() < most
 }
 
-/// Notes that a message of so many bytes has left over a VC within the call that posted it; the row and the number of its
-/// request. `start` as for [`open`].
+/// Opens a receipt for a message of `length` bytes that has left over a VC within the call that posted it. Returns the row and the number
+/// that stand for its request. `start` is as for [`open`].
 pub fn note_sent(all: &mut Tables<'_>, vc_row: Row, to: u32, length: usize, start: Option<Instant>) -> (Row, u64) {
     begin(&mut all.progress.receipts, start);
     let at_ns = time(all.progress);
@@ -93,7 +93,7 @@ pub fn note_sent(all: &mut Tables<'_>, vc_row: Row, to: u32, length: usize, star
     (ROWLESS + place, sent[place as usize].number)
 }
 
-/// Forgets the receipt of a message without a row, whose request was taken or dropped.
+/// Closes the receipt of a message without a row, whose request was taken or dropped.
 pub fn forget_sent(progress: &mut Progress, row: Row, number: u64) {
     let Receipts { sent, sent_free, .. } = &mut progress.receipts;
     if let Some(place) = row.checked_sub(ROWLESS)
@@ -105,7 +105,7 @@ pub fn forget_sent(progress: &mut Progress, row: Row, number: u64) {
     }
 }
 
-/// The clock of receipts starts with the first of them.
+/// Starts the clock of receipts with the first receipt.
 fn begin(receipts: &mut Receipts, start: Option<Instant>) {
     receipts.start_ns = start.map(|start| match receipts.start_ns {
         Some(start_ns) => start_ns,
@@ -113,19 +113,19 @@ fn begin(receipts: &mut Receipts, start: Option<Instant>) {
     });
 }
 
-/// The time, ns since the engine was built, or that which its caller gives.
+/// The time now, ns since the engine was built; or the time that the application has given.
 fn time(progress: &mut Progress) -> u64 {
     let Receipts { clock, start_ns, .. } = &mut progress.receipts;
     start_ns.map_or(progress.now_ns, |start_ns| clock.now_ns().saturating_sub(start_ns))
 }
 
-/// A wait has looked in vain and looks again: what that finds has the time of now, for receipts and for a trace. So the clock is
-/// read while nothing else is to be done, and not between a message and who waits for it.
+/// Notes that a wait has polled in vain and polls again. What the next poll finds gets the time of now, in receipts and traces. So the
+/// clock is read while there is nothing else to do, not between a message and the application that waits for it.
 pub fn look_again(progress: &mut Progress) {
     progress.looked = Some((progress.receipts.clock.stamp(), progress.ticks));
 }
 
-/// Looks at every operation with an open receipt. Those of requests that were taken are forgotten.
+/// Looks at every operation with an open receipt. Receipts of requests that were taken are closed.
 pub fn note(store: &mut StoreMut<'_>) {
     let Tables { progress, cars, large, requests, vcs, .. } = store.all();
     if !progress.receipts.open.is_empty() {
@@ -151,7 +151,7 @@ pub fn note_delivered(rows: &mut Rows<'_>) -> bool {
     true
 }
 
-/// What stages are seen in.
+/// The columns in which the stages of operations can be seen.
 struct Seen<'a> {
     cars: &'a [Car],
     large: &'a [Large],
@@ -204,7 +204,7 @@ fn note_route(noted: &mut RowReceipt, vc: Option<&Vc>) {
     }
 }
 
-/// The frequent case, which [`look`] would note as well: an awaited message has come as a whole. Whether that is so.
+/// The frequent case of [`look`]: an awaited message has come as a whole. Returns whether this is the case.
 #[inline(always)]
 fn has_come(open: &mut RowReceipt, car: &Car, large: &Large, request: &Request, now_ns: u64) -> bool {
     let receipt = &mut open.receipt;
@@ -224,12 +224,12 @@ fn has_come(open: &mut RowReceipt, car: &Car, large: &Large, request: &Request, 
     has_come
 }
 
-/// Whether the request of a receipt was not taken.
+/// Whether the request of a receipt still exists, and was not taken.
 fn is_of(noted: &RowReceipt, request: &Request) -> bool {
     noted.generation == Some(request.generation) && request.state != RequestState::Free
 }
 
-/// The receipt of a request, if one was asked for and it was not taken.
+/// The receipt of a request, if it has one and was not taken.
 pub fn of(store: &mut StoreMut<'_>, row: Row, generation: u64) -> Option<Receipt> {
     let all = store.all();
     let Receipts { rows, sent, .. } = &all.progress.receipts;
@@ -277,7 +277,7 @@ fn look(open: &mut RowReceipt, car: &Car, large: &Large, request: &Request, now_
         CarState::New => open.was_new = true,
         CarState::Posted => open.was_new = false,
         CarState::Offered => open.offered = true,
-        // Bytes of a message that stands in a temporary are copied a second time; an offer has no bytes yet.
+        // A message in a temporary is copied a second time. An offer has no bytes yet.
         CarState::Matched => {
             matched = true;
             receipt.unexpected |= receive && open.was_new;
@@ -288,7 +288,7 @@ fn look(open: &mut RowReceipt, car: &Car, large: &Large, request: &Request, now_
         CarState::Reading => (matched, receipt.protocol) = (true, Some(Protocol::Read)),
         CarState::Direct => (matched, receipt.protocol) = (true, Some(Protocol::Direct)),
         CarState::Sending if large.is_moving() => matched = true,
-        // Nothing was asked for.
+        // The receiver has asked for nothing, so the message comes in parts.
         CarState::Receiving if large.wanted == 0 => (matched, receipt.protocol) = (true, Some(Protocol::Parts)),
         CarState::Receiving | CarState::Sending => (matched, receipt.protocol) = (true, Some(Protocol::Pieces)),
         CarState::Queued => matched = receive,
@@ -312,7 +312,7 @@ fn look(open: &mut RowReceipt, car: &Car, large: &Large, request: &Request, now_
                 false => Protocol::Eager,
             };
             let protocol = *receipt.protocol.get_or_insert(protocol);
-            // What a peer reads, this process copies nowhere.
+            // What the peer reads out of memory, this process does not copy.
             let copies = match protocol {
                 Protocol::Direct => 0,
                 Protocol::Read => u32::from(receive),
@@ -332,12 +332,12 @@ mod tests {
     use crate::testing::TestWorld;
     use tickwire_components::{Clock, VcState};
 
-    /// What a receive that is done so many ticks after a look in vain has in its receipt: the time of that look, and its own.
+    /// A receive ends `ticks` after a poll in vain. Returns the time of that poll, and the time in the receipt.
     fn completed(ticks: u64) -> (u64, Option<u64>) {
         let mut world = TestWorld::new(2);
         world.contact(1, VcState::Connected);
         let row = world.receive(Some(1), None, &[16]).car;
-        // A stamp of the kernel's clock is a time, also before and after that of the counter is known.
+        // The kernel's clock needs no calibration: its stamps are times from the start.
         world.all().progress.receipts.clock = Clock::new(false);
         open(&mut world.store.as_mut(), row, Some(Instant::now()), Came::Posted);
         let all = world.all();

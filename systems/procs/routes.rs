@@ -1,8 +1,8 @@
-//! Routes: which transport goes to a proc for a class of traffic. The candidates of a proc are the endpoints that reach it and that
-//! may be used for the class; the best of those that have not failed is taken.
+//! Routes: which transport is used to reach a proc, for each class of traffic. Candidates are the endpoints that reach the proc and that
+//! may be used for the class. The best candidate that has not failed is taken.
 //!
 //! *Reads* cards, endpoints, the links of a VC. *Writes* nothing.
-//! *Why* a route is looked for when a VC connects, or a window or a region is made, and never for a message.
+//! *Why* a route is looked up when a VC connects, or when a window or a region is made, but never for a message.
 
 use crate::procs::cards::card_of;
 use crate::procs::endpoint::Endpoint;
@@ -17,11 +17,11 @@ pub struct Candidate {
     pub endpoint: u8,
     /// Its priority.
     pub priority: u8,
-    /// Whether it reaches memory of the proc without its engine. Looked at for classes that want that.
+    /// Whether it reaches memory of the proc without the proc's engine. Set for one-sided traffic only.
     pub reaches_memory: bool,
-    /// Why it is none, if it is not.
+    /// Why it cannot be used, if so.
     pub refused: Option<String>,
-    /// Whether that is so since it was tried, and could not connect.
+    /// Whether it cannot be used because it was tried and could not connect.
     pub failed: bool,
 }
 
@@ -29,7 +29,7 @@ pub struct Candidate {
 pub fn candidates(all: &mut Tables<'_>, proc: u32, class: TrafficClass) -> Vec<Candidate> {
     let of_updates = class == TrafficClass::Atomics;
     let follows = of_updates && !names_atomics(all.endpoints);
-    // A fabric that does updates does those of this proc, too.
+    // A fabric that does updates also does those of this proc's own memory, so that all are atomic to each other.
     let by_fabric = of_updates && !follows;
     let row = all.procs.known.get(proc as usize).map_or(tickwire_components::NIL, |known| known.row);
     let (card, routes, me) = (all.procs.card(proc), &all.procs.routes, all.procs.me);
@@ -43,7 +43,7 @@ pub fn candidates(all: &mut Tables<'_>, proc: u32, class: TrafficClass) -> Vec<C
             false => transport.reaches(proc, card_of(card, transport.name()).unwrap_or_default()),
         };
         let reached = reached.and_then(|()| can_update.map_err(|why| format!("it {why}")));
-        // The peer may have called over it since.
+        // The peer may have called over this endpoint since it failed.
         let is_there = routes.side(row, endpoint).is_some_and(|side| side.is_open);
         let tried = routes.failed(row).iter().find(|(of, _)| *of == endpoint && !is_there);
         let failed = allowed && tried.is_some() && reached.is_ok();
@@ -63,12 +63,12 @@ pub fn candidates(all: &mut Tables<'_>, proc: u32, class: TrafficClass) -> Vec<C
     (0..).zip(all.endpoints.iter_mut()).map(answer).collect()
 }
 
-/// Whether the user has named what carries updates: a fabric does those of exposed memory then.
+/// Whether the user has named a transport for updates. If so, a fabric does the updates of exposed memory.
 pub fn names_atomics(endpoints: &[Endpoint]) -> bool {
     endpoints.iter().any(|endpoint| endpoint.may_carry(TrafficClass::Atomics))
 }
 
-/// The facet of a fabric that may do updates of exposed memory, which is not opened for this.
+/// The one-sided facet of an endpoint's fabric, if the fabric may do updates of exposed memory. Does not open the fabric.
 ///
 /// # Errors
 /// Why it cannot, in words that follow its name.
@@ -80,7 +80,7 @@ fn offers_updates(endpoint: &mut Endpoint) -> Result<&mut dyn OneSided, &'static
     }
 }
 
-/// Whether a fabric can do updates of exposed memory. Opens it.
+/// Checks that a fabric can do updates of exposed memory. Opens the fabric.
 ///
 /// # Errors
 /// Why it cannot, in words that follow its name.
@@ -91,8 +91,8 @@ pub fn updates(endpoint: &mut Endpoint) -> Result<(), &'static str> {
     }
 }
 
-/// The best of the candidates: for one-sided traffic one that reaches memory by itself, then `used`, then the highest priority, then the
-/// first.
+/// The best of the candidates. In this order, it prefers one that reaches memory by itself (one-sided traffic only), then `used`, then the
+/// highest priority, then the lowest endpoint number.
 pub fn best(candidates: &[Candidate], used: Option<u8>) -> Option<u8> {
     let mut best: Option<(&Candidate, _)> = None;
     for candidate in candidates.iter().filter(|candidate| candidate.refused.is_none()) {
@@ -104,7 +104,7 @@ pub fn best(candidates: &[Candidate], used: Option<u8>) -> Option<u8> {
     best.map(|(candidate, _)| candidate.endpoint)
 }
 
-/// The endpoint that messages of a proc would go over if it were connected to now, and that proc's card for it.
+/// The endpoint that messages to a proc would use if it were connected now, and the proc's card for that endpoint.
 ///
 /// # Errors
 /// Why no transport is left, in words.
@@ -126,7 +126,7 @@ pub(crate) fn card_for(all: &mut Tables<'_>, proc: u32, endpoint: u8) -> Vec<u8>
     card_of(all.procs.card(proc), of.transport.get().name()).unwrap_or_default().to_vec()
 }
 
-/// The endpoint that messages of a proc go over, or would; `None` if none reaches it.
+/// The endpoint that messages to a proc use, or would use. `None` if no endpoint reaches it.
 pub fn endpoint_of(all: &mut Tables<'_>, proc: u32) -> Option<u8> {
     let row = all.procs.known.get(proc as usize)?.row;
     match all.vcs.get(row as usize) {
@@ -135,8 +135,9 @@ pub fn endpoint_of(all: &mut Tables<'_>, proc: u32) -> Option<u8> {
     }
 }
 
-/// The endpoint that a class of traffic with a proc goes over, or would. Updates go over the fabric that is named for them. Without one they go
-/// where one atomics domain can be kept: where one-sided traffic goes if that is shared memory, else to the proc's engine, with the messages.
+/// The endpoint that a class of traffic with a proc uses, or would use. Updates use the fabric that the user has named for them. Without
+/// one, updates must all be done in one place to be atomic: by shared memory if one-sided traffic uses that, else by the target's engine,
+/// by way of messages.
 pub fn endpoint_for(all: &mut Tables<'_>, proc: u32, class: TrafficClass) -> Option<u8> {
     let used = endpoint_of(all, proc);
     if class == TrafficClass::PointToPoint {
@@ -150,7 +151,7 @@ pub fn endpoint_for(all: &mut Tables<'_>, proc: u32, class: TrafficClass) -> Opt
     if class == TrafficClass::Atomics && !one_sided.is_some_and(shares) { used } else { one_sided }
 }
 
-/// The endpoint and the link of a VC for a class of traffic, if it is connected so.
+/// The endpoint and link of a VC for a class of traffic, if there is an open one.
 pub fn link_for(all: &mut Tables<'_>, row: Row, class: TrafficClass) -> Option<(u8, u32)> {
     let &Vc { proc, endpoint, link, state, .. } = all.vcs.get(row as usize)?;
     if state != VcState::Connected {
@@ -168,8 +169,8 @@ pub fn link_for(all: &mut Tables<'_>, row: Row, class: TrafficClass) -> Option<(
     all.procs.routes.side(row, wanted).filter(|side| side.is_open).map(|side| (wanted, side.link))
 }
 
-/// Whether a proc and this one might call each other over different transports: the peer of a call must be asked then whether the
-/// link is used. A transport over networks may be one of these though it says that it does not reach the proc: others may reach this one.
+/// Whether this proc and another one might call each other over different transports. A caller must then ask the peer whether the link is
+/// used. A network transport counts even if it says that it does not reach the proc, since that proc may still reach this one.
 pub(crate) fn may_cross(all: &mut Tables<'_>, proc: u32) -> bool {
     if proc == all.procs.me {
         return false;

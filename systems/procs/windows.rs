@@ -1,5 +1,5 @@
-//! The table of windows: for each one the parts of its members, how this proc reaches them, and the one-sided operations that go by frames.
-//! What a part is: [`tickwire_transports::windows`]. How operations go by frames: [`crate::protocols::one_sided`].
+//! The table of windows: for each window the parts of its members, how this proc reaches them, and the one-sided operations that go by
+//! frames. For what a part is see [`tickwire_transports::windows`], and for operations by frames [`crate::protocols::one_sided`].
 
 mod exposed;
 mod fabric;
@@ -25,31 +25,31 @@ use tickwire_transports::{Channel, RemoteKey};
 #[derive(Component, Default)]
 #[component(immutable, on_discard = tickwire_components::refuse_removal)]
 pub struct Windows {
-    /// By the row of the window's own communicator.
+    /// All windows, by the row of the window's own communicator.
     pub list: Vec<Option<Box<WindowRow>>>,
     /// Rows of windows with something to send.
     pub busy: Vec<Row>,
-    /// Handles of windows in whose own part others leave short puts.
+    /// Handles of windows in whose own part other members may leave short puts.
     pub mailed: Vec<u32>,
-    /// Operations without a request that have failed or that somebody waits for, by number, until they are asked for.
+    /// Operations without a request that have ended and that a call waits for: number and result, until the call asks for it.
     pub ended: Vec<(u64, Result<(), Failure>)>,
-    /// Operations with a request that a fabric does.
+    /// Operations with a request that a fabric is doing.
     pub by_fabric: Vec<FabricOperation>,
     /// The update by a fabric that a call waits for.
     pub update: Option<AwaitedUpdate>,
-    /// The number of the last operation.
+    /// Number of the last operation.
     pub next: u64,
     /// The number of the next region that is exposed.
     pub next_region: u32,
-    /// How peers of this host come to know the regions.
+    /// How peers on this host learn of the regions.
     pub directory: Directory,
-    /// Why a fabric could not do the operation that has failed last.
+    /// Why the last operation that has failed at a fabric has failed.
     pub fabric_reason: String,
-    /// The lock that a call waits for: the window's handle and the rank.
+    /// The lock that a call waits for: handle of the window and rank of the target.
     pub awaited: Option<(u32, u32)>,
-    /// Room for elements that the kernel reads, and writes back. Empty until it is needed.
+    /// Room for elements that are read and written back by way of the kernel. Empty until the first use.
     pub scratch: Box<[u128]>,
-    /// Batches that have ended, for those to come.
+    /// Ended batches, kept to be reused.
     pub spare_batches: Vec<Box<Batch>>,
 }
 
@@ -57,29 +57,29 @@ pub struct Windows {
 pub struct WindowRow {
     /// The handle of its own communicator.
     pub handle: u32,
-    /// The context word of that.
+    /// The context word of its own communicator.
     pub context: u32,
-    /// The own rank.
+    /// This process's rank.
     pub rank: u32,
-    /// Its parts, by rank.
+    /// The parts of all members, by rank.
     pub targets: Vec<Target>,
-    /// Who makes updates atomic.
+    /// By whom updates are made atomic.
     pub domain: AtomicsDomain,
-    /// What the own part consists of.
+    /// The memory of this process's part.
     pub own: OwnMemory,
-    /// What a fabric calls the own memory, and the endpoint that does.
+    /// The fabric's endpoint and its key of this process's memory, if a fabric reaches it.
     pub fabric_key: Option<(u8, RemoteKey)>,
-    /// The epochs that are not those of a single target.
+    /// Epochs of the window as a whole.
     pub epochs: Epochs,
-    /// Requests of other members that are done or wait, in the order in which they came.
+    /// Requests of other members that are done and not answered yet, or that wait, in the order of their arrival.
     pub served: VecDeque<Served>,
-    /// The application has no use of it any more, because a member has failed. Others that have not heard of that are still answered.
+    /// The application has given the window up, because a member has failed. Members that have not heard of that are still answered.
     pub is_retired: bool,
 }
 
-/// The memory of the own part.
+/// The memory of this process's part.
 pub enum OwnMemory {
-    /// The window's own.
+    /// Memory that the window has allocated.
     Allocated,
     /// A buffer of the application's.
     Buffer(Box<dyn Any + Send + Sync>),
@@ -92,27 +92,27 @@ pub enum OwnMemory {
 /// Epochs that a window as a whole may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Epochs {
-    /// A fence has been called, and no other epoch since.
+    /// A fence was called, and no other epoch has begun since.
     pub fence: bool,
-    /// Operations on all targets when it was.
+    /// Number of operations on all targets at the last fence.
     pub fenced: u64,
-    /// Other members may be in the epoch of a fence: none has ended that since.
+    /// Other members may still be in the epoch of a fence, since no fence has ended it.
     pub fence_exposes: bool,
-    /// All are locked.
+    /// All targets are locked (`MPI_Win_lock_all`).
     pub all_locked: bool,
-    /// How many targets are locked one by one.
+    /// Number of targets that are locked one by one.
     pub locked: u32,
-    /// An access epoch was started, and not completed.
+    /// An access epoch was started and is not completed (`MPI_Win_start`).
     pub started: bool,
-    /// An exposure epoch was posted, and not waited for.
+    /// An exposure epoch was posted and is not waited for yet (`MPI_Win_post`).
     pub posted: bool,
 }
 
 /// A part of a window, as this proc reaches it.
 pub struct Target {
-    /// The VC of its owner; [`NIL`] of the own part.
+    /// The VC of its owner; [`NIL`] for this process's part.
     pub vc: Row,
-    /// Bytes of its memory; of memory that is attached piece by piece, all that there could be.
+    /// Bytes of its memory. For memory that is attached piece by piece: the most that could be attached.
     pub bytes: u64,
     /// How its memory is reached.
     pub reach: Reach,
@@ -120,25 +120,25 @@ pub struct Target {
     pub access: Access,
     /// Operations that were posted so far.
     pub issued: u64,
-    /// Operations that are done at the target.
+    /// Operations that are complete at the target.
     pub completed: u64,
-    /// How one of them has failed that nobody has been told of.
+    /// How an operation has failed, if nobody was told of it yet.
     pub failure: Option<Failure>,
     /// Operations that go by frames, in their order.
     pub operations: VecDeque<RemoteOperation>,
-    /// Frames that were sent, and have not been answered.
+    /// Frames that were sent and not answered yet.
     pub outstanding: u32,
     /// Frames that were sent so far: the number of the next one.
     pub frames: u32,
     /// Frames that were answered so far.
     pub answers: u32,
-    /// Operations by a fabric that nobody knows to be complete, and the number of the last one on its channel.
+    /// Operations by a fabric that are not known to be complete. `fabric_turn` is the number of the last one on its channel.
     pub by_fabric: u64,
     /// See `by_fabric`.
     pub fabric_turn: u64,
-    /// A short put was left for its engine.
+    /// A short put was left for the owner's engine.
     pub has_mail: bool,
-    /// Short puts that are not left for it, since it has taken none.
+    /// Number of short puts still to be sent in another way, since the owner's engine has not taken one.
     pub mail_pause: u32,
 }
 
@@ -146,7 +146,7 @@ pub struct Target {
 pub enum Reach {
     /// By loads and stores.
     Memory(Part),
-    /// By the kernel; the locks by loads and stores.
+    /// By the kernel. Locks are reached by loads and stores.
     Kernel {
         /// The control lines.
         part: Part,
@@ -154,10 +154,11 @@ pub enum Reach {
         endpoint: u8,
         /// See `endpoint`.
         link: u32,
-        /// Where it is in the owner's memory.
+        /// The memory's address in the owner's process.
         address: u64,
     },
-    /// By the kernel, what is listed in the owner's directory; all else by frames to the owner's engine. The locks by loads and stores.
+    /// Memory that is listed in the owner's directory by the kernel, all other memory by frames to the owner's engine. Locks are reached by
+    /// loads and stores.
     Listed {
         /// The control lines and the directory.
         part: Part,
@@ -166,13 +167,13 @@ pub enum Reach {
         /// See `endpoint`.
         link: u32,
     },
-    /// Puts and gets by a fabric, all else by frames to the owner's engine.
+    /// Puts and gets by a fabric, other operations by frames to the owner's engine.
     Fabric {
         /// The endpoint.
         endpoint: u8,
         /// The link of the owner, and the context.
         channel: Channel,
-        /// What the fabric calls the owner's memory.
+        /// The fabric's key of the owner's memory.
         key: RemoteKey,
     },
     /// By frames to the owner's engine.
@@ -185,29 +186,29 @@ pub enum Access {
     /// None.
     #[default]
     None,
-    /// It is locked, by itself or with all others.
+    /// It is locked, alone or with all others.
     Locked(LockKind),
     /// A fence has begun it.
     Fence,
-    /// It is one of those that an access epoch was started for.
+    /// It is in the group of a started access epoch.
     Started,
 }
 
-/// A request of another member: done, and to be answered, or waiting.
+/// A request of another member that is done and must be answered, or that waits.
 pub struct Served {
-    /// Who.
+    /// The rank that has sent it.
     pub origin: u32,
     /// Its number.
     pub number: u32,
     /// It is a batch: its answer begins with the outcome of each operation.
     pub is_batch: bool,
-    /// What it wants: one operation, or those of a batch.
+    /// Its operations: one, or those of a batch.
     pub operations: SmallVec<[ServedOperation; 1]>,
-    /// How many of them are done.
+    /// How many of its operations are done.
     pub done: usize,
     /// Its payload, if it has to wait.
     pub kept: Box<[u8]>,
-    /// Bytes of its answer so far. What a single get wants is not there: it is taken out of the memory when the answer leaves.
+    /// Bytes of its answer so far. The bytes of a single get are not here: they are read from the memory when the answer leaves.
     pub answer: Vec<u8>,
     /// The state that a transport keeps for a frame of which it has taken a part.
     pub state: Option<Box<dyn Any + Send + Sync>>,
@@ -222,14 +223,14 @@ pub struct ServedOperation {
     pub at: u64,
     /// Bytes that are put, got or updated.
     pub length: u64,
-    /// Where in the request's payload its operands are.
+    /// Where its operands begin in the request's payload, bytes.
     pub operands: usize,
     /// How it has ended, once it has.
     pub outcome: RemoteOutcome,
 }
 
 impl Served {
-    /// Whether all is done, so that it can be answered.
+    /// Whether all operations are done, so that the request can be answered.
     pub fn is_done(&self) -> bool {
         self.done == self.operations.len()
     }
@@ -251,7 +252,7 @@ impl Windows {
         (context::base(word) == window.context).then_some(window)
     }
 
-    /// The target of a window, also of a retired one, that an answer has come from.
+    /// The target that an answer has come from, also in a retired window.
     pub fn answered(&mut self, handle: u32, rank: usize) -> Option<&mut Target> {
         let window = self.list.get_mut(Communicator::row(handle))?.as_deref_mut()?;
         window.targets.get_mut(rank).filter(|_| window.handle == handle)
@@ -263,18 +264,18 @@ impl Windows {
         if self.list.len() <= row {
             self.list.resize_with(row + 1, || None);
         }
-        // A retired one keeps its communicator, and so its row.
+        // A retired window keeps its communicator, and so its row.
         debug_assert!(self.list[row].is_none(), "a row is used once");
         self.list[row] = Some(Box::new(window));
     }
 
-    /// Takes a window away from the application alone: a member has failed, and others may still use what is here. The window's own
-    /// communicator must stay, so that no other window gets the row.
+    /// Retires a window: the application cannot use it any more, because a member has failed, but other members may still use this
+    /// process's part. The window's own communicator must stay, so that no other window gets the row.
     pub fn retire(&mut self, handle: u32) {
         self.get(handle).into_iter().for_each(|window| window.is_retired = true);
     }
 
-    /// Takes a window out, also a retired one.
+    /// Removes a window, also a retired one.
     pub fn remove(&mut self, handle: u32) -> Option<Box<WindowRow>> {
         let row = Communicator::row(handle);
         self.list.get(row)?.as_ref().filter(|window| window.handle == handle)?;
@@ -291,7 +292,7 @@ impl Windows {
         }
     }
 
-    /// Takes the short puts that others have left; whether there were some.
+    /// Writes the short puts that other members have left to their places. Returns whether there were some.
     pub fn serve_mail(&mut self) -> bool {
         let mut served = 0;
         for index in 0..self.mailed.len() {
@@ -313,7 +314,7 @@ impl WindowRow {
     pub fn is_dead(&self, vcs: &[Vc], rank: u32) -> bool {
         let is_known = self.targets.get(rank as usize).is_some_and(|target| target.vc != NIL);
         match &self.own {
-            // Who uses regions of this proc need not be a target of it.
+            // Another proc may use regions of this proc without being a target of it.
             OwnMemory::Exposed(_) if !is_known => vcs.iter().any(|vc| vc.proc == rank && vc.state == VcState::Failed),
             _ => is_dead(&self.targets, vcs, rank),
         }
@@ -327,7 +328,7 @@ pub fn is_dead(targets: &[Target], vcs: &[Vc], rank: u32) -> bool {
 }
 
 impl Target {
-    /// One that nothing was done with yet.
+    /// A target that was not used yet.
     pub fn new(vc: Row, bytes: u64, reach: Reach) -> Self {
         Target {
             vc,
@@ -348,7 +349,7 @@ impl Target {
         }
     }
 
-    /// Its locks, if they are in reach.
+    /// The part with its locks, if loads and stores reach them.
     #[inline(always)]
     pub fn locks(&self) -> Option<&Part> {
         match &self.reach {
@@ -358,7 +359,7 @@ impl Target {
     }
 }
 
-/// How a lock is held, as the part says it.
+/// The [`Hold`] of a lock kind.
 pub const fn hold_of(kind: LockKind) -> Hold {
     match kind {
         LockKind::Shared => Hold::Shared,

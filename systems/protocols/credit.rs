@@ -1,5 +1,4 @@
-//! Credit: a receiver grants its senders more of it. What was spent and what is owed is counted by the
-//! [steps](crate::steps::credit).
+//! Credit: a receiver grants more credit to its senders. The [steps](crate::steps::credit) count what was spent and what is owed.
 
 use crate::procs::endpoint::Endpoint;
 use crate::rows::Rows;
@@ -7,7 +6,7 @@ use crate::steps::credit::{due, granted};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Control, Pending, Row};
 
-/// Grants what is due: by the transport's own way, or in a frame that has nothing else to say, if there is a row for it.
+/// Grants the credit that is due: by the transport's own means, or in a frame of its own, if there is room for a control frame.
 pub fn grant(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row) {
     let Rows { progress, vcs, .. } = rows;
     let vc = &mut vcs[vc_row as usize];

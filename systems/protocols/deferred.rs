@@ -1,5 +1,5 @@
-//! Messages that are deferred: they wait for a receive that is asked back from the transport that matches, or behind such a message.
-//! See [`provider_matched`](crate::protocols::provider_matched).
+//! Deferred messages: they wait for a receive that the transport which matches by itself was asked to return, or behind such a message. See
+//! [`provider_matched`](crate::protocols::provider_matched).
 
 use crate::rows::Rows;
 use crate::steps::posted::{key, leave_index};
@@ -8,7 +8,7 @@ use crate::steps::unexpected::{find_place, receive_unexpected};
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::{Arrival, ArrivalState, DeferredMessage, NIL, Pending};
 
-/// Holds a message that was not paired, if it must wait for a receive or behind another message; `false` if it need not.
+/// Defers a message that was not paired, if it must wait for a receive or behind another message. `false` if it need not wait.
 #[cold]
 pub(crate) fn defer(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
     let (header, vc) = (arrival.header, arrival.vc);
@@ -31,13 +31,13 @@ pub(crate) fn defer(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
     true
 }
 
-/// Gives the messages that were deferred to their receives, as far as these are known. `true` if some are still deferred.
+/// Pairs deferred messages with their receives, as far as these are known. `true` if some messages are still deferred.
 #[cold]
 pub(crate) fn match_deferred(rows: &mut Rows<'_>, arrivals: &[Arrival]) -> bool {
     if rows.progress.provider.deferred.is_empty() {
         return false;
     }
-    // Bytes that are still to be moved into a temporary cannot be moved out of it.
+    // Bytes cannot be moved out of a temporary before they have been moved into it.
     let moves = |arrival: &Arrival| matches!(arrival.state, ArrivalState::Unexpected | ArrivalState::Placed);
     if arrivals[..rows.progress.arrivals as usize].iter().any(moves) {
         rows.progress.pending |= Pending::MATCH;

@@ -1,14 +1,14 @@
-//! Direct: a message that a transport moves from the sender's memory into the receiver's, with no copy by a process.
+//! Direct: the transport moves a message from the sender's memory into the receiver's, so that no process copies it.
 
 use crate::procs::endpoint::Endpoint;
 use crate::rows::Rows;
 use crate::steps::check::refuse;
 use tickwire_components::{Arrival, ArrivalState, Body, Car, CarState, Large, NIL, Pending, Progress, Row, Span, Vc};
 
-/// Leaves the message at the front of a VC's data queue to its transport, whose arrival ends it.
+/// Gives the message at the front of a VC's data queue to its transport. A later arrival reports that it was moved.
 ///
 /// # Errors
-/// The receiver cannot have asked for it so.
+/// If an honest receiver could not have asked for that.
 pub(super) fn move_direct(
     progress: &mut Progress,
     cars: &mut [Car],
@@ -37,7 +37,7 @@ pub(super) fn move_direct(
     Ok(())
 }
 
-/// A message that its transport has moved is done, on either side.
+/// Ends a message that the transport has moved, on either side.
 #[cold]
 pub(crate) fn moved(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     rows.progress.pending |= Pending::TRANSFER;
@@ -66,7 +66,7 @@ mod tests {
     use tickwire_components::wire::{self, Header, Kind};
     use tickwire_components::{Destination, Ended, car_flags};
 
-    /// An offer of proc 1 in one run, and the receive that it meets; both have been through Match and SupplyBuffers.
+    /// An offer of proc 1 in one run meets a receive. Both have been through Match and SupplyBuffers.
     fn offered(world: &mut TestWorld, vc: Row, lengths: &[usize], length: u64) -> Posted {
         let posted = world.receive(Some(1), Some(5), lengths);
         world.arrive(vc, Header::new(Kind::Rts, 0, 1, 5, 33, length).with_flags(wire::DIRECT), &[]);
@@ -79,7 +79,7 @@ mod tests {
         Header { lead: header.lead & u64::from(u32::MAX), ..header }
     }
 
-    /// The transport says that it has moved a message.
+    /// The transport reports that it has moved a message.
     fn tell(world: &mut TestWorld, vc: Row, posted: Posted) {
         let row = world.arrive(vc, Header::default(), &[]);
         let arrival = &mut world.all().arrivals[row as usize];
@@ -116,14 +116,14 @@ mod tests {
     #[test]
     fn what_the_transport_does_not_take_comes_in_pieces() {
         let (mut world, vc) = world();
-        // Also over a transport that can read: the offer says no address.
+        // This holds also over a transport that can read, since the offer names no address.
         world.wire().memory.push((0, vec![1; 100]));
         let posted = offered(&mut world, vc, &[100], 100);
         world.step(post);
         let answer = world.wire().sent[0].header;
         assert_eq!(without_credit(answer), Header::new(Kind::Cts, 0, 0, posted.car, 33, 100));
         assert_eq!(world.car(posted).state, CarState::Receiving);
-        // Nor is one asked that was not offered so.
+        // A message that was not offered in this way is not moved either.
         world.wire().next_turn = Some(0);
         world.receive(Some(1), Some(5), &[100]);
         world.arrive(vc, Header::new(Kind::Rts, 0, 1, 5, 34, 100), &[]);
@@ -132,7 +132,7 @@ mod tests {
         assert!(world.wire().expected.is_empty());
     }
 
-    /// A send that was offered, and answered so.
+    /// A send that was offered, and whose receiver has asked for a direct move.
     fn answered(world: &mut TestWorld, vc: Row, runs: &[&[u8]], number: u32, wanted: u64) -> Posted {
         let posted = world.send(1, 5, runs);
         let all = world.all();
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn answers_that_cannot_be_and_messages_out_of_turn_end_their_vc() {
-        // In two runs it was not offered so.
+        // A message in two runs is never offered in this way.
         let (mut world, vc) = world();
         world.wire().next_turn = Some(0);
         answered(&mut world, vc, &[b"abc", b"de"], 0, 5);
@@ -175,7 +175,7 @@ mod tests {
         answered(&mut world, vc, &[b"abc"], 0, 4);
         assert!(matches!(world.take_ended()[..], [(row, Ended::Corrupt(_))] if row == vc));
         assert!(world.wire().moved.is_empty());
-        // It comes before the answer has left.
+        // The report comes before the answer has left.
         let (mut world, vc) = self::world();
         world.wire().next_turn = Some(0);
         let posted = offered(&mut world, vc, &[100], 100);

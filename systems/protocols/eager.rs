@@ -1,4 +1,4 @@
-//! Eager: a message in one frame, envelope and bytes.
+//! Eager: a message in one frame, with envelope and bytes.
 
 use crate::rows::{Rows, Wire};
 use crate::steps::check::NotTaken;
@@ -12,10 +12,10 @@ use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Arrival, ArrivalState, CarState, Destination, Row, Span};
 
-/// Pairs a message with its posted receive: the row.
+/// Pairs a message with its posted receive. Returns the receive's row.
 ///
 /// # Errors
-/// If there is none, or the envelope cannot be.
+/// If no receive matches, or the envelope is invalid.
 #[inline(always)]
 fn pair(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> Result<Row, NotTaken> {
     let Rows { progress, cars, vcs, communicators, .. } = rows;
@@ -26,7 +26,7 @@ fn pair(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> Result<Row, NotTak
     Ok(row)
 }
 
-/// A message that has its receive waits for Transfer.
+/// Pairs a message with its receive. Transfer will move the bytes.
 ///
 /// # Errors
 /// As [`pair`].
@@ -43,15 +43,15 @@ pub(crate) fn take(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<(), Not
     Ok(())
 }
 
-/// A message from its arrival to the end of its request; `false` leaves it where it is.
+/// Handles a message completely, from its arrival to the end of its receive's request. `false` leaves it in the transport.
 #[inline(always)]
 pub(crate) fn receive(rows: &mut Rows<'_>, header: &Header, payload: Span, vc_row: Row) -> bool {
     header.length == payload.len() as u64 && receive_apart(rows, header.origin, header.name, payload, vc_row)
 }
 
-/// As [`receive`], of a message that is as long as it says. What is left of its header and the other arguments are as many as
-/// there are registers for; a transport that hands over frames keeps its own in the others.
-// Calls come last, so that the frequent case saves nothing on a stack.
+/// As [`receive`], for a message whose payload has the length that its header says. The arguments fit the registers for arguments, so that
+/// a transport that hands over frames can keep its own values in the others.
+// Calls come last, so that the frequent case saves no registers on the stack.
 #[inline(never)]
 fn receive_apart(rows: &mut Rows<'_>, origin: u64, name: u64, payload: Span, vc_row: Row) -> bool {
     let header = Header { lead: Kind::Eager as u64, origin, name, length: payload.len() as u64 };
@@ -65,7 +65,7 @@ fn receive_apart(rows: &mut Rows<'_>, origin: u64, name: u64, payload: Span, vc_
     }
 }
 
-/// As [`receive_apart`], where the first receive does not take it.
+/// As [`receive_apart`], if the first posted receive does not match.
 #[inline(never)]
 fn receive_otherwise(rows: &mut Rows<'_>, origin: u64, name: u64, payload: Span, vc_row: Row) -> bool {
     let header = Header { lead: Kind::Eager as u64, origin, name, length: payload.len() as u64 };
@@ -76,7 +76,7 @@ fn receive_otherwise(rows: &mut Rows<'_>, origin: u64, name: u64, payload: Span,
     }
 }
 
-/// A message has its receive, which ends: `true`.
+/// Ends a receive with its message. Always `true`.
 #[inline(always)]
 fn end(rows: &mut Rows<'_>, row: Row, header: &Header, payload: Span, vc_row: Row) -> bool {
     let Rows { progress, cars, vcs, .. } = rows;
@@ -88,7 +88,7 @@ fn end(rows: &mut Rows<'_>, row: Row, header: &Header, payload: Span, vc_row: Ro
     true
 }
 
-/// The rest of [`end`] where its peer may be granted something.
+/// The rest of [`end`], if the peer may be granted credit.
 #[cold]
 #[inline(never)]
 fn end_and_grant(rows: &mut Rows<'_>, row: Row, payload: Span, vc_row: Row) -> bool {
@@ -97,10 +97,11 @@ fn end_and_grant(rows: &mut Rows<'_>, row: Row, payload: Span, vc_row: Row) -> b
     true
 }
 
-/// A message to oneself goes to its receive at once, past the transport; `false` if that is not for here: the oldest receive
-/// does not take it, or something is before it, or it is longer than what goes as a whole.
+/// Delivers a message to this process itself directly to its receive, past the transport. `false` if that is not possible: the oldest
+/// receive from this process does not match, a receive from any source is posted, other frames or sends are before the message, or it is
+/// too long to be sent as a whole.
 ///
-/// As with arrivals, only without systems of the application, which may look at the rows in between.
+/// As for arrivals, this must not be used with systems of the application, which may look at the rows in between.
 ///
 /// # Safety
 /// The payload is valid for reads.
@@ -119,8 +120,8 @@ pub unsafe fn deliver_own(
     if !cars.get(row as usize).is_some_and(|car| key(car).takes(message)) {
         return false;
     }
-    // Neither receives that have not been looked at nor unexpected messages matter: those are younger than the posted ones,
-    // and these are of no use to them.
+    // New receives and unexpected messages do not matter: new receives are younger than the posted ones, and the posted ones match no
+    // unexpected message.
     if !progress.wildcard.is_empty() || progress.arrivals != 0 || !vc.sends.is_empty() {
         return false;
     }
@@ -131,7 +132,7 @@ pub unsafe fn deliver_own(
     }
     let car = &mut cars[row as usize];
     vc.posted.pop_first(car);
-    // All else it knew when it was posted: no receive from any source is here.
+    // Source and VC are known already: no receive from any source is posted.
     car.tag = message.tag;
     progress.work.matched += 1;
     progress.work.posted += 1;

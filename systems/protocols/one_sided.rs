@@ -1,12 +1,13 @@
-//! One-sided operations by frames, where the target's memory is not in reach: the origin sends requests ([`Kind::Remote`]), any tick of the
-//! target's engine does them, and its answers ([`Kind::Answer`]) say so. The application at the target takes no part.
+//! One-sided operations by frames, where the target's memory cannot be reached directly. The origin sends requests ([`Kind::Remote`]). Any
+//! tick of the target's engine performs them and sends answers ([`Kind::Answer`]). The application at the target takes no part.
 //!
-//! Requests of one origin to one target are done in their order, so updates keep it. A long operation is several requests, and short ones
-//! share a request ([`batch`]). Each request has an answer, and an origin has at most [`REMOTE_FRAMES`] without one, so a target keeps a
-//! bounded number of answers for each origin.
+//! Requests of one origin to one target are performed in their order, so updates keep their order. A long operation is several requests,
+//! and short ones share a request ([`batch`]). Each request has an answer. An origin has at most [`REMOTE_FRAMES`] requests without an
+//! answer, so a target keeps a bounded number of answers for each origin.
 //!
-//! *Trust.* A request is checked as a whole before anything is done: the window, the origin's rank against the VC that it came over, bounds and
-//! alignment. What cannot be from an honest origin ends the link; a displacement that is out of bounds is answered so.
+//! *Trust.* A request is checked as a whole before anything is done: the window, the origin's rank against the VC that the request came
+//! over, bounds and alignment. A request that no honest origin can send ends the link. A displacement out of bounds is answered with an
+//! error.
 
 #![expect(unsafe_code, reason = "bytes that are addresses")]
 
@@ -37,17 +38,17 @@ use tickwire_components::{
 };
 use tickwire_transports::{Sent, copy};
 
-/// Bytes of an operation that one request has.
+/// Bytes of an operation in one request.
 fn fragment(endpoint: &Endpoint) -> u64 {
     let frame = match endpoint.abilities.registers {
         true => endpoint.abilities.copies.min(endpoint.sure_bytes),
         false => endpoint.sure_bytes,
     };
-    // Whole elements.
+    // Requests contain whole elements.
     (frame.saturating_sub(LEAD as u64).min(REMOTE_BYTES) / 16 * 16).max(16)
 }
 
-/// Posts an operation; [`move_windows`] sends it. One to a proc that has failed ends at once: nothing later would end it.
+/// Posts an operation; [`move_windows`] sends it. An operation to a proc that has failed ends at once, since nothing would end it later.
 pub fn post_remote(rows: &mut Rows<'_>, handle: u32, target: u32, operation: RemoteOperation) {
     let Rows { windows, vcs, progress, cars, .. } = rows;
     let Some(window) = windows.get(handle) else { return };
@@ -67,7 +68,7 @@ pub fn post_remote(rows: &mut Rows<'_>, handle: u32, target: u32, operation: Rem
     progress.pending |= Pending::TRANSFER;
 }
 
-/// Sends requests and answers of all windows that have some, as far as there is room.
+/// Sends the requests and answers of all windows, as far as there is room.
 pub fn move_windows(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     let mut index = 0;
     while let Some(&row) = rows.windows.busy.get(index) {
@@ -75,7 +76,7 @@ pub fn move_windows(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
         if left {
             rows.progress.pending |= Pending::TRANSFER;
         }
-        // Waiting for answers is nothing to do.
+        // A window that only waits for answers has nothing to send.
         match left {
             true => index += 1,
             false => _ = rows.windows.busy.swap_remove(index),
@@ -83,7 +84,7 @@ pub fn move_windows(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     }
 }
 
-/// Whether something is left that could not go.
+/// Sends requests and answers of one window. Returns whether something could not be sent or done yet.
 fn move_window(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) -> bool {
     let Rows { windows, vcs, progress, .. } = rows;
     let Some(Some(window)) = windows.list.get_mut(row as usize) else { return false };
@@ -95,8 +96,8 @@ fn move_window(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) -> boo
     left
 }
 
-/// Sends the answers that are there, those to each origin in their order; whether one could not go for want of room. One that an origin does
-/// not take holds up no other origin.
+/// Sends the answers that are ready, to each origin in their order. Returns whether one could not go for want of room. An origin that takes
+/// no answer does not hold up the others.
 fn send_answers(window: &mut WindowRow, vcs: &[Vc], endpoints: &mut [Endpoint], progress: &mut Progress) -> bool {
     let (mut index, mut full) = (0, SmallVec::<[u32; 4]>::new());
     while let Some(served) = window.served.get(index) {
@@ -110,7 +111,7 @@ fn send_answers(window: &mut WindowRow, vcs: &[Vc], endpoints: &mut [Endpoint], 
                 progress.work.sent += 1;
                 window.served.remove(index);
             }
-            // Its VC ends by itself, and forgets what it is owed.
+            // The VC ends separately, which also drops the answers that it is owed.
             Sent::Failed => drop(window.served.remove(index)),
             _ => {
                 full.push(origin);
@@ -121,7 +122,7 @@ fn send_answers(window: &mut WindowRow, vcs: &[Vc], endpoints: &mut [Endpoint], 
     !full.is_empty()
 }
 
-/// Sends requests to a target; whether one could not go for want of room.
+/// Sends requests to a target. Returns whether one could not go for want of room.
 fn send_requests(
     window: &mut WindowRow,
     rank: usize,
@@ -132,7 +133,7 @@ fn send_requests(
     let (word, me) = (window.context | context::WINDOW, window.rank);
     let target = &mut window.targets[rank];
     let Some(vc) = vcs.get(target.vc as usize).filter(|vc| vc.state == VcState::Connected) else {
-        // Not connected yet, or not any more: whoever fails it ends its operations.
+        // Not connected yet, or no longer. In that case the end of the VC ends its operations.
         return false;
     };
     let Some(endpoint) = endpoints.get_mut(vc.endpoint as usize) else { return false };
@@ -149,7 +150,7 @@ fn send_requests(
                 Sent::Done => {}
                 Sent::Failed => return false,
                 _ => {
-                    // After a cut it has a copy already.
+                    // After a cut, the operation has a copy already.
                     if endpoint.by_post && operation.in_part.is_none() && operation.batch.is_none() {
                         operation.in_part = Some((length, Vec::new()));
                     }
@@ -168,8 +169,8 @@ fn send_requests(
     false
 }
 
-/// The next request of an operation, and how many of its bytes that has. Nothing is added to a batch from now on: a transport may take a part
-/// of it.
+/// The next request of an operation, and how many of its bytes the request has. A batch is closed for more operations here, since the
+/// transport may take a part of it.
 fn request(operation: &mut RemoteOperation, most: u64) -> (u64, Body) {
     if let Some(batch) = &mut operation.batch {
         batch.is_sealed = true;
@@ -206,7 +207,7 @@ pub(super) fn take_answer(rows: &mut Rows<'_>, arrival: &Arrival) -> Result<(), 
         take_batch_answer(rows, handle, rank, arrival.payload).ok_or(WRONG)?;
         return answered(rows, handle, rank).ok_or(WRONG);
     }
-    // What an honest target answers: as much as the request has asked for.
+    // An honest target answers with as many bytes as the request has asked for.
     let asked = (operation.sent - operation.answered).min(operation.fragment);
     let has_bytes = operation.kind.is_answered_by_bytes() && outcome == RemoteOutcome::Done;
     if arrival.payload.len() as u64 != if has_bytes { asked } else { 0 } {
@@ -224,7 +225,7 @@ pub(super) fn take_answer(rows: &mut Rows<'_>, arrival: &Arrival) -> Result<(), 
     answered(rows, handle, rank).ok_or(WRONG)
 }
 
-/// A request has its answer, so the next one may go.
+/// Counts an answered request, so that the next one may go.
 fn answered(rows: &mut Rows<'_>, handle: u32, rank: usize) -> Option<()> {
     let target = rows.windows.answered(handle, rank)?;
     target.answers = target.answers.wrapping_add(1);
@@ -235,18 +236,18 @@ fn answered(rows: &mut Rows<'_>, handle: u32, rank: usize) -> Option<()> {
     Some(())
 }
 
-/// Who waits for the end of an operation.
+/// Who is to be told of the end of an operation.
 struct Waiter {
     number: u64,
     /// Its request, or [`NIL`].
     request: Row,
-    /// It is the last one of its request.
+    /// It is the last operation of its request.
     is_last: bool,
-    /// Somebody waits for its end without a request.
+    /// A call waits for its end, without a request.
     awaited: bool,
-    /// Bytes that it moves.
+    /// Bytes that the operation moves.
     length: u64,
-    /// Flushes count it.
+    /// Whether flushes wait for it.
     is_counted: bool,
 }
 
@@ -262,7 +263,7 @@ impl Waiter {
     }
 }
 
-/// An operation is done, or has failed at its target: who waits for it is told.
+/// Tells whoever waits for an operation that it is done, or has failed at its target.
 fn tell(rows: &mut Rows<'_>, handle: u32, rank: usize, waiter: &Waiter, failure: Option<Failure>) {
     let Rows { windows, progress, cars, requests, .. } = rows;
     let &Waiter { number, request, is_last, awaited, length, is_counted } = waiter;
@@ -278,7 +279,7 @@ fn tell(rows: &mut Rows<'_>, handle: u32, rank: usize, waiter: &Waiter, failure:
     }
 }
 
-/// A part of a request has ended: so many bytes are done, or it has failed as the flag says. With the last one the request ends.
+/// Ends a part of a request: `length` bytes are done, or the part has failed as the flag says. The last part ends the request.
 fn end_part(
     progress: &mut Progress,
     cars: &mut [Car],

@@ -1,4 +1,4 @@
-//! Messages in parts: each part a frame, the first of them with the envelope.
+//! Messages in parts: each part is a frame, and the first one has the envelope.
 
 use crate::rows::Rows;
 use crate::steps::check::NotTaken;
@@ -12,13 +12,13 @@ use tickwire_components::{Arrival, ArrivalState, CarState, Destination, Large, P
 /// Pairs the first part of a message with its posted receive.
 ///
 /// # Errors
-/// If there is none, or the envelope cannot be.
+/// If no receive matches, or the envelope is invalid.
 pub(crate) fn take_head(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<(), NotTaken> {
     let Rows { progress, cars, large, vcs, communicators, .. } = rows;
     let (header, vc_row) = (arrival.header, arrival.vc);
     check_envelope(&header, vcs.get(vc_row as usize), communicators).map_err(NotTaken::Wrong)?;
     if vcs[vc_row as usize].state == VcState::Failed {
-        // Its connection has ended since it was read, and with it the parts that were to come.
+        // The connection has ended since the frame was read, so the other parts will not come.
         return Ok(());
     }
     check_peer(progress, vc_row)?;
@@ -40,10 +40,11 @@ pub(crate) fn take_head(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<()
 
 const NO_MESSAGE: NotTaken = NotTaken::Wrong("a part of no message");
 
-/// Says where a part goes: its header's origin becomes its first byte's place in the message, its name the length of that.
+/// Decides where a part goes. Overwrites two fields of its header for Transfer: `origin` becomes the part's place in the message, `name`
+/// the length of the message.
 ///
 /// # Errors
-/// If there is no message that it is a part of.
+/// If no message is arriving in parts, or the part is longer than what is missing.
 pub(crate) fn take_part(progress: &mut Progress, arrival: &mut Arrival) -> Result<(), NotTaken> {
     let Some(at) = progress.streams.iter().position(|stream| stream.vc == arrival.vc) else {
         return Err(NO_MESSAGE);

@@ -1,4 +1,4 @@
-//! Pieces: the bytes of a message that was asked for, through the transport.
+//! Pieces: the bytes of a message that its receiver has asked for (CTS) are sent in frames of the transport.
 
 #![expect(unsafe_code, reason = "bytes that are addresses")]
 
@@ -22,10 +22,10 @@ use tickwire_components::{
 };
 use tickwire_transports::{Frame, Sent};
 
-/// A piece goes to the receive that has asked for it.
+/// Takes a piece for the receive that has asked for it.
 ///
 /// # Errors
-/// If that expects none, or not so much.
+/// If the receive expects no piece, or fewer bytes.
 pub(crate) fn take(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<(), NotTaken> {
     let (row, length) = (arrival.header.message(), arrival.header.length);
     match rows.cars.get(row as usize) {
@@ -40,7 +40,7 @@ pub(crate) fn take(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<(), Not
     }
 }
 
-/// Sends pieces of the large messages that were asked for, and forgets VCs that have nothing to send.
+/// Sends pieces of the large messages that were asked for, and removes VCs that have nothing to send from the list of senders.
 #[cold]
 pub(crate) fn send_pieces(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     let mut senders = std::mem::replace(&mut rows.progress.senders, Queue::EMPTY);
@@ -81,12 +81,12 @@ pub(crate) fn send_vc_pieces(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_ro
     while left > 0 && !rows.vcs[vc_row as usize].data.is_empty() {
         let Rows { progress, cars, large, vcs, .. } = &mut *rows;
         let vc = &mut vcs[vc_row as usize];
-        // An envelope that was refused while a frame had gone in part goes before the next frame, or it never would.
+        // An envelope was refused while a frame had gone in part. It must go before the next frame, or it never would.
         if endpoint.rows.is_some() && envelope_waits(progress, cars, vc) {
             progress.pending |= Pending::POST;
             break;
         }
-        // One that a transport may have had a part of goes on by one frame.
+        // If the transport may have taken a part of a frame of this message, only that frame follows now.
         let begun = progress.urgent && cars[vc.data.head as usize].flags & car_flags::REFUSED != 0;
         let most = if turned || begun { 1 } else { left };
         if progress.urgent && !std::mem::take(&mut turned) {
@@ -106,8 +106,8 @@ pub(crate) fn send_vc_pieces(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_ro
     Ok(())
 }
 
-/// Goes on with the first message of a VC's queue, where a transport moves it by itself, or it is passed on as it comes. Whether the
-/// next one may follow; `Err` if the connection has failed.
+/// Goes on with the first message of a VC's queue, if the transport moves it by itself, or if it is passed on while it arrives. Returns
+/// whether the next message may follow; `Err` if the connection has failed.
 #[inline(always)]
 fn send_apart(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row, left: &mut usize) -> Result<bool, ()> {
     let Rows { progress, cars, large, vcs, row_states, nodes, supplies, .. } = rows;
@@ -121,7 +121,7 @@ fn send_apart(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row, left: &
     let Large { wanted, length, peer, .. } = large[row as usize];
     let state = endpoint.rows.and_then(|states| row_states.get(states, row));
     let link = vc.link;
-    // It may end in another queue.
+    // The message may end up in another queue.
     vc.data.pop(cars);
     let mut sender = Sender { progress, cars, nodes, supplies, endpoint, link, row, peer, wanted, length };
     let turn = sender.send(left, state);
@@ -135,7 +135,7 @@ fn send_apart(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row, left: &
     }
 }
 
-/// Sends up to `most` frames of the first message of a VC's queue. Whether the next ones may follow; `Err` if the connection has
+/// Sends up to `most` frames of the first message of a VC's queue. Returns whether more frames may follow; `Err` if the connection has
 /// failed.
 #[inline(always)]
 fn send_frames(
@@ -185,7 +185,7 @@ fn send_frames(
     }
 }
 
-/// Whether a VC's next envelope or a reply was refused by its transport, and no piece has begun that must be finished first.
+/// Whether the transport has refused a VC's next envelope or a reply, and no piece has begun that must be finished first.
 pub(crate) fn envelope_waits(progress: &Progress, cars: &[Car], vc: &Vc) -> bool {
     let head = &cars[vc.data.head as usize];
     if head.flags & car_flags::REFUSED != 0 {
@@ -205,8 +205,8 @@ pub(crate) fn envelope_waits(progress: &Progress, cars: &[Car], vc: &Vc) -> bool
     cars.get(vc.sends.head as usize).is_some_and(refused)
 }
 
-/// A part of a message that has a layout, for as long as a call lasts. A stretch itself is no buffer: whoever has one could
-/// post it after its segment is gone.
+/// A part of a message that has a datatype's layout. It lives only for one call. A [`Stretch`] itself does not implement [`Pieces`], since
+/// its holder could then post it after its segment is gone.
 pub(crate) struct Scattered(Stretch);
 
 // SAFETY: a stretch's address does not depend on where this is, and its segment outlives the call.
@@ -228,8 +228,8 @@ unsafe impl Pieces for Scattered {
     }
 }
 
-/// Sends the next piece of a message that has a layout, packed where the transport wants it. Returns how many pieces and
-/// bytes have gone, and what became of it.
+/// Sends the next piece of a message that has a datatype's layout, packed where the transport wants it. Returns how many pieces and bytes
+/// have gone, and the transport's result.
 pub(crate) fn send_stretch(
     envelope: &Car,
     stretch: Stretch,
@@ -239,7 +239,7 @@ pub(crate) fn send_stretch(
     state: Option<&mut dyn Any>,
 ) -> (usize, u64, Sent) {
     let Large { wanted, peer, .. } = *message;
-    // Of few pieces through a ring each is shorter, so that the receiver begins sooner.
+    // If a message goes through a ring in few pieces, the pieces are shorter, so that the receiver begins sooner.
     let few = endpoint.cheap_poll && wanted < 8 * endpoint.piece_bytes && endpoint.piece_bytes >= 2 * PAGE_BYTES as u64;
     let most = if few { endpoint.piece_bytes / 2 } else { endpoint.piece_bytes };
     let most = endpoint.fits(link, most.min(wanted - envelope.done));
@@ -252,7 +252,7 @@ pub(crate) fn send_stretch(
     }
 }
 
-/// The next pieces of a message, from `done` on: none spans two data CARs.
+/// The next pieces of a message, from byte `done` on. No piece spans two data CARs.
 pub(crate) fn pieces(
     cars: &[Car],
     row: Row,
@@ -264,7 +264,7 @@ pub(crate) fn pieces(
     let Large { wanted, peer, .. } = *message;
     let mut frames = SmallVec::new();
     let (mut done, mut data) = (envelope.done, row);
-    // Where `done` stands in the chain.
+    // Bytes in front of the data CAR that contains byte `done`.
     let mut before = 0;
     if envelope.chain != NIL {
         data = envelope.chain;

@@ -1,19 +1,19 @@
-//! Provider matching: receives at a transport that matches by itself, and messages of other transports that meet such a receive. Used
-//! by posting, Post and Match. One endpoint of an engine matches at most; the others leave it to the engine.
+//! Provider matching: receives at a transport that matches by itself, and messages over other transports that meet such a receive. Used by
+//! posting, Post and Match. At most one endpoint of an engine matches by itself; for the others the engine matches.
 //!
-//! A receive from one proc that is reached by this endpoint is at the transport only. One from any source is in the index of
-//! posted receives as well, where messages of other transports find it. Such a message is *deferred*: it keeps its place
-//! among those of its sender, in a temporary, while the receive is asked back. If it comes back it is the message's; if the
-//! transport had paired it first, the message is matched anew with what is posted, and may be deferred again. What the same
-//! sender has sent after it waits behind it, and receives that are posted meanwhile wait until nothing is deferred, so that
-//! none takes a message that an older one might.
+//! A receive from one proc that this endpoint reaches is at the transport only. A receive from any source is also in the index of posted
+//! receives, where messages over other transports find it. Such a message is *deferred*: it keeps its place in its sender's order, in a
+//! temporary, while the transport is asked to return the receive. If the receive comes back, it gets the message. If the transport had
+//! paired it already, the message is matched again with the other posted receives, and may be deferred again. Later messages of the same
+//! sender wait behind it. Receives that are posted meanwhile wait until nothing is deferred, so that none of them takes a message that an
+//! older receive might match.
 //!
-//! Only the application's messages are matched by the transport: what the engine says on behalf of a communicator
-//! is in frames, and comes to receives in the engine's own queues.
+//! The transport matches only messages of the application. Messages of the engine on behalf of a communicator go in frames, and meet
+//! receives in the engine's own queues.
 //!
-//! What waits at the transport without a receive can be moved into the engine's own queue of unexpected messages, oldest first
-//! ([`Pull`]): a dump shows it then, and a probe knows its length. Receives look there before they go to the transport, so
-//! the order stays.
+//! Messages that wait at the transport without a receive can be moved into the engine's own queue of unexpected messages, oldest first
+//! ([`Pull`]). Then a dump shows them, and a probe knows their lengths. Receives look there before they go to the transport, so the order
+//! stays.
 
 use crate::procs::communicators::known;
 use crate::procs::endpoint::Endpoint;
@@ -40,17 +40,18 @@ use tickwire_components::{
 };
 use tickwire_transports::{AnyTransport, Matching, Peeked, ReceiveEnvelope, Sent};
 
-/// What is told of a peer that makes more offers than it may.
+/// The error of a peer that makes more offers than it may.
 const OVERDRAWN: &str = "more offers than it was granted";
 
-/// Asks for a receive back. See [`Matching::recall`].
+/// Asks the transport to return a receive. See [`Matching::recall`].
 fn recall(transport: &mut AnyTransport, row: Row, unless_message: bool) {
     if let Some(matching) = transport.matching() {
         matching.recall(row, unless_message);
     }
 }
 
-/// Gives receives to the transport as far as it takes them, and asks back those that are wanted back.
+/// Gives receives to the transport as far as it takes them, asks it to return those that are wanted back, and queues acknowledgements of
+/// synchronous messages.
 #[cold]
 pub fn drive(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     while let Some(&(vc, message)) = rows.progress.provider.acknowledgements.last() {
@@ -63,7 +64,7 @@ pub fn drive(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     let Some(endpoint) = endpoints.get_mut(rows.progress.provider.endpoint as usize) else { return };
     let transport = endpoint.transport.get();
     for row in rows.progress.provider.recalls.drain(..) {
-        // What its peer sent before it ended can still be received.
+        // Messages that the peer sent before it ended can still be received.
         recall(transport, row, rows.cars[row as usize].flags & car_flags::PEER_FAILED != 0);
     }
     match rows.progress.provider.pull {
@@ -93,13 +94,13 @@ pub fn drive(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
                     list_granter(&mut rows.progress, &mut rows.vcs, car.vc);
                 }
                 if vc.state == VcState::Failed {
-                    // What had arrived can be received; nothing else will come.
+                    // Messages that had arrived can still be received. No others will come.
                     car.state = CarState::Recalled;
                     car.flags |= car_flags::PEER_FAILED;
                     recall(transport, row, true);
                 }
             }
-            // One from any source is still there for the other transports.
+            // A receive from any source still waits for messages over the other transports.
             (_, None) => continue,
             (_, Some(_)) => {
                 abort(&mut rows.progress, &mut rows.cars, row, car_flags::PEER_FAILED);
@@ -110,7 +111,7 @@ pub fn drive(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     }
 }
 
-/// What the transport says of a receive or of a message that it was asked for.
+/// Handles what the transport reports of a receive, or of a message that it was asked for.
 #[cold]
 pub(crate) fn take(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     let state = std::mem::replace(&mut arrival.state, ArrivalState::Handled);
@@ -126,7 +127,7 @@ pub(crate) fn take(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     }
 }
 
-/// A receive that the transport has paired with a message.
+/// Handles a receive that the transport has paired with a message.
 fn take_matched(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     let (row, header) = (arrival.receive(), arrival.header);
     let asked = key(&rows.cars[row as usize]);
@@ -150,7 +151,7 @@ fn take_matched(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     give(rows, arrival, row);
 }
 
-/// A message goes to the receive that it was paired with.
+/// Gives a message to the receive that it was paired with.
 fn give(rows: &mut Rows<'_>, arrival: &mut Arrival, row: Row) {
     let header = arrival.header;
     rows.progress.work.matched += 1;
@@ -174,7 +175,7 @@ fn give(rows: &mut Rows<'_>, arrival: &mut Arrival, row: Row) {
     arrival.state = ArrivalState::Placed;
 }
 
-/// Whether a transport can have paired or claimed it: a message or an offer that can be.
+/// Checks that an arrival is a valid message or offer, of a kind that a transport can pair.
 fn check_paired(arrival: &Arrival) -> Result<(), &'static str> {
     match arrival.header.kind() {
         Some(Kind::Eager | Kind::Sync | Kind::Rts) => arrival.header.check(arrival.payload.len(), false),
@@ -182,7 +183,7 @@ fn check_paired(arrival: &Arrival) -> Result<(), &'static str> {
     }
 }
 
-/// Notes whom to tell that a synchronous message has met its receive; from here on it is any message.
+/// Notes that the sender of a synchronous message must be told of its receive. From here on the message is treated as an ordinary one.
 fn acknowledge(progress: &mut Progress, arrival: &mut Arrival) {
     let header = arrival.header;
     if header.kind() == Some(Kind::Sync) {
@@ -192,7 +193,7 @@ fn acknowledge(progress: &mut Progress, arrival: &mut Arrival) {
     }
 }
 
-/// Takes a receive that is at the transport no more out of where it was.
+/// Updates the tables for a receive that is no longer at the transport.
 pub(crate) fn leave(progress: &mut Progress, cars: &mut [Car], row: Row) {
     progress.provider.count -= 1;
     let car = &mut cars[row as usize];
@@ -216,7 +217,7 @@ pub(crate) fn leave(progress: &mut Progress, cars: &mut [Car], row: Row) {
     car.flags &= !car_flags::AT_PROVIDER;
 }
 
-/// A receive that has come back unpaired.
+/// Handles a receive that has come back unpaired.
 fn take_back(rows: &mut Rows<'_>, row: Row) {
     if let Some(deferred) = rows.progress.provider.deferred.iter_mut().find(|deferred| deferred.receive == row) {
         deferred.came_back = true;
@@ -226,7 +227,7 @@ fn take_back(rows: &mut Rows<'_>, row: Row) {
         return;
     }
     if rows.cars[row as usize].state == CarState::Posted {
-        // Nobody has asked for it: it keeps its place here, and is given again.
+        // It was not recalled. It stays posted, and is given to the transport again.
         rows.progress.provider.count -= 1;
         rows.cars[row as usize].flags &= !car_flags::AT_PROVIDER;
         return rows.progress.provider.queue.push(&mut rows.cars, row);
@@ -239,7 +240,8 @@ fn take_back(rows: &mut Rows<'_>, row: Row) {
     crate::steps::matching::enqueue(&mut rows.progress, &mut rows.cars, &mut rows.vcs, row);
 }
 
-/// A message that was claimed. For a probe no receive finds it; one that was pulled is unexpected as any other.
+/// Handles a message that was claimed at the transport. One that a probe has claimed can no longer be found by receives. One that was
+/// pulled is an unexpected message like any other.
 fn take_claimed(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     let pulled = std::mem::take(&mut rows.progress.provider.pull) != Pull::No;
     rows.progress.provider.claims = false;
@@ -277,7 +279,7 @@ fn take_claimed(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     rows.progress.provider.claimed.push(entry);
 }
 
-/// The oldest receive that takes a message and has yet to be given to the transport, out of the queue.
+/// Takes the oldest receive out of the queue for the transport that matches a message.
 fn take_queued(progress: &mut Progress, cars: &mut [Car], header: &Header) -> Option<Row> {
     let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
     let mut row = progress.provider.queue.head;
@@ -296,7 +298,7 @@ fn take_queued(progress: &mut Progress, cars: &mut [Car], header: &Header) -> Op
     Some(row)
 }
 
-/// A synchronous message that no receive has taken becomes an offer: its sender still has the bytes, and is not told of a receive
+/// Turns a synchronous message that no receive has taken into an offer. Its sender still has the bytes, and must not hear of a receive
 /// before there is one.
 fn offer_anew(progress: &mut Progress, arrival: &mut Arrival, vcs: &mut [Vc]) {
     let header = arrival.header;
@@ -306,8 +308,8 @@ fn offer_anew(progress: &mut Progress, arrival: &mut Arrival, vcs: &mut [Vc]) {
     arrival.header = offer.with_priority(header.priority());
 }
 
-/// A message of a peer is kept at the transport no more. As [`crate::steps::credit::owe_lines`], in quarters of what the peer may have
-/// outstanding there.
+/// As [`crate::steps::credit::owe_lines`], for a message that the transport no longer keeps. Credit goes back in quarters of what the peer
+/// may have outstanding there.
 #[inline]
 pub(crate) fn owe_lines(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, length: u64) {
     let vc = &mut vcs[vc_row as usize];
@@ -317,14 +319,14 @@ pub(crate) fn owe_lines(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, le
     }
 }
 
-/// Whether a peer whose messages the transport matches has no offer left to make, while some wait there.
+/// Whether some peer whose messages the transport matches has no envelope credit left, while offers of it wait at the transport.
 #[cold]
 pub fn is_starved(progress: &Progress, vcs: &[Vc]) -> bool {
     let waits = |row: usize| progress.provider.peers.get(row).is_some_and(|peer| peer.there > 0);
     progress.starved_peers > 0 && (0..).zip(vcs).any(|(row, vc)| vc.envelopes_left == 0 && waits(row))
 }
 
-/// Lists the VCs whose peers are owed credit by messages that went another way than most: those that were pulled or claimed.
+/// Lists the VCs whose peers are owed credit for messages that took a rarer way: those that were pulled or claimed.
 #[cold]
 pub fn list_granters(progress: &mut Progress, vcs: &mut [Vc]) {
     for row in 0..vcs.len() {
@@ -336,13 +338,13 @@ pub fn list_granters(progress: &mut Progress, vcs: &mut [Vc]) {
     }
 }
 
-/// The envelope that a transport has found for a probe, as far as it is one.
+/// Whether an envelope that a transport has found for a probe is valid.
 pub fn checked(header: &Header, vc: Option<&Vc>, communicators: &[Communicator]) -> bool {
     check_envelope(header, vc, communicators).is_ok()
 }
 
-/// A message that its transport has paired with a receive; from its arrival to the end of its request; `false` leaves it
-/// where it is.
+/// Handles a message that the transport has paired with a receive, from its arrival to the end of the request. `false` leaves it in the
+/// transport.
 #[inline]
 pub(crate) fn receive(rows: &mut Rows<'_>, header: &Header, payload: Span, vc_row: Row, row: Row) -> bool {
     let Rows { progress, cars, vcs, communicators, .. } = rows;
@@ -363,7 +365,7 @@ pub(crate) fn receive(rows: &mut Rows<'_>, header: &Header, payload: Span, vc_ro
     true
 }
 
-/// A peer has said how many offers it has made.
+/// Takes a peer's count of the offers that it has made.
 ///
 /// # Errors
 /// If no transport matches its messages.

@@ -1,4 +1,4 @@
-//! Read: a message that was offered is read out of its sender's memory by its receiver, which then tells the sender.
+//! Read: the receiver reads an offered message out of the sender's memory, and then tells the sender.
 
 use crate::procs::endpoint::Endpoint;
 use crate::procs::priorities::{insert, is_fair_turn, reinsert_head, turn};
@@ -14,7 +14,7 @@ use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Body, Car, Large, NIL, NoBytes, Pending, Row, Span, Vc, VcState};
 use tickwire_transports::{MemoryRead, Sent};
 
-/// Reads messages out of their senders' memory, in turn; what cannot be read is asked for in pieces instead.
+/// Reads messages out of their senders' memory, in turn. Messages that cannot be read are asked for in pieces instead.
 #[inline(never)]
 pub(crate) fn read_messages(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     let is_alone = rows.cars.get(rows.progress.reads.head as usize).is_some_and(|car| car.next == NIL);
@@ -28,7 +28,7 @@ pub(crate) fn read_messages(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     while !rows.progress.reads.is_empty() {
         if left == 0 {
             turns -= 1;
-            // What has arrived meanwhile may be more urgent.
+            // Frames that have arrived meanwhile may be more urgent.
             if turns == 0
                 || endpoints.iter_mut().any(|endpoint| (endpoint.cheap_poll || endpoint.prompt) && endpoint.ready())
             {
@@ -48,7 +48,7 @@ pub(crate) fn read_messages(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
             rows.progress.moved.transfer += batch.bytes;
             rows.progress.work.received += batch.begun;
             if batch.open != NIL && left == 0 {
-                // Others have their turn before a long message goes on.
+                // Other messages have their turn before a long one goes on.
                 rows.progress.reads.pop(&mut rows.cars);
                 insert(&mut rows.progress.reads, &mut rows.cars, batch.open);
             } else if most != u64::MAX {
@@ -76,20 +76,20 @@ pub(crate) fn read_messages(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     }
 }
 
-/// What one call reads: bytes of the first messages of one VC in the queue.
+/// What one call reads: bytes of the first messages in the queue, all from one VC.
 pub(crate) struct Batch {
     vc: Row,
     reads: SmallVec<[MemoryRead; READS_A_CALL]>,
-    /// The receives that it ends, taken out of the queue.
+    /// The receives that this call completes. They are no longer in the queue.
     whole: SmallVec<[Row; READS_A_CALL]>,
-    /// One of which more is left, the queue's head; or [`NIL`].
+    /// The receive at the queue's head, if more of it is left; else [`NIL`].
     open: Row,
     bytes: u64,
-    /// Receives that it begins.
+    /// Number of receives that this call begins.
     begun: u32,
 }
 
-/// Takes up to so many bytes to read, and counts them as received. None if the first message has no room for what it wants.
+/// Chooses up to `most` bytes to read, and counts them as received. No bytes if the first receive has no room for what it wants.
 #[inline(always)]
 pub(crate) fn next_reads(rows: &mut Rows<'_>, most: u64) -> Batch {
     let (reads, whole) = (SmallVec::new(), SmallVec::new());
@@ -99,7 +99,7 @@ pub(crate) fn next_reads(rows: &mut Rows<'_>, most: u64) -> Batch {
         let row = rows.progress.reads.head;
         let Some(&Car { done, .. }) = rows.cars.get(row as usize).filter(|car| car.vc == vc) else { break };
         let Large { wanted, body, .. } = rows.large[row as usize];
-        // Receives that are read have an address.
+        // Receives in this queue always have an address.
         let Body::Readable { address } = body else { break };
         let (data, into) = place_at(&rows.cars, row, (most - batch.bytes).min(wanted - done));
         if into.is_empty() {
@@ -125,12 +125,13 @@ pub(crate) fn next_reads(rows: &mut Rows<'_>, most: u64) -> Batch {
     batch
 }
 
-/// Bytes in whole pages: where a message ends just before its turn does, the next one does not begin with what little is left.
+/// Bytes, rounded up to whole pages: so if a message ends just before its turn does, the next message does not begin with the few bytes
+/// that are left.
 pub(crate) fn in_pages(bytes: u64) -> u64 {
     bytes.next_multiple_of(PAGE_BYTES as u64)
 }
 
-/// Where the next bytes of a message go, at most so many, and the CAR whose place that is.
+/// The place of the next bytes of a message, at most `most`, and the CAR whose place it is.
 pub(crate) fn place_at(cars: &[Car], row: Row, most: u64) -> (Row, Span) {
     let car = &cars[row as usize];
     if car.chain == NIL {
@@ -144,7 +145,7 @@ pub(crate) fn place_at(cars: &[Car], row: Row, most: u64) -> (Row, Span) {
     (data, car.span.part(car.done as usize, most as usize))
 }
 
-/// A message that cannot be read is received from its first byte on in pieces.
+/// Prepares a message that cannot be read to be received in pieces, from its first byte on.
 #[cold]
 pub(crate) fn restart(cars: &mut [Car], large: &mut [Large], row: Row) {
     large[row as usize].body = Body::AtSender;
@@ -156,8 +157,8 @@ pub(crate) fn restart(cars: &mut [Car], large: &mut [Large], row: Row) {
     }
 }
 
-/// Reads a message that can be had at once, and tells its sender so; `false` if it goes as others do: in more than one run,
-/// cut off, out of turn, or since it is longer than the `left` bytes of what is read so.
+/// Reads a message at once, and tells its sender. `false` if the message must go the usual way: it has several runs, has too little room,
+/// has other messages before it, or is longer than the `left` bytes that may still be read in this way.
 #[inline(always)]
 pub(crate) fn read_at_once(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], left: &mut u64, row: Row) -> bool {
     let Rows { progress, cars, large, requests, vcs, .. } = rows;
@@ -194,7 +195,7 @@ pub(crate) fn read_at_once(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], left
     true
 }
 
-/// The receiver of a message has read it: its send ends, `at_once` if nobody has to look at it.
+/// Ends a send whose message the receiver has read. With `at_once` the request may end without Complete.
 ///
 /// # Errors
 /// If the message was not offered to that peer.

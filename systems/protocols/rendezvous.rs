@@ -23,10 +23,10 @@ use tickwire_components::{
     car_flags, wire,
 };
 
-/// Pairs an offer with its posted receive, which SupplyBuffers answers.
+/// Pairs an offer with its posted receive. SupplyBuffers will answer it.
 ///
 /// # Errors
-/// If there is none, or the offer cannot be.
+/// If no receive matches, or the offer is invalid.
 pub(crate) fn take_offer(rows: &mut Rows<'_>, header: &Header, payload: Span, vc_row: Row) -> Result<(), NotTaken> {
     let Rows { progress, cars, large, vcs, communicators, .. } = rows;
     check_envelope(header, vcs.get(vc_row as usize), communicators).map_err(NotTaken::Wrong)?;
@@ -45,10 +45,10 @@ pub(crate) fn take_offer(rows: &mut Rows<'_>, header: &Header, payload: Span, vc
     Ok(())
 }
 
-/// The receiver of a message that was offered asks for its bytes.
+/// Handles a CTS: the receiver of an offered message asks for its bytes.
 ///
 /// # Errors
-/// If it was not offered to that peer, or is shorter.
+/// If the message was not offered to that peer, or is shorter than asked for.
 #[cold]
 pub(crate) fn clear_to_send(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> Result<(), NotTaken> {
     let Rows { progress, cars, large, vcs, .. } = rows;
@@ -85,8 +85,8 @@ pub(crate) fn clear_to_send(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -
     Ok(())
 }
 
-/// An offer in ready mode that met no receive: its sender is told. `false` if too many answers wait already; the offer is
-/// then kept as any other.
+/// Refuses an offer in ready mode that met no receive: its sender is told. `false` if too many control frames wait already; the offer is
+/// then kept like any other.
 #[cold]
 pub(crate) fn refuse_ready(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
     let (context, message) = (arrival.header.context(), arrival.header.message());
@@ -99,7 +99,7 @@ pub(crate) fn refuse_ready(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
     true
 }
 
-/// The segment of a matched receive is where its data goes: tell the sender.
+/// Answers the offer that a receive was paired with: decides whether the message is read, moved by the transport, or asked for in pieces.
 pub(crate) fn reply(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) {
     if is_passage(&rows.cars, row) {
         return blocks::reply(rows, row);
@@ -125,7 +125,7 @@ pub(crate) fn reply(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) {
     };
     let question = received(endpoint.abilities, target, wanted, endpoint.eager_max, readable);
     let read = decide(&question).means == Means::Read;
-    // Memory that cannot be registered is filled out of pieces, which come in memory of the method.
+    // Memory that cannot be registered is filled from pieces, which arrive in memory of the transport.
     let register = read && endpoint.abilities.registers;
     if read
         && (!register
@@ -138,7 +138,7 @@ pub(crate) fn reply(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) {
         rows.progress.pending |= Pending::TRANSFER;
         return;
     }
-    // A message in one run, for one run: its transport may move it.
+    // The transport can move a message from one run into one run.
     let one_run = target == Target::Runs && rows.cars[row as usize].chain == NIL && wanted > 0;
     let into = rows.cars[row as usize].span.part(0, wanted as usize);
     let moves = one_run && body == Body::Movable;
@@ -161,7 +161,7 @@ fn is_readable(endpoint: &mut Endpoint, link: u32, address: u64, wanted: u64) ->
     wanted > 0 && endpoint.transport.get().memory().is_some_and(|memory| memory.reads(link, address, wanted))
 }
 
-/// An offer in ready mode has met no receive: its send ends.
+/// Handles the refusal of an offer in ready mode, which met no receive: the send ends with an error.
 ///
 /// # Errors
 /// If there is no such offer.

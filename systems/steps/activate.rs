@@ -10,6 +10,7 @@ use tickwire_components::{Car, CarKind, CarState, NIL, Pieces, Progress, Request
 /// `car` is the new content of the envelope CAR, without its span and its links. `None` if there are not enough free rows; nothing is taken
 /// then.
 ///
+/// # Safety
 /// The bytes outlive the operation: they stay valid until its request is done, or until its CARs no longer refer to them.
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 #[inline(always)]
@@ -70,6 +71,7 @@ pub(crate) unsafe fn take_many_rows<P: Pieces + ?Sized>(
 /// Starts an operation in the row of an inactive request, as [`take_rows`] does in a free row. `false` if there are not enough free rows
 /// for its data CARs.
 ///
+/// # Safety
 /// The bytes outlive the operation: they stay valid until its request is done, or until its CARs no longer refer to them.
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 pub unsafe fn activate<P: Pieces + ?Sized>(

@@ -1,4 +1,4 @@
-//! Checks: what a peer says is compared with what is known of it.
+//! Checks what peers send against what is known of them.
 
 use crate::procs::communicators::known;
 use tickwire_components::limits::{MESSAGE_MAX, TAG_MAX};
@@ -8,7 +8,7 @@ use tickwire_components::{
 };
 use tickwire_transports::Other;
 
-/// What a peer says of an envelope is checked against what is known of the peer.
+/// Checks an envelope against what is known of the peer that sent it.
 #[inline(always)]
 pub(crate) fn check_envelope(
     header: &Header,
@@ -22,7 +22,7 @@ pub(crate) fn check_envelope(
     if header.message() == NIL && header.lead as u8 == Kind::Rts as u8 {
         return Err("an offer without a message id");
     }
-    // The world's context word is 0, and a rank in it is the proc.
+    // The context word of the world's communicator is 0, and there a rank is the proc's number.
     if header.origin == u64::from(vc.proc) << 32 {
         return Ok(());
     }
@@ -30,18 +30,18 @@ pub(crate) fn check_envelope(
         Some(comm) if comm.proc(header.source()) != Some(vc.proc) => {
             Err("an envelope whose source is not the sender's rank")
         }
-        // Of a communicator that is not known here, no receive is posted: `unclaimed` decides.
+        // No receive is posted in a communicator that is unknown here, so `unclaimed` decides.
         _ => Ok(()),
     }
 }
 
-/// Whether a CAR is a message that was offered to a VC, which may answer.
+/// Whether a CAR is a send that was offered over this VC and is still to be answered.
 #[inline]
 pub(crate) fn was_offered(car: &Car, vc_row: Row) -> bool {
     car.state == CarState::Offered && car.vc == vc_row
 }
 
-/// The bytes of the offered message that a frame answers, if it is an answer. Looked at before the answer changes the row.
+/// If a frame answers an offer, the bytes of the offered message. Must be called before the answer changes the row.
 pub(crate) fn answered(cars: &[Car], header: &Header, vc_row: Row) -> Other {
     match cars.get(header.message() as usize) {
         Some(car) if was_offered(car, vc_row) && car.chain == NIL && header.flags() & wire::WIDER == 0 => {
@@ -51,7 +51,7 @@ pub(crate) fn answered(cars: &[Car], header: &Header, vc_row: Row) -> Other {
     }
 }
 
-/// A frame that cannot be: the VC it came on ends, nothing else.
+/// Refuses an invalid frame: ends the VC that it came on, and nothing else.
 #[cold]
 pub(crate) fn refuse(progress: &mut Progress, arrival: &mut Arrival, wrong: &'static str) {
     arrival.state = ArrivalState::Handled;
@@ -59,11 +59,11 @@ pub(crate) fn refuse(progress: &mut Progress, arrival: &mut Arrival, wrong: &'st
     progress.pending |= Pending::WORLD | Pending::TRANSFER;
 }
 
-/// Why a frame was not taken. Nothing has changed then.
+/// Why a frame was not taken. Nothing has been changed then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NotTaken {
-    /// It cannot be: what is wrong with it.
+    /// The frame is invalid, and what is wrong with it.
     Wrong(&'static str),
-    /// An envelope that no posted receive takes.
+    /// An envelope that matches no posted receive.
     Unexpected,
 }

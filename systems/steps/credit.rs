@@ -1,23 +1,24 @@
 //! Credit of VCs: spending, owing and granting it. Used by posting, Post, Match, Transfer, Deliver and probes.
 //!
-//! The receiver knows what it keeps of a peer, and grants so much that what is kept and what may still come fit the
-//! window. Credit in lines goes back in quarters of a window. Envelopes are granted again once half of them are gone; with
-//! a receive or a probe waiting, beyond the window too, since the message that it takes may be behind any number of others.
-//! A grant is written into the peer's memory where the transport can, else it goes with the next frame, or in one of its own.
+//! The receiver knows how much of a peer's traffic it keeps. It grants only so much credit that the kept messages and those still to come
+//! fit the window. Credit in lines is given back in quarters of a window. Envelope credit is granted again once half of it is used up.
+//! While a receive or a probe waits, envelopes may be granted beyond the window too, since the awaited message may come after any number of
+//! others. Where the transport can, a grant is written into the peer's memory. Otherwise it goes with the next frame, or in a frame of its
+//! own.
 
 use crate::procs::endpoint::Endpoint;
 use crate::procs::priorities::list_sender;
 use tickwire_components::credit::{Credit, cost};
 use tickwire_components::{NIL, Progress, Row, Unexpected, Vc, VcState};
 
-/// Buffer rows that are needed to keep all that may come before its receive, and those that are held back.
+/// Buffer rows needed to keep every unexpected message that the granted credit allows, plus the rows that are reserved for other needs.
 pub fn buffers_granted(progress: &Progress, vcs: &[Vc]) -> usize {
-    // Each message takes one row, and at least the price of an empty one.
+    // Each message takes one row, and costs at least as much credit as an empty one.
     let messages = (progress.window.lines / cost(0)) as usize;
     vcs.len() * messages + progress.held_buffers[0] as usize
 }
 
-/// A message of a peer is kept no more, or never was.
+/// Owes the peer of a VC the credit of a message that is no longer kept here, or never was.
 #[inline(always)]
 pub fn owe_lines(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, length: u64) {
     if add_owed(progress, &mut vcs[vc_row as usize], length) {
@@ -25,14 +26,14 @@ pub fn owe_lines(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, length: u
     }
 }
 
-/// As [`owe_lines`]; `true` leaves it to the caller to [list](list_granter) the VC.
+/// As [`owe_lines`], but on `true` the caller must [list](list_granter) the VC.
 #[inline(always)]
 pub(crate) fn add_owed(progress: &Progress, vc: &mut Vc, length: u64) -> bool {
     vc.lines_owed += cost(length);
     vc.lines_owed >= progress.window.lines / 4
 }
 
-/// Lists a VC whose peer may be granted something.
+/// Lists a VC whose peer may get credit, so that a grant is sent.
 #[cold]
 #[inline(never)]
 pub(crate) fn list_granter(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) {
@@ -41,7 +42,7 @@ pub(crate) fn list_granter(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row)
     }
 }
 
-/// An offer of a peer has arrived. `false` if it had none left to send.
+/// Counts an offer (RTS) that has arrived from a peer. `false` if the peer had no envelope credit left.
 #[inline]
 pub fn take_envelope(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) -> bool {
     let vc = &mut vcs[vc_row as usize];
@@ -56,7 +57,7 @@ pub fn take_envelope(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) -> bo
     true
 }
 
-/// A message has left the unexpected queue for good, without being received.
+/// Gives back the credit of a message that has left the unexpected queue without being received.
 pub fn forget(progress: &mut Progress, vcs: &mut [Vc], entry: &Unexpected) {
     if entry.message() == NIL {
         owe_lines(progress, vcs, entry.vc, entry.length);
@@ -65,7 +66,7 @@ pub fn forget(progress: &mut Progress, vcs: &mut [Vc], entry: &Unexpected) {
     }
 }
 
-/// An offer that was kept has met its receive, or is none any more.
+/// Counts a kept offer less: it has met its receive, or was withdrawn.
 pub fn release_offer(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) {
     let Some(vc) = vcs.get_mut(vc_row as usize) else { return };
     vc.offers_kept = vc.offers_kept.saturating_sub(1);
@@ -74,7 +75,7 @@ pub fn release_offer(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) {
     }
 }
 
-/// A receive or a probe waits for a message of this VC, or of any ([`NIL`]): whoever has no envelope left gets some.
+/// Lists VCs whose peer has no envelope credit left, since a receive or a probe waits for a message of this VC, or of any VC ([`NIL`]).
 #[cold]
 pub fn feed(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) {
     if let Some(vc) = vcs.get(vc_row as usize) {
@@ -90,14 +91,14 @@ pub fn feed(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) {
     }
 }
 
-/// What the peer of a VC may have outstanding.
+/// The credit that the peer of a VC may have outstanding at most.
 #[inline]
 pub fn window(progress: &Progress, vc: &Vc) -> Credit {
     if u32::from(vc.endpoint) == progress.provider.endpoint { progress.provider.window } else { progress.window }
 }
 
-/// What is to be granted to a VC's peer now; with `all`, also what alone would not be worth a word. The row is needed where a
-/// transport matches, else it may be [`NIL`].
+/// The credit to grant to a VC's peer now. With `all`, this includes amounts too small for a frame of their own. `vc_row` is needed where a
+/// transport matches by itself; elsewhere it may be [`NIL`].
 pub fn due(progress: &Progress, vc: &Vc, vc_row: Row, all: bool) -> Credit {
     let window = window(progress, vc);
     let lines = if all || vc.lines_owed >= window.lines / 4 { vc.lines_owed } else { 0 };
@@ -110,7 +111,7 @@ pub fn due(progress: &Progress, vc: &Vc, vc_row: Row, all: bool) -> Credit {
     let beyond = if waiting { window.envelopes / 4 } else { 0 };
     let target = window.envelopes.saturating_sub(vc.offers_kept).max(beyond);
     let envelopes = target.saturating_sub(left);
-    // Not one by one, each with a frame of its own.
+    // Envelopes are not granted one by one, each with a frame of its own.
     let worth = all || envelopes >= window.envelopes / 4 || left == 0;
     Credit { lines, envelopes: if worth { envelopes } else { 0 } }
 }
@@ -122,14 +123,14 @@ pub fn granted(progress: &mut Progress, vc: &mut Vc, credit: Credit) {
     vc.envelopes_left += credit.envelopes as u16;
 }
 
-/// Credit that a peer has granted.
+/// Adds credit that a peer has granted.
 #[inline]
 pub fn add(vc: &mut Vc, credit: Credit) {
     vc.lines = vc.lines.saturating_add(credit.lines);
     vc.envelopes = vc.envelopes.saturating_add(credit.envelopes.min(u16::MAX.into()) as u16);
 }
 
-/// Takes over what the peer has written into this side's memory.
+/// Adds the credit that the peer has written into this process's memory.
 #[cold]
 pub fn collect(vc: &mut Vc, endpoint: &mut Endpoint) {
     if endpoint.windows {

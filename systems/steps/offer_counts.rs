@@ -1,9 +1,10 @@
-//! Offers at a transport that matches by itself: counted on both sides, since the receiving engine does not see what waits there.
+//! Counts offers at a transport that matches by itself. Both sides count, since the receiving engine does not see the offers that wait in
+//! its transport.
 //!
-//! An offer costs an envelope, as over any transport. The receiver knows how many it has granted and how many were paired; which
-//! of the others were made and which are still to be made only the sender knows. So a sender that has none left to make says how
-//! many it has made ([`Kind::Offers`]). What of these was not paired waits at the transport, and counts as what the engine itself
-//! would keep: a receive that waits for a message of that peer gets it further envelopes, anything else does not.
+//! An offer costs one envelope credit, as over any transport. The receiver knows how many offers it has granted and how many were paired.
+//! Only the sender knows how many of the others it has made already. So a sender that has used up its envelopes tells the receiver how many
+//! offers it has made ([`Kind::Offers`]). Those that were made but not paired wait at the transport, and count like offers that the engine
+//! itself keeps. Only a receive that waits for a message of that peer gets the peer further envelopes.
 //!
 //! [`Kind::Offers`]: tickwire_components::wire::Kind::Offers
 
@@ -11,14 +12,15 @@ use crate::rows::Rows;
 use crate::steps::credit::{list_granter, release_offer, take_envelope};
 use tickwire_components::{Control, Pending, Progress, Row, Vc};
 
-/// An offer is given to the transport of a VC's peer.
+/// Counts an offer that this side has given to a VC's transport.
 #[cold]
 pub(crate) fn gave(progress: &mut Progress, vc_row: Row) {
     let peer = progress.provider.peer(vc_row);
     peer.given = peer.given.wrapping_add(1);
 }
 
-/// A VC's peer, to which none can be made any more, is told how many were made: unless it knows, or there is no row for that now.
+/// Tells a VC's peer how many offers were made to it, once no more can be made. Does nothing if the peer knows already, or if there is no
+/// free row for a control frame now.
 #[cold]
 pub(crate) fn tell(rows: &mut Rows<'_>, vc_row: Row) {
     let peer = *rows.progress.provider.peer(vc_row);
@@ -31,13 +33,13 @@ pub(crate) fn tell(rows: &mut Rows<'_>, vc_row: Row) {
     }
 }
 
-/// A peer has said how many offers it has made; `false` if no transport matches its messages.
+/// Takes a peer's count of the offers that it has made. `false` if no transport matches its messages.
 #[cold]
 pub(crate) fn hear(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, made: u32) -> bool {
     let endpoint = progress.provider.endpoint;
     let Some(vc) = vcs.get_mut(vc_row as usize).filter(|vc| u32::from(vc.endpoint) == endpoint) else { return false };
     let peer = progress.provider.peer(vc_row);
-    // Those that were made after it was said may have been paired before it was heard.
+    // Offers that were made after this count was sent may have been paired before it arrived.
     let waiting = (made.wrapping_sub(peer.paired) as i32).max(0) as u32;
     let new = waiting.saturating_sub(peer.there).min(vc.envelopes_left.into());
     peer.there += new;
@@ -50,7 +52,7 @@ pub(crate) fn hear(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, made: u
     true
 }
 
-/// An offer of a peer has met its receive at the transport, or was claimed there. `false` if the peer had none left to make.
+/// Counts an offer that was paired or claimed at the transport. `false` if the peer had no envelope credit for it.
 pub(crate) fn paired(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) -> bool {
     let peer = progress.provider.peer(vc_row);
     peer.paired = peer.paired.wrapping_add(1);
@@ -82,7 +84,7 @@ mod tests {
         (world, vc)
     }
 
-    /// Offers that may still come, those that wait, and what is granted now.
+    /// The peer's envelopes left, the offers that wait, and the envelopes to be granted now.
     fn state(world: &mut TestWorld, row: Row) -> (u16, u32, u32) {
         let all = world.all();
         let vc = all.vcs[row as usize];

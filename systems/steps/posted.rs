@@ -1,10 +1,9 @@
 //! The tables of posted receives: lists or an index.
 //!
-//! Two implementations behind one set of functions, chosen by [`Limits::matching`]. *Lists* (reference: communication
-//! agent notes): a queue for each VC and one for receives from any source, with a counter that is incremented only on
-//! enqueue into the latter; a message takes the older of the two candidates, and ties go to the wildcard. *Index*: by
-//! what the receives ask for, ordered by a 64-bit sequence. Short queues are walked, which is what applications have;
-//! deep ones are looked up.
+//! Two implementations behind one set of functions, chosen by [`Limits::matching`]. *Lists* (reference: communication agent notes): a queue
+//! for each VC and one for receives from any source. A counter is incremented only when a receive is put into the latter. A message takes
+//! the older of the two candidates, and the receive from any source on a tie. *Index*: a hash by context, source and tag, ordered by a
+//! 64-bit sequence. Applications mostly have short queues, which are walked; deep queues are looked up in the index.
 //!
 //! [`Limits::matching`]: tickwire_components::limits::Limits::matching
 
@@ -12,13 +11,13 @@ use tickwire_components::index::EnvelopeKey;
 use tickwire_components::limits::Matching;
 use tickwire_components::{Car, CarKind, CarState, NIL, Progress, Queue, Row, Vc, car_flags};
 
-/// What a receive asks for.
+/// The envelope that a receive matches.
 #[inline(always)]
 pub fn key(car: &Car) -> EnvelopeKey {
     EnvelopeKey { context: car.context, source: car.source, tag: car.tag }
 }
 
-/// The first receive of a queue that takes an envelope, and the row before it; counts those it walks past.
+/// The first receive of a queue that matches an envelope, with the row before it. Adds the rows that were walked past to `walked`.
 pub(crate) fn first_match(queue: &Queue, cars: &[Car], message: &EnvelopeKey, walked: &mut u32) -> Option<(Row, Row)> {
     let (mut previous, mut row) = (NIL, queue.head);
     while row != NIL {
@@ -32,7 +31,7 @@ pub(crate) fn first_match(queue: &Queue, cars: &[Car], message: &EnvelopeKey, wa
     None
 }
 
-/// Takes a posted receive back; `false` if it is not posted.
+/// Removes a receive from the posted ones. `false` if it is not posted.
 pub fn remove_posted(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) -> bool {
     let car = &cars[row as usize];
     if car.state != CarState::Posted {
@@ -52,10 +51,10 @@ pub fn remove_posted(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], 
     }
 }
 
-/// An empty index gives way to lists again: short queues are walked.
+/// Goes back to lists if the index is empty, since short queues are faster to walk.
 #[inline]
 pub(crate) fn leave_index(progress: &mut Progress) {
-    // While messages are deferred, each look-up must go by the index.
+    // While messages are deferred, every look-up must use the index.
     if progress.posted.count == 0 && progress.matching != Matching::Index && progress.provider.deferred.is_empty() {
         progress.posted.clear();
         progress.posting &= !tickwire_components::posting::INDEXED;
@@ -63,11 +62,11 @@ pub(crate) fn leave_index(progress: &mut Progress) {
     }
 }
 
-/// Gives all posted receives counters anew, in the same order, from 1 for the oldest one from any source. `false` if there
-/// are more of these than the counter can tell apart.
+/// Renumbers the counters of all posted receives in their order, from 1 for the oldest one from any source. `false` if there are more
+/// receives from any source than the counter can tell apart.
 ///
-/// The high overhead of the notes: a walk of all that is posted, once in as many receives from any source as the counter
-/// has values.
+/// This is the high overhead that the notes mention: a walk of all posted receives. It occurs once in as many receives from any source as
+/// the counter has values.
 #[cold]
 pub fn renumber(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc]) -> bool {
     let mut wild = Vec::new();
@@ -97,7 +96,7 @@ pub fn renumber(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc]) -> bo
 /// Moves all posted receives from the lists into the index.
 #[cold]
 pub(crate) fn make_index(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc]) {
-    // The order is there already; small counters leave room in the sequence.
+    // Renumbering keeps the order, and small counters leave room in the 64-bit sequence.
     renumber(progress, cars, vcs);
     progress.posting |= tickwire_components::posting::INDEXED;
     let place = |car: &Car, after: u64| u64::from(car.counter) << 32 | after;
@@ -115,7 +114,7 @@ pub(crate) fn make_index(progress: &mut Progress, cars: &mut [Car], vcs: &mut [V
     }
 }
 
-/// Whether receives from any source may be posted: `false` is certain.
+/// Whether receives from any source may be posted. Only `false` is certain.
 pub fn may_await_any(progress: &Progress) -> bool {
     !(progress.wildcard.is_empty() && progress.new_receives.is_empty()) || progress.indexed()
 }

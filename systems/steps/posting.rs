@@ -1,4 +1,4 @@
-//! Posting: how an operation gets into the tables. Used by the application's calls and by Post for other threads.
+//! Posting: puts an operation into the tables. Used by the application's calls, and by Post on behalf of other threads.
 
 use crate::procs::endpoint::{Endpoint, Place};
 use crate::procs::priorities::insert_send;
@@ -31,7 +31,8 @@ pub fn send_inline<const PROMPT: bool, P: Pieces + ?Sized>(
     send_eager::<PROMPT, P>(progress, vc, endpoint, envelope, pieces)
 }
 
-/// [`send_inline`] to an endpoint that is prompt. Apart, so that a send to another one saves less on a stack.
+/// [`send_inline`] to an endpoint that is prompt. It is a separate function, so that a send to other endpoints saves fewer registers on the
+/// stack.
 #[inline(never)]
 pub fn send_promptly<P: Pieces + ?Sized>(
     progress: &mut Progress,
@@ -43,7 +44,7 @@ pub fn send_promptly<P: Pieces + ?Sized>(
     send_inline::<true, P>(progress, vc, endpoint, envelope, pieces)
 }
 
-/// As [`send_inline`], also of what its receiver has mapped: the bytes are the application's when this returns.
+/// As [`send_inline`], but copies also bytes that the receiver has mapped. The application may reuse its buffer when this returns.
 pub fn send_copied<P: Pieces + ?Sized>(
     progress: &mut Progress,
     vc: &mut Vc,
@@ -58,7 +59,7 @@ pub fn send_copied<P: Pieces + ?Sized>(
     }
 }
 
-/// A message that is short enough goes at once if nothing is before it and there is credit for it.
+/// Sends a short message eagerly, if no other message is queued before it and there is credit for it.
 #[inline(always)]
 pub(crate) fn send_eager<const PROMPT: bool, P: Pieces + ?Sized>(
     progress: &mut Progress,
@@ -73,7 +74,7 @@ pub(crate) fn send_eager<const PROMPT: bool, P: Pieces + ?Sized>(
     sent
 }
 
-/// Sends a whole message in one frame if nothing is before it and there is credit for it.
+/// Sends a whole message in one frame, if no other message is queued before it and there is credit for it.
 #[inline(always)]
 pub(crate) fn send_whole<const PROMPT: bool, P: Pieces + ?Sized>(
     progress: &mut Progress,
@@ -100,7 +101,7 @@ pub(crate) fn send_whole<const PROMPT: bool, P: Pieces + ?Sized>(
     true
 }
 
-/// Whether what is longer than the shortest mapped message goes without a CAR all the same.
+/// Whether a message is sent inline although it is at least as long as the shortest one that may be read from mapped memory.
 #[cold]
 pub(crate) fn is_inline<P: Pieces + ?Sized>(endpoint: &Endpoint, length: u64, pieces: &P) -> bool {
     let is_run = pieces.pieces() == 1 && pieces.layout().is_none();
@@ -108,8 +109,8 @@ pub(crate) fn is_inline<P: Pieces + ?Sized>(endpoint: &Endpoint, length: u64, pi
     length < endpoint.inline_end && endpoint.protocol(length, place, false) == Protocol::Eager
 }
 
-/// Posts a receive from one proc if nothing that has arrived can be for it: a row, and the end of its VC's queue. [`NIL`] if
-/// it is not so.
+/// Posts a receive from one proc, if nothing that has arrived can match it: takes a row and appends it to the VC's queue. [`NIL`] if that
+/// is not possible.
 ///
 /// # Safety
 /// The bytes outlive the operation: until its request is done, or its CARs have them no more.
@@ -135,8 +136,8 @@ pub unsafe fn receive_inline<P: Pieces>(
     row
 }
 
-/// Whether nothing has arrived that is not matched, nobody has to be fed, and Match has seen all: what it has not seen came
-/// before any receive of now.
+/// Whether no message and no peer waits: all arrivals and all new receives have been matched, there are no unexpected messages, and no peer
+/// lacks envelope credit. A receive that is posted now may then go straight into the posted queue.
 #[inline(always)]
 pub(crate) fn nothing_waits(progress: &Progress) -> bool {
     progress.arrivals == 0
@@ -144,20 +145,20 @@ pub(crate) fn nothing_waits(progress: &Progress) -> bool {
         && progress.unexpected.count | progress.starved_peers == 0
 }
 
-/// The envelope CAR of a send over a VC; `flags` say its mode.
+/// The envelope CAR of a send over a VC. `flags` say its mode.
 #[inline(always)]
 pub fn send_car(envelope: &Envelope, vc_row: Row, flags: u16) -> Car {
     let Envelope { context, source, tag, .. } = *envelope;
     Car { kind: CarKind::Send, state: CarState::Queued, context, source, tag, vc: vc_row, flags, ..Car::default() }
 }
 
-/// Whether the receiver of a message in ready mode can tell that it is not ready: it is this proc itself (`me`), or the message asks
-/// before it is sent.
+/// Whether the receiver of a ready-mode message can detect that no receive is posted. It can if the receiver is this proc itself (`me`), or
+/// if the message is offered before its data is sent.
 pub fn asks_when_ready(me: u32, endpoint: Option<&Endpoint>, proc: u32, length: u64) -> bool {
     proc == me || endpoint.is_some_and(|endpoint| length > endpoint.eager_max)
 }
 
-/// The envelope CAR of a receive; `vc_row` is [`NIL`] for any source.
+/// The envelope CAR of a receive. `vc_row` is [`NIL`] for any source.
 #[inline(always)]
 pub fn receive_car(progress: &Progress, envelope: &Envelope, vc_row: Row) -> Car {
     let Envelope { context, source, tag, .. } = *envelope;
@@ -166,7 +167,7 @@ pub fn receive_car(progress: &Progress, envelope: &Envelope, vc_row: Row) -> Car
     Car { kind, state, context, source, tag, vc: vc_row, flags, counter, ..Car::default() }
 }
 
-/// Puts a send with a row of its own into its VC's queue.
+/// Puts a send that has a row into its VC's queue.
 #[inline]
 pub fn queue_send(
     progress: &mut Progress,
@@ -185,7 +186,7 @@ pub fn queue_send(
     }
 }
 
-/// Posts a receive with a row of its own.
+/// Posts a receive that has a row.
 #[inline(always)]
 pub fn queue_receive(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: Row) {
     if nothing_waits(progress) || none_waits(progress, cars, vcs, row) {
@@ -197,7 +198,7 @@ pub fn queue_receive(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], 
     }
 }
 
-/// Whether no unexpected message is there that a receive takes; peers that cannot send it are fed then.
+/// Whether no unexpected message matches a receive. If so, peers without envelope credit that might send the message get some.
 #[inline(never)]
 pub(crate) fn none_waits(progress: &mut Progress, cars: &[Car], vcs: &mut [Vc], row: Row) -> bool {
     if progress.arrivals != 0 || !progress.new_receives.is_empty() {

@@ -33,8 +33,8 @@ pub fn enqueue(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], row: R
     true
 }
 
-/// Asks the transport to return a receive. Once the receive is back, it ends with `flags`; without flags it goes to the message that it was
-/// recalled for.
+/// Asks the transport to return a receive. Once the receive is back, it ends with `flags`. Without flags it goes to the deferred message
+/// that needs it, or is posted anew.
 pub fn recall(progress: &mut Progress, cars: &mut [Car], row: Row, flags: u16) {
     let car = &mut cars[row as usize];
     if car.state == CarState::Posted {

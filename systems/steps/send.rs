@@ -1,4 +1,4 @@
-//! Sending: the first frame of a row goes to its transport. That is the envelope of a send, or a receive's answer to an offer.
+//! Sends the first frame of a row: the envelope of a send, or a receive's answer to an offer.
 
 use crate::procs::endpoint::{Endpoint, Place};
 use crate::protocols::graph::blocks::asked;
@@ -21,15 +21,16 @@ use tickwire_components::{
 };
 use tickwire_transports::Sent;
 
-/// Sends what a row has to say before the rest of its message, an envelope or a reply, with what there is to grant.
+/// Sends the first frame of a row, an envelope or a reply. Credit that is due to the peer goes with the frame where the endpoint allows
+/// that.
 ///
 /// # Errors
-/// Why it has not gone: for want of room or of credit, or because the link has failed.
+/// Why the frame has not gone: no room, no credit, or a failed link.
 pub(crate) fn send_row(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row, row: Row) -> Result<Header, Sent> {
     let Rows { progress, cars, large, vcs, row_states, .. } = rows;
     let (vc, car) = (&mut vcs[vc_row as usize], &mut cars[row as usize]);
     if car.kind == CarKind::Send && large[row as usize].way == Way::Undecided {
-        // Decided once: a transport may take a part of a frame, and then wants the rest of the same.
+        // Decide once only: a transport that has taken a part of a frame expects the rest of the same frame.
         let way = choose(cars, large, vc, endpoint, row).ok_or(Sent::Blocked)?;
         large[row as usize].way = way;
         spend(progress, vc, endpoint, &cars[row as usize], way, large[row as usize].length);
@@ -40,7 +41,7 @@ pub(crate) fn send_row(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
     let state = state_of(row_states, endpoint, car, row);
     let mut credit = Credit::NONE;
     if endpoint.piggybacks {
-        // A transport that matches is not one of these.
+        // A transport that matches by itself never piggybacks credit.
         (header, credit) = header.with_credit(due(progress, vc, NIL, true));
     }
     match send_head(cars, vc.link, endpoint, &header, row, state) {
@@ -51,7 +52,7 @@ pub(crate) fn send_row(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
     Ok(header)
 }
 
-/// The state that a transport keeps for a row, fresh if this is the row's first frame; `None` where transports keep none.
+/// The state that a transport keeps for a row, reset if this is the row's first frame. `None` if the endpoint's transport keeps no state.
 #[inline]
 fn state_of<'a>(
     row_states: &'a mut RowStateColumns,
@@ -68,12 +69,12 @@ fn state_of<'a>(
     state
 }
 
-/// Sends a control frame, with what there is to grant.
+/// Sends a control frame. Credit that is due goes with it where the endpoint allows that.
 pub(crate) fn send_control(rows: &mut Rows<'_>, endpoint: &mut Endpoint, frame: &mut ControlFrame) -> Sent {
     let Rows { progress, vcs, .. } = rows;
     let vc = &mut vcs[frame.vc as usize];
     let (mut header, mut credit) = (frame.what.header(), Credit::NONE);
-    // What grants credit must arrive: a link that is called over may not be used.
+    // Credit must not be lost, and the link of a call may turn out not to be used.
     let is_call = matches!(frame.what, Control::Call(_) | Control::Accept(_));
     if endpoint.piggybacks && !frame.what.is_grant() && !is_call {
         (header, credit) = header.with_credit(due(progress, vc, NIL, true));
@@ -90,9 +91,9 @@ pub(crate) fn send_control(rows: &mut Rows<'_>, endpoint: &mut Endpoint, frame: 
     sent
 }
 
-/// Sends what a row has to say at once if nothing is before it. `false` leaves everything to the queues.
+/// Sends the first frame of a row at once, if no other frame is queued before it. `false` leaves the row to the queues.
 ///
-/// Not for endpoints whose frames leave by [`post`](crate::tick::post::post) alone.
+/// Endpoints whose frames leave by [`post`](crate::tick::post::post) alone always return `false`.
 ///
 /// # Safety
 /// The bytes of the row are there.
@@ -114,7 +115,7 @@ pub unsafe fn send_now(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
     }
     let header = head(cars, large, vc.link, endpoint, row);
     let state = state_of(row_states, endpoint, &mut cars[row as usize], row);
-    // A failure is told by the next frame, which the queue sends.
+    // After a failed link, the queue sends the frame again and reports the failure.
     if send_head(cars, vc.link, endpoint, &header, row, state) != Sent::Done {
         return false;
     }
@@ -127,8 +128,8 @@ pub unsafe fn send_now(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
     true
 }
 
-/// Ends a send that [`send_now`] has sent as a whole, if nothing else waits for Complete and Complete need not look at it. Not where
-/// systems of the application may look at the rows before Complete does.
+/// Ends a send that [`send_now`] has sent as a whole, if no other CAR waits for Complete, and Complete has nothing to do for this one. Not
+/// to be called where systems of the application may look at the rows before Complete does.
 #[inline]
 pub fn end_sent(rows: &mut Rows<'_>, row: Row) {
     if (rows.progress.finished.head, rows.progress.finished.tail) == (row, row) {
@@ -136,8 +137,8 @@ pub fn end_sent(rows: &mut Rows<'_>, row: Row) {
     }
 }
 
-/// Offers a message that is in one run and is to be read, at once if nothing is before it: the row of its request. [`NIL`]
-/// leaves everything to the queues.
+/// Offers a message in one run that its receiver will read out of memory. The offer leaves at once if no other message is queued before it.
+/// Returns the row of the request, or [`NIL`] if the caller must use the queues.
 ///
 /// # Safety
 /// The bytes outlive the operation: until its request is done, or its CARs have them no more.
@@ -181,21 +182,22 @@ pub unsafe fn offer_now(tables: Tables<'_>, envelope: &Envelope, comm: u32, run:
     row
 }
 
-/// How an envelope leaves; `None` if there is no credit for it.
+/// Decides how an envelope leaves. `None` if there is no credit for it.
 pub(crate) fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut Endpoint, row: Row) -> Option<Way> {
     let (length, flags) = (large[row as usize].length, cars[row as usize].flags);
     let place = match place_of(&cars[row as usize], endpoint, length) {
-        // It cannot be offered now: it goes as if it were not mapped.
+        // Without envelope credit it cannot be offered now, so it goes as if it were not mapped.
         Place::Mapped if vc.envelopes == 0 => Place::Run,
         place => place,
     };
-    // A transport that matches tells when it has: what is short goes with the question, behind its header.
+    // A transport that matches by itself reports when a receive has been paired. So a short synchronous message goes eagerly, and its
+    // header goes with it as payload.
     let tells = endpoint.matches && flags & car_flags::SYNCHRONOUS != 0;
     let asks = flags & car_flags::ASKING & if tells { !car_flags::SYNCHRONOUS } else { !0 } != 0;
     let header = if tells { wire::HEADER_BYTES as u64 } else { 0 };
     let offered = asks || length != capacity(cars, row);
     let protocol = match endpoint.protocol(length + header, place, offered) {
-        // Its connection does not take it in one frame.
+        // This connection's frames are too short for the message.
         Protocol::Eager if endpoint.fits(vc.link, length) < length => match place {
             Place::Runs => Protocol::Pieces,
             _ => Protocol::Parts,
@@ -220,17 +222,17 @@ pub(crate) fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut 
     (vc.envelopes > 0).then_some(Way::Offered)
 }
 
-/// Where the bytes of a message under an envelope are.
+/// Where the bytes of an envelope's message are.
 #[inline(always)]
 pub(crate) fn place_of(car: &Car, endpoint: &Endpoint, length: u64) -> Place {
     if car.chain != NIL {
         return Place::Runs;
     }
-    // A part of a run is nothing that its receiver has mapped.
+    // A message that is only a part of its run is never read from mapped memory.
     if length == car.span.len() as u64 { endpoint.place(length, car.span) } else { Place::Run }
 }
 
-/// Pays for an envelope.
+/// Takes the cost of an envelope off the VC's credit.
 pub(crate) fn spend(progress: &mut Progress, vc: &mut Vc, endpoint: &Endpoint, car: &Car, way: Way, length: u64) {
     match way {
         Way::Eager | Way::Parts | Way::Synchronous => vc.lines -= cost(length),
@@ -243,7 +245,7 @@ pub(crate) fn spend(progress: &mut Progress, vc: &mut Vc, endpoint: &Endpoint, c
     }
 }
 
-/// The header of what a row says first, from the tables.
+/// The header of a row's first frame, made from the tables.
 #[inline]
 pub(crate) fn head(cars: &[Car], large: &[Large], link: u32, endpoint: &mut Endpoint, row: Row) -> Header {
     let car = &cars[row as usize];
@@ -268,7 +270,7 @@ pub(crate) fn head(cars: &[Car], large: &[Large], link: u32, endpoint: &mut Endp
         Way::Parts => {
             let part = endpoint.fits(link, (length - car.done).min(endpoint.part_bytes));
             return match car.done {
-                // There is more room than when it was decided.
+                // The connection has more room now than when the way was decided.
                 0 if part == length => Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length),
                 0 => Header::new(Kind::Head, car.context, car.source, car.tag, part as u32, length),
                 _ => Header::new(Kind::Part, car.context, 0, 0, 0, part),
@@ -318,7 +320,7 @@ pub(crate) fn send_head(
     }
 }
 
-/// A row whose first word has left its queue.
+/// Updates a row whose first frame has left its queue.
 #[inline]
 pub(crate) fn has_gone(rows: &mut Rows<'_>, header: &Header, row: Row) {
     rows.progress.work.sent += 1;
@@ -337,7 +339,7 @@ pub(crate) fn has_gone(rows: &mut Rows<'_>, header: &Header, row: Row) {
     rows.progress.pending |= Pending::COMPLETE;
 }
 
-/// Counts a part of a message that has gone; `true` if others follow.
+/// Counts a part of a message that has been sent. `true` if more parts follow.
 pub(crate) fn parts_follow(cars: &mut [Car], large: &[Large], header: &Header, row: Row) -> bool {
     if !matches!(header.kind(), Some(Kind::Head | Kind::Part)) {
         return false;
@@ -347,7 +349,7 @@ pub(crate) fn parts_follow(cars: &mut [Car], large: &[Large], header: &Header, r
     car.done < large[row as usize].length
 }
 
-/// Bytes of a message in a frame.
+/// Bytes of the message that a frame contains.
 #[inline]
 pub(crate) fn payload_of(header: &Header) -> u64 {
     match header.kind() {
@@ -356,7 +358,7 @@ pub(crate) fn payload_of(header: &Header) -> u64 {
     }
 }
 
-/// What tells a peer where a message is: its address in this process, which the peer gives the kernel.
+/// The payload of an offer to read: the message's address in this process, which the peer passes to the kernel.
 pub(crate) struct Offer([u8; ADDRESS_BYTES as usize]);
 
 impl Offer {

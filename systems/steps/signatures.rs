@@ -1,5 +1,5 @@
-//! Types of messages, where they are checked: their names are told to peers, and a receive is compared with its message.
-//! Used by Post and Match; an engine that does not check types has no [`Signatures`].
+//! Type checks of messages. Each engine tells its peers the names of its types, and compares the type of a receive with that of its
+//! message. Used by Post and Match. An engine that does not check types has no [`Signatures`].
 
 use crate::procs::endpoint::Endpoint;
 use crate::rows::Rows;
@@ -19,7 +19,7 @@ pub fn note(progress: &mut Progress, row: Row, name: Option<&'static str>) {
     }
 }
 
-/// The header of a message with the number of its type.
+/// Puts the number of the message's type into its header, if types are checked.
 #[inline]
 pub(crate) fn stamp(progress: &mut Progress, car: &Car, row: Row, header: Header) -> Header {
     match &mut progress.signatures {
@@ -28,14 +28,15 @@ pub(crate) fn stamp(progress: &mut Progress, car: &Car, row: Row, header: Header
     }
 }
 
-/// Tells the peer of a VC, before a message, that types are checked here, and the names of types that it does not know yet.
+/// Tells the peer of a VC that types are checked here, and the names of types that the peer does not know yet. Runs before the message that
+/// needs them leaves.
 #[cold]
 pub(crate) fn tell(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row, row: Row) -> Sent {
     let Rows { progress, vcs, .. } = rows;
     let Some(types) = &mut progress.signatures else { return Sent::Done };
     let needed = *types.operation(row);
     loop {
-        // First of all a frame without a name.
+        // The first frame has no name: it only says that types are checked.
         let next = match types.peer(vc_row).told {
             None => 0,
             Some(last) if last < needed => last + 1,
@@ -61,10 +62,10 @@ pub(crate) fn tell(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row, ro
     }
 }
 
-/// Takes what a peer tells of types.
+/// Takes a type name from a peer.
 ///
 /// # Errors
-/// If it cannot be, or no types are checked here.
+/// If the frame is invalid, or this engine does not check types.
 #[cold]
 pub(crate) fn learn(progress: &mut Progress, header: &Header, payload: Span, vc_row: Row) -> Result<(), NotTaken> {
     let Some(types) = progress.signatures.as_mut().filter(|_| vc_row != NIL) else {
@@ -90,19 +91,19 @@ pub(crate) fn learn(progress: &mut Progress, header: &Header, payload: Span, vc_
 const ONE_SIDED: &str =
     "one engine checks the types of messages and the other does not: give both the same Builder::check_types";
 
-/// Whether a VC's peer may send envelopes: where types are checked, it has to say first that it checks them too.
+/// Whether a VC's peer may send envelopes. Where types are checked, the peer must first say that it checks them too.
 ///
 /// # Errors
 /// If it has not.
 #[inline]
 pub(crate) fn check_peer(progress: &mut Progress, vc_row: Row) -> Result<(), NotTaken> {
-    // A frame of no VC is refused by all that look at it.
+    // A frame without a VC is refused by the checks that follow.
     let Some(types) = progress.signatures.as_mut().filter(|_| vc_row != NIL) else { return Ok(()) };
     if types.peer(vc_row).names.is_none() { Err(NotTaken::Wrong(ONE_SIDED)) } else { Ok(()) }
 }
 
-/// Compares a receive with the message that it was paired with. One of another type fails when it is done; one without bytes
-/// is of all types.
+/// Compares the type of a receive with that of its message. On a mismatch the receive fails when it is done. A message without bytes
+/// matches every type.
 #[cold]
 pub(crate) fn compare(types: &mut Signatures, car: &mut Car, row: Row, vc_row: Row, number: TypeNumber, length: u64) {
     let own = *types.operation(row);
@@ -120,7 +121,7 @@ pub(crate) fn compare(types: &mut Signatures, car: &mut Car, row: Row, vc_row: R
     car.flags |= car_flags::OTHER_TYPE;
 }
 
-/// The names of both types of a receive that has failed for them: that of the message, and its own.
+/// For a receive that has failed because of its type: the name of the message's type, and that of the receive's own.
 pub fn mismatch(types: Option<&Signatures>, row: Row) -> (String, &'static str) {
     let sent = types.and_then(|types| types.mismatches.iter().find(|(of, _)| *of == row));
     let own = types.map_or("", |types| types.operations.get(row as usize).map_or("", |&number| types.name(number)));
@@ -146,7 +147,7 @@ mod tests {
         (Header::new(Kind::Type, 0, 0, number, 0, bytes.len() as u64), bytes.to_vec())
     }
 
-    /// Has these frames arrive; why the peer's VC has ended, if it has.
+    /// Lets these frames arrive. Returns why the peer's VC has ended, if it has.
     fn ends(frames: &[(Header, Vec<u8>)]) -> Option<String> {
         let (mut world, vc) = world();
         for (header, payload) in frames {

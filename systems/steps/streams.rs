@@ -1,4 +1,4 @@
-//! Messages that arrive in parts: at most one for each VC, from its first part to its last.
+//! Messages that arrive in parts (streams). Each VC has at most one, from its first part to its last.
 
 use crate::rows::Rows;
 use tickwire_components::credit::LINE_BYTES;
@@ -6,14 +6,15 @@ use tickwire_components::{
     Arrival, ArrivalState, Destination, Kept, Large, Pending, Progress, Row, Stream, Unexpected, car_flags,
 };
 
-/// Whether the head of a message may be one: none is arriving, and it fits the window.
+/// Whether the first part of a message may begin a stream: no other message is arriving in parts on the VC, and the message fits the
+/// window.
 pub(crate) fn may_begin(progress: &Progress, arrival: &Arrival) -> bool {
     let length = arrival.header.length;
     length <= u64::from(progress.window.lines) * LINE_BYTES as u64
         && progress.streams.iter().all(|stream| stream.vc != arrival.vc)
 }
 
-/// A message in parts of which the first is there.
+/// Begins a stream, whose first part has arrived.
 pub(crate) fn begin(progress: &mut Progress, arrival: &mut Arrival, to: Destination) {
     let (vc, length) = (arrival.vc, arrival.header.length);
     progress.streams.push(Stream { vc, to, seen: arrival.payload.len() as u64, length });
@@ -24,12 +25,12 @@ pub(crate) fn begin(progress: &mut Progress, arrival: &mut Arrival, to: Destinat
     progress.pending |= Pending::TRANSFER;
 }
 
-/// A receive that was paired with a message of which parts are still to come: those that are there are copied, the others go
-/// straight to it. If they never will, it has failed.
+/// Connects a receive with an unexpected message of which parts are still to come. The parts that are here will be copied; later parts go
+/// straight into the receive. If the rest will never come, the receive fails.
 pub(crate) fn take_over(rows: &mut Rows<'_>, found: &Unexpected, row: Row) {
     let stream = rows.progress.streams.iter_mut().find(|stream| stream.vc == found.vc);
     let Some(stream) = stream.filter(|_| matches!(found.kept, Kept::Arriving { .. })) else {
-        // Transfer, which gives the temporary back, ends it.
+        // Transfer gives the temporary back and ends the receive.
         rows.cars[row as usize].flags |= car_flags::PEER_FAILED;
         return;
     };

@@ -1,4 +1,4 @@
-//! Who supplies the memory that bytes go through: the decision, the pool of temporaries, and handing it out.
+//! The memory that bytes go through: deciding who supplies it, the pool of temporaries, and handing memory out.
 
 pub mod decide;
 pub mod hand_out;

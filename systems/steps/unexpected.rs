@@ -1,4 +1,4 @@
-//! Messages that arrive before their receive: how they are kept, and how a receive takes one.
+//! Unexpected messages, which arrive before their receive: how they are kept, and how a receive takes one.
 
 use crate::procs::communicators::{Unclaimed, unclaimed};
 use crate::protocols::graph::blocks::{self, is_passage};
@@ -19,7 +19,7 @@ use tickwire_components::{
     Unexpected, Vc, car_flags, context,
 };
 
-/// Pairs a receive with the oldest unexpected message that it takes; `false` if there is none.
+/// Pairs a receive with the oldest unexpected message that it matches. `false` if there is none.
 pub fn take_unexpected(rows: &mut Rows<'_>, row: Row) -> bool {
     let Some(entry) = rows.progress.unexpected.find(&key(&rows.cars[row as usize])) else { return false };
     let found = rows.progress.unexpected.remove(entry);
@@ -27,7 +27,7 @@ pub fn take_unexpected(rows: &mut Rows<'_>, row: Row) -> bool {
     true
 }
 
-/// Pairs a receive with a message that has left the unexpected queue, where it was in `entry`.
+/// Pairs a receive with a message that was already removed from the unexpected queue. `entry` is the message's former place there.
 pub fn receive_unexpected(rows: &mut Rows<'_>, row: Row, entry: Row, found: &Unexpected) {
     if let Some(types) = &mut rows.progress.signatures {
         let number = *types.unexpected(entry);
@@ -57,7 +57,8 @@ pub fn receive_unexpected(rows: &mut Rows<'_>, row: Row, entry: Row, found: &Une
     }
 }
 
-/// An envelope that nobody has posted a receive for: its entry among the unexpected, unless it is thrown away or refused.
+/// Finds a place among the unexpected messages for an envelope that matches no posted receive. Returns the entry, or `None` if the message
+/// is dropped or refused.
 #[cold]
 pub(crate) fn find_place(
     progress: &mut Progress,
@@ -87,7 +88,7 @@ pub(crate) fn find_place(
         }
     }
     if rts && (header.priority() > 0 || !progress.offered.is_empty()) {
-        // One with the same name may be left of an offer that was withdrawn.
+        // An entry with the same key may be left from an offer that was withdrawn.
         progress.offered.insert((arrival.vc, header.message()), header.priority());
     }
     if rts {
@@ -131,23 +132,25 @@ pub(crate) fn find_place(
     Some(entry)
 }
 
-/// Whether a peer has sent more than its credit. Found out when all peers together would have: who keeps to it is safe.
+/// Whether a peer has sent more than its credit. A single peer is looked at only once the unexpected messages of all peers exceed the
+/// credit of all. A peer within its credit is never refused.
 pub(crate) fn overdrawn(progress: &Progress, vcs: &[Vc], vc_row: Row, length: u64) -> bool {
     let (window, cost) = (u64::from(progress.window.lines), u64::from(cost(length)));
     progress.unexpected.lines + cost > window * vcs.len() as u64 && progress.unexpected.lines_of(vc_row) + cost > window
 }
 
-/// Whether a receive is of a message in parts of a graph, and has all of it: a peer may send one otherwise that no graph sends so.
+/// Whether a receive in a graph, which passes its message on in blocks, has got the whole message at once. A dishonest peer may send such a
+/// message in other ways than graphs do.
 fn is_whole_passage(rows: &Rows<'_>, row: Row, taken_over: bool) -> bool {
     is_passage(&rows.cars, row) && !taken_over && rows.cars[row as usize].flags & car_flags::PEER_FAILED == 0
 }
 
-/// Receives whose message was unexpected and is in a temporary.
+/// Completes receives whose message was unexpected and is in a temporary: copies the bytes and gives the temporary back.
 #[cold]
 pub(crate) fn receive_copies(rows: &mut Rows<'_>) {
     while let Some(row) = rows.progress.copies.pop(&mut rows.cars) {
         let car = &mut rows.cars[row as usize];
-        // Of a message whose rest is still to come, what is there.
+        // If the rest of the message is still to come: the bytes that are here.
         let (length, taken_over) = (car.done, car.state == CarState::Receiving);
         let buffer = match rows.large[row as usize].body {
             Body::Kept { buffer } => buffer,

@@ -1,8 +1,8 @@
-//! The engine's systems as bevy's: what each reads and writes, and how it gets at the rows.
+//! The engine's systems as systems of bevy: what each one reads and writes, and how it gets at the rows.
 //!
-//! An ordinary function system advances the world's change tick each time it runs, by an atomic addition that costs
-//! more than fetching two columns. The engine's systems never look at change ticks, so they run without; and since ticks
-//! then advance only for systems of the application, bevy's periodic scan of all ticks stays rare.
+//! An ordinary function system advances the world's change tick each time it runs, by an atomic addition that costs more than fetching two
+//! columns. The engine's systems never use change ticks, so they skip this. Since only systems of the application then advance the tick,
+//! bevy's periodic scan of all ticks stays rare.
 
 use super::StoreKey;
 use super::addresses::ColumnName;
@@ -19,7 +19,7 @@ use bevy_ecs::world::unsafe_world_cell::UnsafeWorldCell;
 use bevy_utils::prelude::DebugName;
 use std::sync::Arc;
 
-/// What a system of the engine does with the columns of the tables. Endpoints and arrivals are written by all of them.
+/// The columns that a system of the engine reads and writes. All systems write endpoints and arrivals.
 pub struct ColumnAccess {
     /// Columns that it reads.
     pub reads: &'static [ColumnName],
@@ -27,8 +27,7 @@ pub struct ColumnAccess {
     pub writes: &'static [ColumnName],
 }
 
-/// Makes a system of bevy's of the engine's system of a set. `SET` makes a type of its own of each, by which an executor knows
-/// it.
+/// Makes a bevy system from the engine's system of a set. Each `SET` gives a type of its own, by which an executor recognizes the system.
 pub fn row_system<const SET: u8>(key: StoreKey, set: ProgressSystems) -> impl System<In = (), Out = ()> {
     RowSystem::<SET> { shared: key.shared, set }
 }

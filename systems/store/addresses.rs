@@ -1,4 +1,4 @@
-//! Where the columns of a store are.
+//! The addresses of a store's columns.
 
 use super::tables::{Settings, Tables};
 use crate::procs::boards::Boards;
@@ -29,7 +29,7 @@ struct Block {
     rows: Rows<'static>,
     arrivals: Column<'static, Arrival>,
     endpoints: Column<'static, Endpoint>,
-    /// Rows of the table that has one.
+    /// Number of rows of the table of singletons.
     ones: usize,
 }
 
@@ -49,7 +49,7 @@ macro_rules! columns {
             $($name,)*
         }
 
-        /// Which column is where.
+        /// The location of each column.
         #[derive(Clone, Copy)]
         pub(crate) struct Columns {
             $(pub(super) $field: ColumnState,)*
@@ -64,7 +64,7 @@ macro_rules! columns {
                 })
             }
 
-            /// Those of a world in which there are neither procs nor endpoints.
+            /// The columns of a world without procs and endpoints.
             pub(super) fn of_few(world: &mut World) -> Self {
                 Columns {
                     $($field: ColumnState::new_or_empty::<$type>(world),)*
@@ -172,7 +172,7 @@ impl Addresses {
         block.counts()
     }
 
-    /// The rows, and what is between them and the transports.
+    /// The rows, and the endpoints and arrivals.
     ///
     /// # Safety
     /// The store is borrowed for `'w`, and nothing else that was given out by this is in use.
@@ -185,7 +185,7 @@ impl Addresses {
         (&mut block.rows, Wire { endpoints: &mut block.endpoints, arrivals: &mut block.arrivals })
     }
 
-    /// The engine's one row.
+    /// The engine's singleton row.
     ///
     /// # Safety
     /// As [`Addresses::rows`].
@@ -197,7 +197,7 @@ impl Addresses {
         unsafe { &mut *(*self.block.get()).rows.progress.pointer() }
     }
 
-    /// What a look touches that finds nothing to do: the engine's one row, submissions, and endpoints.
+    /// What a poll reads that finds nothing to do: the engine's singleton row, submissions, and endpoints.
     ///
     /// # Safety
     /// As [`Addresses::rows`].
@@ -268,7 +268,7 @@ impl Addresses {
     }
 }
 
-/// A column with its length as it is known from another one: one look at a row number then serves both.
+/// A column with the length of another one of its table, so that one bounds check of a row number serves both.
 ///
 /// # Safety
 /// The column has so many rows, and is used by nobody else.
@@ -280,7 +280,7 @@ unsafe fn of_length<'w, T>(rows: *mut [T], length: usize) -> &'w mut [T] {
 }
 
 impl Block {
-    /// Where the columns of the transports are.
+    /// Finds the columns that transports add to the CAR table.
     fn take_row_states(&mut self, columns: &Columns, states: &[ComponentId], world: &World) {
         self.rows.row_states.clear();
         let Some(table) = world.storages().tables.get(columns.cars.table()) else { return };
@@ -297,7 +297,7 @@ impl Block {
         }
     }
 
-    /// Rows of the tables that only the engine may spawn or move, in the order of [`super::guard::Table`].
+    /// Number of rows of each table whose rows only the engine may spawn or move, in the order of [`super::guard::Table`].
     fn counts(&self) -> [usize; TABLES] {
         let Block { rows, arrivals, endpoints, ones } = self;
         [

@@ -1,5 +1,5 @@
-//! Changing the world: rows that are spawned, and code of the application that is given the world as a whole. Whether the world
-//! is still the engine's is looked at behind either.
+//! Changes to the world: spawning rows, and giving the whole world to code of the application. After either, a check follows whether the
+//! world is still the engine's.
 
 use super::addresses::TABLES;
 use super::guard::{Table, words_of};
@@ -26,10 +26,10 @@ impl Store {
         self.as_mut().change(change)
     }
 
-    /// Runs a schedule over the world, with systems of the application, and looks whether the world is still the engine's.
+    /// Runs a schedule over the world, with systems of the application. Then checks whether the world is still the engine's.
     ///
     /// # Errors
-    /// With what a system has panicked.
+    /// The payload of a system's panic.
     pub fn run(&mut self, schedule: &mut Schedule) -> std::thread::Result<()> {
         let ran = catch_unwind(AssertUnwindSafe(|| schedule.run(&mut self.world)));
         if self.lost().is_none()
@@ -42,16 +42,16 @@ impl Store {
 }
 
 impl StoreMut<'_> {
-    /// Takes the addresses of a world that is known to be the engine's, and the number of its rows for what it has to be.
+    /// Takes the column addresses of a world that is known to be the engine's. Its numbers of rows become the expected ones.
     pub(super) fn accept(&mut self) -> [usize; TABLES] {
         let mut state = self.shared.guard.lock();
         state.counts = state.refresh(self.shared, self.world);
         state.counts
     }
 
-    /// Looks whether the world and its tables are still the engine's, after code of the application had them, and takes all
-    /// addresses anew. If they are not, then from here on the world is another one: without procs, transports and
-    /// operations, and closed. The transports are closed, and the buffers of the operations left alone for good.
+    /// Checks whether the world and its tables are still the engine's, after code of the application had them, and takes all addresses
+    /// anew. If they are not, another world replaces them: one without procs, transports and operations, and closed. The transports are
+    /// closed, and the buffers of the operations are never touched again.
     ///
     /// # Errors
     /// What the application has done, in words.
@@ -67,7 +67,7 @@ impl StoreMut<'_> {
         Err(words)
     }
 
-    /// Lends the world to code of the application, and looks behind it whether the world is still the engine's.
+    /// Lends the world to code of the application. Then checks whether the world is still the engine's.
     ///
     /// # Errors
     /// As [`StoreMut::verify`].
@@ -76,11 +76,10 @@ impl StoreMut<'_> {
         self.verify().map(|()| result)
     }
 
-    /// Spawns rows of a table, so many, and looks whether hooks and observers of the application have left them where they
-    /// belong. They run here, whoever asks for the rows.
+    /// Spawns `count` rows of a table. Then checks that hooks and observers of the application, which run here, have not moved rows.
     ///
     /// # Errors
-    /// If they have not, or have panicked: the world is lost.
+    /// If they have moved rows, or have panicked: the world is lost.
     pub(super) fn spawn_checked(
         &mut self,
         table: Table,
@@ -107,7 +106,7 @@ impl StoreMut<'_> {
         Err(PostError::Poisoned(words))
     }
 
-    /// As `spawn_checked`, of anything else that runs hooks and observers of the application.
+    /// As `spawn_checked`, for any other change that runs hooks and observers of the application.
     ///
     /// # Errors
     /// As there.

@@ -1,4 +1,4 @@
-//! Growing tables: more rows, up to their bounds. Rows may move by it, so it happens between passes only.
+//! Grows tables, up to their bounds. Rows may move, so this happens between passes only.
 
 use super::StoreMut;
 use super::guard::Table;
@@ -11,10 +11,10 @@ use tickwire_components::limits;
 use tickwire_components::{Buffer, Communicator, PostError, Row, Supply, Vc};
 
 impl StoreMut<'_> {
-    /// Spawns a contacted proc; its row is the number of those before it.
+    /// Spawns a contacted proc. Returns its row, which is the number of contacted procs before it.
     ///
     /// # Errors
-    /// If the world is lost by it: see [`StoreMut::verify`].
+    /// If the world is lost: see [`StoreMut::verify`].
     pub fn spawn_proc(&mut self, proc: u32, endpoint: u8) -> Result<Row, PostError> {
         let row = self.all().vcs.len() as Row;
         self.spawn_checked(Table::Vcs, 1, |world| {
@@ -23,7 +23,7 @@ impl StoreMut<'_> {
         Ok(row)
     }
 
-    /// Spawns an endpoint, for an engine that is built by hand; its row.
+    /// Spawns an endpoint, for an engine that is built by hand. Returns its row.
     ///
     /// # Errors
     /// As [`StoreMut::spawn_proc`].
@@ -39,7 +39,7 @@ impl StoreMut<'_> {
         Ok(row)
     }
 
-    /// Spawns CAR rows, as many again as there are, up to their bound. `false` if they are at it, or the world is lost by it.
+    /// Doubles the CAR rows, up to their bound. `false` if the bound is reached, or the world is lost.
     pub fn grow(&mut self) -> bool {
         let all = self.all();
         let cars = all.cars.len();
@@ -63,12 +63,12 @@ impl StoreMut<'_> {
             let target = rows.max(2 * there).min(limits::CONTEXTS_MAX);
             let more = target.saturating_sub(there);
             let spawn = |world: &mut World| spawn_rows(world, more, |_| Communicator::FREE);
-            // Whoever looks for a row that is not there finds none.
+            // After a failure the rows are missing, which callers check.
             let _ = self.spawn_checked(Table::Communicators, more, spawn);
         }
     }
 
-    /// Spawns buffer rows, as many again as there are, up to their bound.
+    /// Doubles the buffer rows, up to their bound.
     pub fn grow_buffers(&mut self) {
         let all = self.all();
         let buffers = all.buffers.len();
@@ -83,8 +83,7 @@ impl StoreMut<'_> {
         all.progress.count_free_buffers(all.buffers.len());
     }
 
-    /// Spawns supply rows, as many again as there are. There are at most as many as CAR rows; `false` if that is so, or the
-    /// world is lost by it.
+    /// Doubles the supply rows, up to the bound of CAR rows. `false` if the bound is reached, or the world is lost.
     pub fn grow_supplies(&mut self) -> bool {
         let all = self.all();
         let supplies = all.supplies.len();

@@ -1,10 +1,9 @@
-//! The guard of the tables: whether the world and its rows are still the engine's, and what is done if not.
+//! The guard of the tables: checks whether the world and its rows are still the engine's, and replaces them if not.
 //!
-//! Code of the application gets the world as a whole: its systems, and hooks and observers that run when the engine spawns
-//! rows. It may put another world in its place, clear it, or move rows. What bevy offers of that without an unsafe block
-//! leaves traces which can be seen without reading a row: the world's number, a mark on the engine's one row that nobody
-//! else can make, and the number of rows of each table. Hooks refuse all that would leave none: to despawn a row, or to
-//! remove or replace one of its components.
+//! Code of the application gets the whole world: its systems do, and so do hooks and observers that run when the engine spawns rows. This
+//! code may put another world in its place, clear it, or move rows. Whatever bevy allows of that without `unsafe` leaves traces that can be
+//! seen without reading a row: the world's id, a mark on the engine's singleton row that no other code can make, and the number of rows of
+//! each table. Hooks refuse the changes that would leave no trace: despawning a row, and removing or replacing one of its components.
 
 use super::addresses::{Addresses, Columns, TABLES};
 use super::spawn::{Mark, Plan, spawn};
@@ -33,22 +32,22 @@ pub(super) enum Table {
     Vcs,
 }
 
-/// What the tables are compared with.
+/// The state that the tables are checked against.
 pub(super) struct Guard {
     state: Mutex<State>,
 }
 
 pub(super) struct State {
     columns: Columns,
-    /// The components of the columns that transports have on the CAR table.
+    /// The components of the columns that transports add to the CAR table.
     row_states: Vec<ComponentId>,
     world: WorldId,
-    /// The engine's one row.
+    /// The engine's singleton row.
     one: Entity,
     pub(super) counts: [usize; TABLES],
-    /// The transports, by a way that does not lead through the world.
+    /// The transports, by references that do not lead through the world.
     transports: Vec<AnyTransport>,
-    /// What the tables of a lost world are replaced by.
+    /// The plan of the tables that replace those of a lost world.
     plan: Plan,
     submissions: Arc<Submissions>,
     /// Why the world is lost, if it is.
@@ -73,7 +72,7 @@ impl Guard {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a world is the one of this store.
+    /// Whether a world is that of this store.
     pub(super) fn is_of(&self, world: WorldId) -> bool {
         self.lock().world == world
     }
@@ -83,12 +82,12 @@ impl Guard {
         self.lock().lost.clone()
     }
 
-    /// Which column is where.
+    /// The location of each column.
     pub(super) fn columns(&self) -> Columns {
         self.lock().columns
     }
 
-    /// The components of the columns that transports have on the CAR table.
+    /// The components of the columns that transports add to the CAR table.
     pub(super) fn row_states(&self) -> Vec<ComponentId> {
         self.lock().row_states.clone()
     }
@@ -100,7 +99,7 @@ impl Guard {
 }
 
 impl State {
-    /// Takes all addresses anew; how many rows each table has.
+    /// Takes all addresses anew. Returns the number of rows of each table.
     pub(super) fn refresh(&self, shared: &Shared, world: &mut World) -> [usize; TABLES] {
         // SAFETY: whoever changes a store has borrowed it, so nothing that it has given out is in use. The world is the
         // store's: its number was compared, or it was just put there.
@@ -110,7 +109,7 @@ impl State {
         }
     }
 
-    /// What is wrong with a world, whose addresses are taken anew if nothing is.
+    /// Checks a world. If nothing is wrong, the column addresses have been taken anew.
     pub(super) fn check(&self, shared: &Shared, world: &mut World) -> Result<(), String> {
         if world.id() != self.world {
             return Err("the application has put another world in the place of the engine's".into());
@@ -128,11 +127,10 @@ impl State {
         }
     }
 
-    /// Puts a world without procs and transports in the place of one that is not the engine's any more, and whose rows are
-    /// not read.
+    /// Replaces a world that is no longer the engine's by one without procs and transports. Rows of the old world are not read.
     #[cold]
     pub(super) fn replace(&mut self, shared: &Shared, world: &mut World, words: String) {
-        // Before any memory goes: none of it is theirs from here on.
+        // Before any memory is freed: close the transports, so that they use none of it any more.
         for transport in &mut self.transports {
             let close = || {
                 transport.give_memory_back();
@@ -148,18 +146,18 @@ impl State {
         self.world = world.id();
         self.counts = self.refresh(shared, world);
         self.lost = Some(words);
-        // It may have values of the application, whose end is theirs.
+        // The old world may contain values of the application, whose destructors may panic.
         let _ = catch_unwind(AssertUnwindSafe(move || drop(lost)));
     }
 }
 
-/// What was said with a panic.
+/// The message of a panic.
 pub fn words_of(panic: &(dyn Any + Send)) -> String {
     let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
     words.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without words".into())
 }
 
-/// What a [`Store`] and those that run systems in its world have in common.
+/// The state that a [`Store`] shares with the systems and executors of its world.
 pub(super) struct Shared {
     pub(super) addresses: Addresses,
     pub(super) guard: Guard,
@@ -176,7 +174,7 @@ impl Shared {
         }
     }
 
-    /// The engine's one row.
+    /// The engine's singleton row.
     #[inline(always)]
     pub(super) fn progress<'w>(&'w self, _: &'w mut World) -> &'w mut Progress {
         // SAFETY: the store is borrowed for as long as the row is.

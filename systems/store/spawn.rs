@@ -1,4 +1,4 @@
-//! Spawning the tables: what an engine begins with, and the rows of a table that grows.
+//! Spawns the tables: the rows that an engine begins with, and the rows of a table that grows.
 
 use super::tables::{Settings, Tables};
 use crate::procs::boards::Boards;
@@ -20,7 +20,7 @@ pub struct Plan {
     pub limits: Limits,
     /// Number of procs in the world.
     pub procs: u32,
-    /// The own one.
+    /// Number of this proc.
     pub me: u32,
     /// Cards of all procs, `card_bytes` each.
     pub cards: Vec<u8>,
@@ -32,7 +32,7 @@ pub struct Plan {
     pub generation: u64,
 }
 
-/// Communicators that there are from the start: of all procs, and of the own one.
+/// Initial communicators: that of all procs, and that of this proc alone.
 pub(super) const COMMUNICATORS_INITIAL: usize = 2;
 
 impl Plan {
@@ -45,12 +45,12 @@ impl Plan {
     }
 }
 
-/// On the engine's one row: that it is this one. It is neither cloned with the row nor made by anybody else.
+/// Marks the engine's singleton row. The mark is not cloned with the row, and no other code can make one.
 #[derive(Component)]
 #[component(immutable, on_discard = tickwire_components::refuse_removal)]
 pub(super) struct Mark;
 
-/// Spawns all tables but the procs' and endpoints'. Returns the engine's one row.
+/// Spawns all tables except those of contacted procs and endpoints. Returns the engine's singleton row.
 pub(super) fn spawn(world: &mut World, plan: &Plan, submissions: Arc<Submissions>) -> Entity {
     let one = world.spawn((
         Mark,
@@ -83,7 +83,7 @@ pub(super) fn spawn(world: &mut World, plan: &Plan, submissions: Arc<Submissions
     one
 }
 
-/// Links all free rows.
+/// Puts all free rows into their free lists.
 pub(super) fn link_all(all: &mut Tables<'_>) {
     link_free(&mut all.progress.free_cars, all.cars, 0);
     all.progress.stamps.grow(all.cars.len());
@@ -100,7 +100,7 @@ pub(super) fn link_free<L: Link>(list: &mut FreeList, rows: &mut [L], first: usi
     }
 }
 
-/// Spawns CAR rows, each with a request that is free.
+/// Spawns CAR rows, each with a free request.
 pub(super) fn spawn_cars(world: &mut World, count: usize, generation: u64) {
     let request = Request { generation, ..Request::FREE };
     spawn_rows(world, count, |_| (Car::default(), Large::default(), Node::NONE, request, Held::default()));

@@ -10,12 +10,12 @@ use tickwire_components::{
     Arrival, Buffer, Callbacks, Car, Communicator, Held, Large, Node, ProcTable, Progress, Request, Supply, Vc,
 };
 
-/// The limits, where systems and maintenance can read them. On the engine's one row.
+/// The limits, where systems and maintenance can read them. On the engine's singleton row.
 #[derive(Component, Debug)]
 #[component(immutable, on_discard = tickwire_components::refuse_removal)]
 pub struct Settings(pub Limits);
 
-/// All columns of a store, borrowed with it. No parameter of a system: one of an application reads columns by
+/// All columns of a store, borrowed with it. This is not a system parameter: systems of an application read columns by
 /// [`ReadColumn`](crate::views::ReadColumn) or a query.
 ///
 /// ```compile_fail,E0277
@@ -27,7 +27,7 @@ pub struct Settings(pub Limits);
 /// ```
 #[non_exhaustive]
 pub struct Tables<'w> {
-    /// The engine's one row.
+    /// The engine's singleton row.
     pub progress: &'w mut Progress,
     /// Known procs.
     pub procs: &'w mut ProcTable,
@@ -35,7 +35,7 @@ pub struct Tables<'w> {
     pub inbound: &'w mut Inbound,
     /// Limits.
     pub limits: &'w Settings,
-    /// Whom to call when requests are done.
+    /// Callbacks to call when requests are done.
     pub callbacks: &'w mut Callbacks,
     /// Boards of communicators.
     pub boards: &'w mut Boards,
@@ -45,9 +45,9 @@ pub struct Tables<'w> {
     pub arrivals: &'w mut [Arrival],
     /// CARs.
     pub cars: &'w mut [Car],
-    /// CARs, cold column.
+    /// Cold column of the CARs.
     pub large: &'w mut [Large],
-    /// CARs, their places in graphs.
+    /// The CARs' places in graphs.
     pub nodes: &'w mut [Node],
     /// Requests.
     pub requests: &'w mut [Request],

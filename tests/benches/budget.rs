@@ -1,8 +1,8 @@
-//! What each part of the message path costs, in instructions a message: counted by callgrind over messages of 8 B to
-//! oneself, so that it is repeatable on a noisy machine. The engine has a system of the application, so that its own
-//! run as functions apart; without one they are called directly, which saves about 250 instructions a message. Then, of
-//! two engines without such a system, what a message from one to the other takes over shared memory, at both, and each step of it;
-//! and what a sum over both does.
+//! The cost of each part of the message path, in instructions for each message. They are counted by callgrind over messages of 8 B to
+//! the own rank, so the result is repeatable on a noisy machine. The engine has a system of the application, so that its own systems
+//! run as separate functions; without one they are called directly, which saves about 250 instructions a message. Then the same for two
+//! engines without such a system: the cost of a message over shared memory, on both sides and for each step, and the cost of a sum over
+//! both.
 //!
 //! `cargo bench -p tickwire-tests --bench budget`; with `--test` it only checks that it could run.
 
@@ -10,12 +10,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Message counts whose difference is taken, so that start and end do not count.
+/// Two message counts. The difference of their costs excludes start and end of the program.
 const FEW: u64 = 2_000;
 /// See [`FEW`].
 const MANY: u64 = 12_000;
 
-/// What is reported of messages that go through the systems: a name, and what the function's symbol contains.
+/// The functions that are reported for messages that go through the systems: a name, and a part of the function's symbol.
 const SYSTEMS: [(&str, &str); 8] = [
     ("all", "PROGRAM TOTALS"),
     ("post a receive", "Engine>::receive_run"),
@@ -27,7 +27,7 @@ const SYSTEMS: [(&str, &str); 8] = [
     ("complete", "complete::complete"),
 ];
 
-/// The same of messages between two engines, which Deliver takes step by step.
+/// The same for messages between two engines, which Deliver takes through the steps.
 const STEPS: [(&str, &str); 6] = [
     ("between two processes", "PROGRAM TOTALS"),
     ("post a receive", "Engine>::receive_run"),

@@ -1,6 +1,6 @@
-//! Loads on the message path that wait for a store: those that meet a store of just before which they are not wholly in. The
-//! processor forwards nothing to them; they wait until the store has left the store buffer, behind all before it. Found in a
-//! trace of all loads and stores (valgrind's lackey), so that it is repeatable on a noisy machine.
+//! Store-forwarding stalls on the message path: loads that overlap a recent store without being contained in it. The processor cannot
+//! forward the value, so the load waits until the store, and all stores before it, have left the store buffer. The stalls are found in
+//! a trace of all loads and stores (valgrind's lackey), so the result is repeatable on a noisy machine.
 //!
 //! `cargo bench -p tickwire-tests --bench forwarding`; with `--test` it only checks that it could run.
 
@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Message counts whose difference is taken, so that start and end do not count.
+/// Two message counts. The difference of their counts excludes start and end of the program.
 const FEW: u64 = 1_000;
 /// See [`FEW`].
 const MANY: u64 = 3_000;

@@ -1,4 +1,4 @@
-//! Processor time of an engine that nothing happens to, by who drives it, in percent of one processor.
+//! Processor time of an idle engine, in percent of one processor, for each way of driving it.
 //!
 //! `cargo bench -p tickwire-tests --bench idle`; with `--test` it is short and nothing is printed.
 

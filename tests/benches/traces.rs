@@ -1,4 +1,4 @@
-//! What an event costs the engine that tells it: in memory, in a file, and the reading of the clock.
+//! The cost of recording an event: in memory, in a file, and the reading of the clock.
 //!
 //! `cargo bench -p tickwire-tests --bench traces`; with `--test` it is small and nothing is timed. Each figure is the best
 //! of many rounds. The events are those of a tick in which a message left. `-- COUNT ring|file|clock` only tells so many

@@ -1,5 +1,5 @@
-//! What it costs to be watched: messages of 8 B between two threads, unwatched, with a ring in memory, with a trace file, and
-//! with a receipt of every message. By turns, and the best round of each counts.
+//! The cost of observation: messages of 8 B between two threads, without observation, with a ring in memory, with a trace file, and
+//! with a receipt for every message. They run in turn, and the best round of each counts.
 //!
 //! `cargo bench -p tickwire-tests --bench watching`; with `--test` it only checks that it runs. With `--features tracy` also with a
 //! profiler of Tracy, a process of its own that counts what it is told.

@@ -1,4 +1,4 @@
-//! A connection from the first contact to its end: whoever gives it up, the other side is told.
+//! A connection from the first contact to its end: if one side gives it up, the other side learns of it.
 
 use crate::kit::{ME, ways};
 use tickwire::internals::components::VcState;
@@ -59,7 +59,7 @@ fn a_peer_that_was_given_up_here_is_told_when_it_calls() {
             let words = cluster.finish(1, 0, send).unwrap_err().error.to_string();
             assert!(words.contains("did not answer within 6 ms"), "{words}");
         }
-        // Others have nothing to do with it.
+        // Other connections are not affected.
         let send = cluster.engines[0].isend(vec![1u8], Rank(2), Tag(1), world).unwrap();
         let receive = cluster.engines[2].irecv(vec![0u8; 1], ME, Tag(1), world).unwrap();
         assert_eq!(cluster.finish(BOUND, 2, receive).unwrap().0, [1]);

@@ -1,14 +1,14 @@
-//! Credit: a receiver keeps a bounded number of unexpected messages, and answers pass what waits.
+//! Credit: a receiver keeps a bounded number of unexpected messages, and answers overtake sends that wait for credit.
 
 use tickwire::internals::components::TagFilter;
 use tickwire::testing::{Cluster, SimConfig, SimNet, rows};
 use tickwire::{Engine, Limits, PostError, Rank, Source, Tag};
 use tickwire_tests::cases::{BOUND, content};
 
-/// How to make a cluster of two with limits.
+/// Makes a cluster of two engines with limits.
 type Make = fn(&Limits) -> Cluster;
 
-/// A window of the smallest size for each of two engines, over transports that grant in memory and in frames.
+/// Clusters of two engines with the smallest possible credit, over transports that grant credit in memory and in frames.
 fn of_little_credit() -> [(&'static str, Cluster); 3] {
     let limits = Limits { unexpected_bytes_max: 0, cars_max: 1 << 14, ..Limits::default() };
     let over: [(&'static str, Make); 3] = [
@@ -19,7 +19,7 @@ fn of_little_credit() -> [(&'static str, Cluster); 3] {
     over.map(|(name, make)| (name, make(&limits)))
 }
 
-/// What an engine keeps of messages before their receives: lines, offers.
+/// Unexpected messages that an engine keeps: lines of credit, and offers.
 fn kept(engine: &mut Engine) -> (u64, u32) {
     let all = rows(engine);
     (all.progress.unexpected.lines, all.vcs.iter().map(|vc| vc.offers_kept).sum())
@@ -44,7 +44,7 @@ fn a_receiver_that_posts_nothing_keeps_a_bounded_part_and_loses_nothing() {
         let (lines, offers) = kept(&mut cluster.engines[1]);
         assert!(lines > u64::from(window.lines) / 2 && offers > 0, "{name}: {lines} {offers}");
 
-        // The receive of the last one lets all others come in, and takes it out of the middle of nothing.
+        // The receive of the last message lets all others arrive, and then takes the last one from the unexpected queue.
         let last = MESSAGES - 1;
         let receive = cluster.engines[1].irecv(vec![0u8; 2000], Rank(0), Tag(last), world).unwrap();
         let (bytes, status) = cluster.finish(BOUND * 20, 1, receive).unwrap();
@@ -147,7 +147,7 @@ fn with_every_buffer_and_row_taken_answers_still_go_both_ways() {
         }
         for n in 0..300 {
             if n == 1 {
-                // Connected by then.
+                // They are connected after these ticks.
                 cluster.tick_times(100);
             }
             for (rank, last) in last.iter_mut().enumerate() {

@@ -67,7 +67,7 @@ fn an_engine_that_goes_says_whether_it_has_finalized() {
     ] {
         for mut cluster in ways(3) {
             let world = cluster.engines[0].comm_world();
-            // They are connected, and what was sent before is read.
+            // They are connected now, and all earlier messages are read.
             let hello = cluster.engines[2].isend(vec![1u8], ME, Tag(0), world).unwrap();
             let receive = cluster.engines[0].irecv(vec![0u8], Rank(2), Tag(0), world).unwrap();
             cluster.finish(BOUND, 0, receive).unwrap();
@@ -105,7 +105,7 @@ fn buffers_come_back_only_when_peers_have_been_told_to_read_no_more() {
         let says = outcome.clone();
         let call = move |sent: Result<Status, RequestError>| {
             assert_eq!(sent, Err(RequestError::Finalized));
-            // The sender has its memory back: what is read out of it now is no message.
+            // The sender has its memory back. What is read out of it now is not the message.
             let (engine, now_ns) = &mut *receiver.lock().unwrap();
             let receive = engine.irecv(vec![0u8; 1 << 20], Rank(1), Tag(1), Comm(0)).unwrap();
             for _ in 0..BOUND {

@@ -1,4 +1,4 @@
-//! A proc dies: what needs it ends, the rest goes on, and whoever should hear of it is told.
+//! A proc dies: operations that need it fail, the others go on, and every rank that must know learns of it.
 
 use crate::kit::{ME, told, ways};
 use std::process::{Command, Stdio};
@@ -59,7 +59,7 @@ fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
     }
 }
 
-/// A receive from any source that has met the message of a living proc has nothing to do with the death of another one any more.
+/// A receive from any source that has matched a message of a living proc no longer depends on the death of another proc.
 #[test]
 fn a_message_that_is_coming_is_waited_for_whoever_else_has_died() {
     let net = SimNet::new(3, SimConfig::calm(0));
@@ -132,7 +132,7 @@ fn a_look_for_messages_of_who_has_failed_says_so_and_all_failures_are_acknowledg
 fn a_rank_that_ends_before_it_is_connected_fails_what_waits_for_it() {
     let mut cluster = Cluster::shm(3);
     let world = cluster.engines[0].comm_world();
-    // Its endpoint is there, but nobody ticks it.
+    // Its endpoint exists, but its engine is not ticked.
     let receive = cluster.engines[0].irecv(vec![0u8; 1], Rank(2), Tag(0), world).unwrap();
     assert_eq!(cluster.vc_state(0, 2), Some(VcState::Connecting));
     cluster.board.end(2, "killed by signal 9 (SIGKILL)");
@@ -153,7 +153,7 @@ fn a_death_is_told_to_every_receive_from_any_source_of_its_communicators() {
             |cluster: &mut Cluster, tag| cluster.engines[0].irecv(vec![0u8; 8], Source::Any, Tag(tag), world).unwrap();
         let before = any(&mut cluster, 1);
         let alone = cluster.engines[0].irecv(vec![0u8; 8], Source::Any, Tag(1), own).unwrap();
-        // An end in order is none that they must hear of.
+        // An orderly end is not reported to them.
         cluster.board.end(3, "exited");
         cluster.tick_times(500);
         assert_eq!(told(&mut cluster, 0, &before), None);
@@ -177,7 +177,7 @@ fn a_death_is_told_to_every_receive_from_any_source_of_its_communicators() {
         assert_eq!(failed.buffer, Some(vec![5u8; 8]), "the buffer comes back");
         assert!(cluster.engines[0].on_complete(&after, |_| ()).is_err());
         assert_eq!(told(&mut cluster, 0, &alone), None, "it is in no communicator with it");
-        // Acknowledged, they go on.
+        // After the failure is acknowledged, the receives go on.
         cluster.engines[0].acknowledge_failures();
         let later = any(&mut cluster, 5);
         cluster.tick_times(bound);
@@ -201,7 +201,7 @@ fn a_death_is_told_to_every_receive_from_any_source_of_its_communicators() {
 
 #[test]
 fn without_a_launcher_a_process_is_known_by_its_card() {
-    /// A world of two, of which the other one is a process that only its card names.
+    /// A world of two procs. The other one is a process that only its card names.
     struct Forged {
         board: BoardExchange,
         process: (u32, u64),
@@ -229,7 +229,7 @@ fn without_a_launcher_a_process_is_known_by_its_card() {
             let own = self.board.get(0, key)?.unwrap();
             let shm = tickwire::internals::systems::procs::cards::card_of(&own, "shm").unwrap();
             let (pid, started) = self.process;
-            // As cards have it: 22 bits of number and 34 of start time, in seven bytes.
+            // The process as in a card: 22 bits of process id and 34 bits of start time, in seven bytes.
             let process = &(u64::from(pid) << 34 | started & ((1 << 34) - 1)).to_be_bytes()[1..];
             let mut theirs = Vec::new();
             let card = [&shm[..shm.len() - process.len()], process].concat();

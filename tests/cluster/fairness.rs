@@ -1,4 +1,4 @@
-//! A peer that sends without end does not keep others from being heard.
+//! A peer that sends without end does not starve other peers.
 
 use std::time::Duration;
 use tickwire::internals::components::VcState;

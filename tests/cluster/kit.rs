@@ -37,7 +37,7 @@ pub(crate) fn with_system<M>(system: impl IntoSystem<(), (), M> + Send + 'static
     Engine::builder().systems(add).build(Bootstrap::solo()).unwrap()
 }
 
-/// Checks that the first message poisons the engine, that each call then says so, and that it still cleans up.
+/// Checks that the first message poisons the engine, that each later call returns that error, and that the engine still cleans up.
 pub(crate) fn assert_poisoned(mut engine: Engine, words: &str) {
     let world = engine.comm_world();
     let open = engine.irecv(vec![1u8; 4], ME, Tag(5), world).unwrap();
@@ -72,12 +72,12 @@ impl EndpointSlot for Seen {
     const NAME: &'static str = "seen";
 }
 
-/// Which one was told of.
+/// The index of the completed request.
 pub(crate) fn one(told: Option<(usize, tickwire::Status)>) -> Option<usize> {
     told.map(|(index, _)| index)
 }
 
-/// Which ones were told of.
+/// The indices of the completed requests.
 pub(crate) fn some(told: Vec<(usize, tickwire::Status)>) -> Vec<usize> {
     told.into_iter().map(|(index, _)| index).collect()
 }

@@ -1,4 +1,4 @@
-//! Messages that arrive in parts: receives and probes that take them over, and senders that die half way.
+//! Eager messages in several frames: receives and probes that take them over while they arrive, and senders that die in the middle.
 
 use tickwire::internals::components::{TagFilter, VcState};
 use tickwire::testing::{Cluster, Death, SimConfig, SimNet, rows};
@@ -27,7 +27,7 @@ fn a_receive_takes_a_message_over_that_is_arriving() {
         let mut cluster = in_parts();
         let world = cluster.engines[0].comm_world();
         let message = content(3, 8000);
-        // The connection first, so that the engines tick as this test says.
+        // The connection is made first, so that the test controls the following ticks.
         let hello = cluster.engines[0].isend(vec![1u8], Rank(1), Tag(0), world).unwrap();
         let receive = cluster.engines[1].irecv(vec![0u8], Rank(0), Tag(0), world).unwrap();
         cluster.finish(BOUND, 1, receive).unwrap();

@@ -9,7 +9,7 @@ use tickwire_tests::cases::{BOUND, content};
 /// More than is read in one pass.
 const LONG: usize = (5 << 20) + 3;
 
-/// Sends a message from 0 to 1; by which protocol each side says that it went.
+/// Sends a message from rank 0 to rank 1. Returns the protocol that each side reports.
 fn pass(cluster: &mut Cluster, number: u64, length: usize) -> [Option<Protocol>; 2] {
     let (world, message) = (cluster.engines[0].comm_world(), content(number, length));
     let receive = cluster.engines[1].receipted().irecv(vec![0u8; length], Rank(0), Tag(1), world).unwrap();

@@ -1,5 +1,5 @@
-//! Requests: several at once, what an error of one of them is to the call, and what comes back if one cannot be taken. Ranks
-//! and tags that are none.
+//! Requests: calls on several requests, how these report the error of one request, and what they give back if a request cannot be
+//! taken. Also invalid ranks and tags.
 
 use crate::kit::{ME, one, solo, some};
 use tickwire::internals::components::TagFilter;
@@ -17,13 +17,13 @@ fn receive(engine: &mut Engine, tag: u32) -> Receive {
     engine.irecv(vec![0u8; 4], ME, Tag(tag), world).unwrap()
 }
 
-/// Sends so many bytes to oneself.
+/// Sends `length` bytes to the own rank.
 fn send(engine: &mut Engine, tag: u32, length: usize) {
     let world = engine.comm_world();
     engine.send(vec![tag as u8; length], ME, Tag(tag), world).unwrap();
 }
 
-/// What is told of the request at a place of those that were given.
+/// The error of a call on several requests, of which the request `index` has failed.
 fn in_status(index: usize, error: RequestError) -> RequestError {
     RequestError::InStatus { index, error: Box::new(error) }
 }
@@ -127,7 +127,7 @@ fn what_is_no_request_does_not_count() {
     for tag in [3, 1, 2] {
         send(&mut engine, tag, 4);
     }
-    // The loop of a master: each end is told once.
+    // The loop of a master: each completion is returned once.
     let mut told = Vec::new();
     while let Some((index, status)) = engine.wait_any(&open).unwrap() {
         let (bytes, taken) = engine.take(open[index].take().unwrap()).unwrap();
@@ -235,7 +235,7 @@ fn an_error_of_one_is_an_error_of_the_call() {
     assert_eq!(engine.test_all(&open), Err(in_status(1, truncated(1))));
     let words = engine.wait_all(&open).unwrap_err().to_string();
     assert!(words.starts_with("request 1 of those that were given: message truncated"), "{words}");
-    // Each says how it ended, and whoever takes the failed ones has the others.
+    // Each request returns its own result. Once the failed ones are taken, the others are left.
     let mut open: Vec<_> = open.into_iter().map(Some).collect();
     let failed = engine.take(open[1].take().unwrap()).unwrap_err();
     assert_eq!((failed.error, failed.buffer), (truncated(1), Some(vec![1u8; 4])));
@@ -261,7 +261,7 @@ fn all_are_done_when_an_error_is_told_of_one_of_all() {
 
 // Ranks and tags.
 
-/// All ways to receive or look, with the error of each.
+/// The errors of all calls that receive or probe.
 fn errors_of_receives(engine: &mut Engine, source: Source, tag: TagFilter, comm: Comm) -> Vec<PostError> {
     let post = |error: OperationError| match error {
         OperationError::Post(error) => error,

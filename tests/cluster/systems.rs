@@ -132,7 +132,7 @@ fn tables_may_grow_beside_systems_of_the_application() {
         engine.send(&[1u8; 4], ME, Tag(tag), world).unwrap();
     }
     engine.wait_all(&posted).unwrap();
-    // Entities of the application are its own affair.
+    // The application may spawn and change entities of its own.
     let spawn = |mut commands: Commands| {
         commands.spawn(Name);
     };

@@ -1,4 +1,4 @@
-//! The testing kit itself: pairs come to rest, and wrong credit is found.
+//! The testing kit itself: pairs become idle, and wrong credit is detected.
 
 use tickwire::testing::{Pair, SimConfig, SimNet, check_credit, rows};
 use tickwire::{Rank, Source, Tag};

@@ -27,7 +27,7 @@ fn what_is_sent_to_an_engine_that_is_yet_to_be_built_waits_for_it() {
     }
     assert_eq!(engines[0].test(&sent), Ok(Test::Pending));
     engines.extend([build(1), build(2)]);
-    // One speaks to the engine that waits for it, the other listens.
+    // One engine sends to the engine that waits for it. The other one receives.
     engines[2].isend(content(2, 8), Rank(0), Tag(2), world).map(drop).unwrap();
     let received = engines[1].irecv(vec![0u8; 20_000], Rank(0), Tag(1), world).unwrap();
     let is_done = |engines: &mut Vec<Engine>| {
@@ -89,7 +89,7 @@ fn messages_longer_than_a_ring_go_through_it_and_it_grows_only_if_they_go_on() {
         let pass = |cluster: &mut Cluster, number: u64, length: usize| {
             let message = content(number, length);
             let receive = cluster.engines[1].irecv(vec![0u8; length], Rank(0), Tag(1), world).unwrap();
-            // In one run or in three, which go in one frame or are asked for.
+            // The message has one run or three, and is eager or goes by rendezvous.
             if number.is_multiple_of(2) {
                 let send = cluster.engines[0].isend(message.clone(), Rank(1), Tag(1), world).unwrap();
                 assert!(cluster.finish(BOUND, 1, receive).unwrap().0 == message, "{length}");

@@ -1,4 +1,4 @@
-//! What code of the application may do to the engine's world: nothing that it does is met by reading what is gone.
+//! Code of the application that damages the engine's world: whatever it does, the engine never reads freed memory.
 
 use crate::kit::{ME, Seen, assert_poisoned, solo, with_system};
 use bevy_ecs::prelude::*;
@@ -16,13 +16,13 @@ use tickwire::{
 };
 use tickwire_tests::cases::BOUND;
 
-/// Done to a world, and what the engine says of it.
+/// A damage to a world, and the error that the engine reports.
 type Deed = (fn(&mut World), &'static str);
 
-/// Where worlds go that are carried away.
+/// Keeps worlds that were taken out of an engine.
 static TAKEN: Mutex<Vec<World>> = Mutex::new(Vec::new());
 
-/// All that bevy offers in safe code that takes rows away, without asking the hooks that refuse it.
+/// All safe functions of bevy that remove rows without calling the hooks that refuse it.
 const DEEDS: [Deed; 6] = [
     (|world| world.clear_entities(), "cleared the engine's world"),
     (|world| world.clear_all(), "cleared the engine's world"),
@@ -38,7 +38,7 @@ const DEEDS: [Deed; 6] = [
     ),
 ];
 
-/// As many rows as there were, so that counts tell nothing.
+/// Spawns as many rows as there were, so that counts do not show the damage.
 fn clear_and_spawn(world: &mut World) {
     let count = |world: &mut World, id| {
         let archetypes = world.archetypes().iter().filter(|archetype| archetype.contains(id));
@@ -66,7 +66,7 @@ fn a_world_that_is_cleared_or_replaced_poisons_the_engine() {
     }
 }
 
-/// A builder with a system that does something to the world once it is told to.
+/// A builder with a system that damages the world once `told` is set.
 fn on_command(deed: fn(&mut World), told: &Arc<AtomicBool>, builder: Builder) -> Builder {
     let told = told.clone();
     builder.systems(move |schedule| {
@@ -79,7 +79,7 @@ fn on_command(deed: fn(&mut World), told: &Arc<AtomicBool>, builder: Builder) ->
     })
 }
 
-/// Two engines, of which one does something to its world when it is told to: whichever is built first.
+/// Two engines. The one that is built first damages its world once `told` is set.
 fn pair(shm: bool, deed: fn(&mut World), told: &Arc<AtomicBool>) -> Cluster {
     let first = AtomicU32::new(0);
     let change = |builder: Builder| match first.fetch_add(1, Ordering::Relaxed) {
@@ -286,7 +286,7 @@ fn a_world_with_rows_of_the_engine_is_refused() {
             other => panic!("{:?}", other.map(drop)),
         }
     }
-    // What makes rows of one kind different from each other.
+    // A component that makes rows of the same kind different from each other.
     let prepare = |world: &mut World| {
         let mut first = true;
         world.add_observer(move |added: On<Add<Car>>, mut commands: Commands| {

@@ -1,5 +1,5 @@
-//! Operations over boards: engines of one host that show each other their operands. Each engine runs in a thread of its own, since
-//! boards are opened by an operation that waits.
+//! Operations over boards: engines of one host that read each other's operands from boards. Each engine runs in a thread of its own,
+//! since boards are opened by a blocking operation.
 
 mod ends;
 
@@ -28,12 +28,12 @@ fn values(rank: u32, count: usize) -> Vec<i64> {
     (0..count as i64).map(|at| i64::from(rank) * 1_000_003 + at * at + 1).collect()
 }
 
-/// Not commutative and not associative: what it gives shows which operands have met, and in which order.
+/// A function that is neither commutative nor associative: its result shows which operands were combined, and in which order.
 fn mix(left: i64, right: i64) -> i64 {
     left.rotate_left(7).wrapping_mul(31) ^ right.wrapping_add(left)
 }
 
-/// Compares without showing all that there is.
+/// Compares two slices. The panic message shows only a part of them.
 #[track_caller]
 fn same(found: &[i64], expected: &[i64], words: &str) {
     let differs = found.iter().zip(expected).position(|(found, expected)| found != expected);
@@ -150,7 +150,7 @@ fn sixteen_members_have_boards_and_seventeen_have_none() {
     }
 }
 
-/// Nobody leaves before all have come: who is late is waited for, with boards and by messages.
+/// No rank leaves a barrier before all have entered it, with boards and by messages.
 #[test]
 fn nobody_leaves_a_barrier_before_all_have_entered_it() {
     const ROUNDS: u32 = 60;
@@ -159,7 +159,7 @@ fn nobody_leaves_a_barrier_before_all_have_entered_it() {
         each_rank(size, boards, |engine, rank, world| {
             for (round, entered) in (0..).zip(&entered) {
                 if round % size == rank {
-                    // The last one: all others are in it by now, or about to be, and have time to leave it.
+                    // This rank is the last one. All others have entered the barrier, or are about to, and have time to leave it.
                     let start = Instant::now();
                     while entered.load(Ordering::SeqCst) < size - 1 {
                         assert!(start.elapsed() < Duration::from_secs(20), "round {round}: the others do not come");
@@ -191,7 +191,7 @@ fn a_member_may_run_ahead_no_further_than_others_can_read() {
     each_rank(3, true, |engine, rank, world| {
         engine.barrier(world).unwrap();
         for round in 0..500u64 {
-            // The root waits for nobody but by the number of operations in progress.
+            // The root waits for the others only because the number of operations in progress is limited.
             for step in round..round + 30 {
                 let mut shared = [if rank == 1 { step } else { 0 }; 4];
                 engine.bcast(&mut shared, Rank(1), world).unwrap();
@@ -317,7 +317,7 @@ fn a_member_that_goes_fails_what_waits_for_it_and_messages_go_on() {
 
 #[test]
 fn a_member_that_has_done_its_part_may_go_while_others_wait_for_a_third() {
-    // Who comes next, and what it waits for.
+    // The rank that comes next, and the flag that it waits for.
     let turns = [const { AtomicBool::new(false) }; 2];
     let wait = |turn: &AtomicBool| {
         let start = Instant::now();

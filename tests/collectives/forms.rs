@@ -190,7 +190,7 @@ fn wrong_places_are_errors() {
     cluster.assert_at_rest();
 }
 
-/// Two ranks that disagree about a length are told, both.
+/// If two ranks disagree about a length, both get an error.
 #[test]
 fn lengths_that_differ_are_told() {
     let mut cluster = Cluster::loopback(2);
@@ -210,7 +210,8 @@ fn lengths_that_differ_are_told() {
     assert_eq!(buffers.1, [0, 0, 1, 1], "its own view was right");
 }
 
-/// In a scope all forms take borrowed buffers, and what is not waited for ends with the scope.
+/// In a scope, all forms take borrowed buffers. Operations that the application does not wait for are completed at the end of the
+/// scope.
 #[test]
 fn buffers_may_be_borrowed() {
     in_threads(3, |engine, rank, world| {

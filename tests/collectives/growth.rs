@@ -1,5 +1,5 @@
-//! How operations grow with the number of ranks: counted from what ranks draw, for up to a million of them, beside bounds and in the
-//! book; and in simulated clusters under virtual time, with up to 256 engines, whose ranks send as much.
+//! How the cost of operations grows with the number of ranks. It is counted from the graphs of up to a million ranks, and compared with
+//! bounds and with the tables of the book. Simulated clusters with up to 256 engines must send as much, under virtual time.
 
 mod count;
 mod operations;
@@ -18,10 +18,10 @@ const ROUNDS_A_MESSAGE: u32 = 8;
 /// Messages that a rank takes in a round of ticks, at least.
 const MESSAGES_A_ROUND: u32 = 4;
 
-/// Up to so many messages come to a rank without another word.
+/// Up to this number of messages, a rank needs no further credit.
 const FEW: u32 = 40;
 
-/// Runs requests of all engines; the frames that each has sent.
+/// Runs requests of all engines. Returns the number of frames that each engine has sent.
 fn run<B: Pieces>(cluster: &mut Cluster, requests: &[Request<B>], bound: u32, words: &str) -> Vec<u32> {
     let mut sent = vec![0; requests.len()];
     for _ in 0..bound {
@@ -60,7 +60,7 @@ fn compare<B: Pieces>(
         let requests: Vec<_> = (0..).zip(&mut cluster.engines).map(start).collect();
         let bound = ROUNDS_A_MESSAGE * (rounds + 2) + expected.iter().max().unwrap() / MESSAGES_A_ROUND;
         let sent = run(cluster, &requests, if is_counted { bound } else { 20_000 }, &words);
-        // Who gets more from one rank after the other than it has granted says how much more it takes.
+        // A rank that gets more messages from one peer than its first credit also sends grants.
         let is_drawn = |(rank, &sent): (usize, &u32)| {
             let more = if received[rank] > FEW { received[rank] } else { 0 };
             (expected[rank]..=expected[rank] + more).contains(&sent)

@@ -1,4 +1,4 @@
-//! Calls that are the same share a graph: what they must not share is their data, their messages and their memory.
+//! Equal calls share a graph. They must not share data, messages or memory.
 
 use crate::kit::{BOUND, all, clusters, values};
 use tickwire::testing::Cluster;
@@ -64,7 +64,7 @@ fn calls_in_progress_share_nothing() {
     }
 }
 
-/// Graphs that are kept are few, and go where their rows are needed, and with their communicator.
+/// Only a few graphs are kept. They are freed when their rows are needed, and with their communicator.
 #[test]
 fn kept_graphs_stand_in_nobodys_way() {
     let limits = Limits { cars_max: 64, ..Limits::default() };
@@ -72,7 +72,7 @@ fn kept_graphs_stand_in_nobodys_way() {
     let mut kept = Vec::new();
     let world = cluster.engines[0].comm_world();
     for round in 0..100u32 {
-        // Each buffer is elsewhere, so that no call is the same as one before.
+        // Each call has a buffer at another address, so no two calls are equal.
         let request = cluster.engines[0].iallgather(vec![round; 3], vec![0; 3], world).unwrap();
         kept.push(cluster.finish(BOUND, 0, request).unwrap().0);
     }

@@ -21,12 +21,12 @@ pub(crate) fn clusters(size: u32) -> Vec<Cluster> {
     let mut clusters = vec![Cluster::loopback(size), Cluster::sim(size, &SimNet::new(size, SimConfig::calm(seed)))];
     if size <= 5 {
         clusters.push(Cluster::shm(size));
-        // A transport that matches by itself: collective messages go past that.
+        // A transport with its own matching. Collective messages are matched by the engine all the same.
         clusters
             .push(Cluster::provider(size, &SimNet::new(size, SimConfig::calm(seed)), |_| ProviderConfig::calm(seed)));
         let reading = SimConfig { remote_read: true, unread_of_256: 40, ..SimConfig::new(seed) };
         clusters.push(Cluster::sim(size, &SimNet::new(size, reading)));
-        // Nothing but rows and columns; and short rings, so that all but the shortest is long.
+        // Without Deliver, and with an eager limit of 1 KiB, so that all but the shortest messages go by rendezvous.
         clusters.push(Cluster::loopback_with(size, |builder| limits(builder, 1024)));
     }
     clusters

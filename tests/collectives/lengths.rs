@@ -1,4 +1,5 @@
-//! Members that call an operation with lengths so different that they draw it in different ways: all who could wait for ever are told.
+//! Members that call an operation with such different lengths that they build different graphs. Every member that would wait for ever
+//! gets an error.
 
 use crate::kit::{all, clusters, in_threads};
 use std::fmt::Debug;
@@ -10,7 +11,8 @@ use tickwire::{Agreed, Comm, Engine, Pieces, Rank, Rejected, Request, RequestErr
 /// How long it may take, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Posts an operation on all, waits until it has ended on all, and says how; then all go on.
+/// Posts an operation on all engines, waits until it has ended on all, and returns the results. Then checks that all engines still
+/// work.
 fn ends<B: Pieces>(
     cluster: &mut Cluster,
     words: &str,
@@ -39,7 +41,7 @@ fn ends<B: Pieces>(
         assert!(matches!(error, Short { .. } | Truncated { .. } | Abandoned(_)), "{words}: {error}");
     }
     assert!(ended.iter().any(Option::is_some), "{words}: somebody is told");
-    // What follows meets nothing of it.
+    // Later operations are not affected.
     let size = cluster.engines.len() as u32;
     let sums = all(cluster, |engine, rank, world| engine.iallreduce(vec![rank], vec![0], op::Sum, world));
     assert!(sums.iter().all(|of| of.1 == [size * (size - 1) / 2]), "{words}");
@@ -60,7 +62,7 @@ fn ends<B: Pieces>(
 /// Ticks in which members ask after messages four times: 400 ms of the clusters' time.
 const LONG: u32 = (400_000_000 / STEP_NS) as u32;
 
-/// All but one post operations; that one posts them long after. All end well.
+/// All engines but one post operations. That one posts them much later. All operations succeed.
 fn waits<B: Pieces + Debug>(
     cluster: &mut Cluster,
     late: usize,
@@ -255,7 +257,7 @@ fn operations_that_wait_for_one_member_are_asked_after_in_turn() {
     let last = cluster.engines[0].ibarrier(comms[0]).unwrap();
     cluster.finish(crate::kit::BOUND, 0, last).unwrap();
     cluster.finish(crate::kit::BOUND, 1, barrier).unwrap();
-    // Nobody takes what the root has offered.
+    // No member takes the message that the root has offered.
     let offered = cluster.finish(crate::kit::BOUND, 0, shared.pop().unwrap());
     assert!(matches!(offered.unwrap_err().error, RequestError::Abandoned(_)));
 }

@@ -42,7 +42,7 @@ fn they_give_what_is_in_their_buffers_at_each_start() {
                     for (rank, (engine, persistent)) in (0..).zip(cluster.engines.iter_mut().zip(&mut persistents)) {
                         engine.buffer(persistent).unwrap().0.copy_from_slice(&values(rank * 10 + round, count));
                         engine.start(persistent).unwrap();
-                        // One rank alone is done as it starts.
+                        // With only one rank, the operation is done when it starts.
                         if size > 1 {
                             assert_eq!(engine.start(persistent).unwrap_err(), PostError::Active);
                         }
@@ -112,7 +112,7 @@ fn a_buffer_that_has_moved_is_an_error_and_nothing_is_started() {
     cluster.assert_at_rest();
 }
 
-/// After a failure it does not start any more, and can be freed.
+/// After a failure, an operation cannot be started again, but it can be freed.
 #[test]
 fn one_that_has_failed_says_so() {
     let size = 4;
@@ -171,7 +171,8 @@ fn have_graphs(engine: &Engine) -> Vec<bool> {
     boards.persistent.iter().flatten().map(|kept| kept.graph != NIL).collect()
 }
 
-/// Ticks until there are so many persistent operations, and these have graphs: those whose tokens were dropped are forgotten.
+/// Ticks until there are as many persistent operations as `expected` has entries, with graphs where it says so. Operations whose handle
+/// was dropped are removed by then.
 #[track_caller]
 fn until_these_have_graphs(engine: &mut Engine, expected: &[bool]) {
     let is_so = |_| {

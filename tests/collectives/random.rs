@@ -21,7 +21,7 @@ use std::time::Instant;
 use tickwire_tests::faults::runner::seeds;
 use tickwire_tests::model::program::runner;
 
-/// Seeds of a run that nobody asked for others, for each place.
+/// Number of seeds for each place, unless the environment gives others.
 const SEEDS: u64 = 16;
 
 /// Runs programs of as many seeds as are asked for, at these places in turn.

@@ -24,7 +24,7 @@ fn processes_weather_storms() {
     }
 }
 
-/// Over a fabric all goes by messages.
+/// Over a fabric, all operations use messages.
 #[test]
 fn processes_weather_storms_over_a_fabric() {
     for (seed, ranks, batches, transports) in
@@ -38,7 +38,8 @@ fn processes_weather_storms_over_a_fabric() {
     }
 }
 
-/// Killed in a long operation over boards, through cells and by copies of the kernel: the others are told in time, and talk on.
+/// A process is killed in a long operation over boards, through cells and by copies of the kernel. The others get an error in time, and
+/// can still communicate.
 #[test]
 fn a_process_that_is_killed_in_a_long_operation_fails_it_and_the_others_go_on() {
     for way in ["cells", "kernel"] {

@@ -131,7 +131,7 @@ fn neighbours_of_a_graph_exchange_in_their_order() {
     }
 }
 
-/// A rank without neighbours takes part as the others do: what follows finds its messages.
+/// A rank without neighbours counts the operation as the others do, so later operations match.
 #[test]
 fn a_rank_without_neighbours_keeps_step() {
     let size = 3;
@@ -193,9 +193,9 @@ fn communicators_are_made_with_their_topologies() {
             engine.comm_free(plane).unwrap();
             assert!(engine.comm_topology(plane).is_none());
         }
-        // Everybody names the edge of the one before it: a ring.
+        // Each rank names the edge of the previous rank. Together they are a ring.
         let (from, to) = (Rank((rank + 1) % size), Rank((rank + 2) % size));
-        // What the application promises of its own receives is none of the engine's.
+        // A promise of the application to use no wildcards does not concern the engine's own receives.
         let plain = engine.comm_dup(world).unwrap();
         engine.comm_set_no_wildcard(plain, true).unwrap();
         let ring = engine.graph_create(plain, &[(from, to)]).unwrap();

@@ -1,5 +1,5 @@
-//! Programs that hang, each in one of the ways in which programs do: what `tickwire whowaits` is tried on. Which way is the
-//! first argument. A rank gives up after a minute.
+//! Programs that hang, each for another reason: test cases of `tickwire whowaits`. The first argument selects the program. A rank gives
+//! up after a minute.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
@@ -14,13 +14,13 @@ fn main() {
     let bootstrap = Bootstrap::from_env().unwrap();
     let (me, last) = (bootstrap.rank(), bootstrap.size() - 1);
     if way == "absent" && me == last {
-        // It computes something before it takes part, for longer than anybody waits.
+        // It computes for longer than any rank waits, before it takes part.
         std::thread::sleep(PATIENCE);
         return;
     }
     let mut builder = Engine::builder();
     if way == "credit" {
-        // The smallest window: 64 offers.
+        // The smallest credit: 64 offers.
         builder = builder.limits(Limits { unexpected_bytes_max: 0, ..Limits::default() });
     }
     let mut engine = builder.build(bootstrap).unwrap();
@@ -102,7 +102,7 @@ fn tag(engine: &mut Engine, me: u32, world: Comm) {
     }
 }
 
-/// As [`tag`], with a message that is not sent before it is received.
+/// As [`tag`], with a rendezvous message.
 fn large(engine: &mut Engine, me: u32, world: Comm) {
     match me {
         0 => {

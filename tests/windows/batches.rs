@@ -1,4 +1,4 @@
-//! Short operations that a target's engine does share requests.
+//! Short operations that a target's engine does are batched: several share one request.
 
 use crate::kit::{Over, PATIENCE, compute_until, each_rank, windows};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,7 @@ fn short_operations_share_frames_and_keep_their_order() {
                     engine.put(&[7u64], target, at, window).unwrap();
                     engine.accumulate(&[at as u64], op::Sum, target, at, window).unwrap();
                 }
-                // It comes behind all of them.
+                // This operation comes after all of them.
                 assert_eq!(engine.fetch_and_op(1u64, op::Sum, target, COUNT - 1, window), Ok(6 + COUNT as u64));
                 let frames = sent(engine, window) - before;
                 assert!(frames <= FRAMES, "{frames} frames for {COUNT} puts and updates");
@@ -55,7 +55,7 @@ fn short_operations_share_frames_and_keep_their_order() {
 
 #[test]
 fn what_was_put_leaves_before_an_engine_ends() {
-    // An origin is ahead of a target that takes none by 16 requests; the other puts wait to leave.
+    // If a target takes no requests, an origin may send 16 requests ahead. The other puts wait to leave.
     const REQUESTS: usize = 16;
     const AHEAD: usize = REQUESTS + 50;
     let has_put = AtomicBool::new(false);

@@ -5,12 +5,12 @@ use tickwire::launch::{Job, OnFailure, RankStatus};
 use tickwire_tests::one_sided::{HEAP, KINDS};
 use tickwire_tests::scratch::Directory;
 
-/// Above everything that a loaded machine may need.
+/// Longer than a loaded machine may need.
 const TIMEOUT: Duration = Duration::from_secs(100);
 
 /// Kills the last of three ranks in one way, for each kind of window: the others end well.
 fn killed(way: &str) {
-    // What is attached is like what is created but where the target is needed.
+    // Attached windows differ from created ones only where the target's engine is needed.
     for kind in KINDS.into_iter().chain([HEAP]).filter(|kind| *kind != "attached" || way.ends_with("target")) {
         let place = Directory::new(&format!("windows-{way}-{kind}"));
         let job = Job::new(3).program(env!("CARGO_BIN_EXE_tests-windows")).args([way, kind]).args([place.as_os_str()]);

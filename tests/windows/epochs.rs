@@ -13,7 +13,7 @@ fn exclusive_locks_keep_others_out() {
             for window in windows(engine, 2, world) {
                 for _ in 0..rounds {
                     engine.win_lock(LockKind::Exclusive, Rank(0), window).unwrap();
-                    // Neither is atomic: only the lock keeps what others do in between out.
+                    // Neither access is atomic. Only the lock excludes accesses of others in between.
                     let mut halves = [0; 2];
                     engine.get(&mut halves, Rank(0), 0, window).unwrap();
                     assert_eq!(halves[0], halves[1], "somebody is half done");
@@ -41,7 +41,7 @@ fn shared_locks_are_held_together_and_the_owner_waits_for_them() {
                 if rank > 0 {
                     engine.win_lock(LockKind::Shared, Rank(0), window).unwrap();
                 }
-                // All that want it have it at once.
+                // All ranks hold the shared lock at the same time.
                 engine.barrier(world).unwrap();
                 if rank > 0 {
                     engine.put(&[u64::from(rank)], Rank(0), rank as usize, window).unwrap();
@@ -240,7 +240,7 @@ fn computes(over: Over) {
             engine.win_lock_all(window).unwrap();
             engine.barrier(world).unwrap();
             if rank == 0 {
-                // The target is in its barrier only after all of this: it calls nothing meanwhile. One run stands behind the other.
+                // The target enters its barrier only after all of this, and calls nothing meanwhile. The runs are adjacent.
                 for at in 0..RUNS {
                     let at = 3 * at as u64;
                     engine.put(&[at, at + 1, at + 2], Rank(1), at as usize, window).unwrap();

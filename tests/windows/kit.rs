@@ -8,13 +8,13 @@ use tickwire::testing::Board;
 use tickwire::transport::Hub;
 use tickwire::{Comm, Engine, Limits, Rank, Window, WindowError};
 
-/// Above everything that a loaded machine may need.
+/// Longer than a loaded machine may need.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Bytes of a short ring.
 const SHORT_RING: usize = 8 << 10;
 
-/// What a test runs over.
+/// The way in which ranks reach each other's parts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Over {
     /// Shared memory: loads and stores, and the kernel.
@@ -34,7 +34,7 @@ pub(crate) enum Over {
 /// Fabrics that move bytes between engines of one process.
 pub(crate) const FABRICS: [Over; 2] = [Over::Fabric("tcp;ofi_rxm"), Over::Fabric("sockets")];
 
-/// What shares memory: nobody waits for a target.
+/// The ways with shared memory, where no operation waits for a target.
 pub(crate) const SHARED: [Over; 3] = [Over::Shm, Over::Heap, Over::Process];
 
 pub(crate) const ALL: [Over; 5] = [Over::Shm, Over::Heap, Over::Process, Over::Loopback, Over::Short];
@@ -72,7 +72,7 @@ pub(crate) fn each_rank(size: u32, over: Over, part: impl Fn(&mut Engine, u32, C
     });
 }
 
-/// The two kinds of windows with so many elements. What one is created of is in the shared heap, if there is one.
+/// An allocated and a created window with `count` elements each. The buffer of the created one is in the shared heap, if there is one.
 pub(crate) fn windows(engine: &mut Engine, count: usize, world: Comm) -> [Window<u64>; 2] {
     let allocated = engine.win_allocate::<u64>(count, world).unwrap();
     let created = match engine.alloc_elements(count) {
@@ -89,7 +89,7 @@ pub(crate) fn own(engine: &mut Engine, count: usize, window: Window<u64>) -> Vec
     elements
 }
 
-/// Computes until another thread says so, which it does past the engines: nothing is called meanwhile.
+/// Computes until another thread sets the flag. No call of an engine happens meanwhile.
 pub(crate) fn compute_until(is_done: &AtomicBool) {
     let start = Instant::now();
     while !is_done.load(Ordering::Acquire) {
@@ -109,7 +109,7 @@ pub(crate) fn refused(result: Result<(), WindowError>, words: &str) {
     assert!(error.contains(words), "{error}");
 }
 
-/// The next rank, around.
+/// The next rank; after the last one, rank 0.
 pub(crate) fn next(rank: u32, size: u32) -> Rank {
     Rank((rank + 1) % size)
 }

@@ -249,7 +249,7 @@ fn memory_is_attached_and_detached_and_what_is_not_there_is_an_error() {
             assert_eq!(sum, 0);
             engine.win_unlock(other, window).unwrap();
             engine.barrier(world).unwrap();
-            // What is outside is refused by the target: an honest flush says so.
+            // The target refuses bytes outside of its part, and the flush reports it.
             engine.win_lock(LockKind::Shared, other, window).unwrap();
             let put = engine.put(&[7u8; 80], other, there + 800 - 79, window);
             let flushed = engine.win_flush(other, window);

@@ -9,7 +9,7 @@ use tickwire_tests::scratch::Directory;
 
 /// More than 32.
 const MEMBERS: u32 = 36;
-/// Above everything that a loaded machine may need.
+/// Longer than a loaded machine may need.
 const TIMEOUT: Duration = Duration::from_secs(100);
 
 #[test]
@@ -40,7 +40,7 @@ fn more_than_32_share_a_lock_and_one_has_it_alone_once_they_have_given_it_back()
         }
         engine.win_unlock(target, window).unwrap();
         engine.barrier(world).unwrap();
-        // They share it once more.
+        // They share the lock once more.
         engine.win_lock(LockKind::Shared, target, window).unwrap();
         let mut put = [0];
         engine.get(&mut put, target, 1, window).unwrap();

@@ -29,7 +29,7 @@ fn member(board: &Board, hub: Hub, rank: u32) -> (Engine, Window<u64>, Vec<Regio
     (engine, window, keys)
 }
 
-/// Rank 1's engine ends in some way while its memory is in use, and its memory is not used again.
+/// Rank 1's engine ends while its memory is in use. The memory must not be reused.
 fn ends(end: fn(Engine)) {
     let (board, hub) = (Board::new(2), Hub::new(2, LOOPBACK_RING_BYTES));
     let [has_gone, has_written] = [false; 2].map(AtomicBool::new);
@@ -39,7 +39,7 @@ fn ends(end: fn(Engine)) {
         threads.spawn(move || {
             let (engine, ..) = member(its_board, its_hub, 1);
             end(engine);
-            // As much memory as what it had: it would be the same.
+            // Allocations of the size of its memory. If the memory were free, they would get it.
             let fresh: Vec<Vec<u64>> = (0..8).map(|_| vec![0; COUNT]).collect();
             has_gone.store(true, Ordering::Release);
             compute_until(has_written);
@@ -47,7 +47,7 @@ fn ends(end: fn(Engine)) {
         });
         let (mut engine, window, keys) = member(&board, hub, 0);
         compute_until(has_gone);
-        // It has not looked, so it does not know.
+        // It has not ticked, so it does not know of the end.
         engine.put(values(3, COUNT), Rank(1), 0, window).unwrap();
         let mut got = vec![0; COUNT];
         engine.get(&mut got, Rank(1), 0, window).unwrap();

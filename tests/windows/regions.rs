@@ -1,4 +1,4 @@
-//! Exposed memory: who has a key reads, writes and updates, and nobody else.
+//! Exposed memory: only a proc with a key can read, write and update it.
 
 use crate::kit::{ALL, FABRICS, Over, SHARED, each_rank, refused, values};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use tickwire::internals::components::bytemuck;
 use tickwire::testing::SplitMix;
 use tickwire::{Comm, Engine, ProcId, Rank, Region, RegionAccess, RegionKey, Tag, WindowReach, op};
 
-/// How long a test waits for what is to come soon.
+/// How long a test waits for an event that should come soon.
 const BOUND: Duration = Duration::from_secs(20);
 
 /// Exposes a buffer at each rank, and gives the keys of all.
@@ -102,7 +102,7 @@ fn an_owner_that_has_gone_in_order_has_failed_nothing_that_was_done() {
                     assert!(start.elapsed() < Duration::from_secs(60), "{over:?}: it stays");
                     std::thread::yield_now();
                 }
-                // The last get may have found out.
+                // The last get may have reported the failure already.
                 let _ = engine.region_flush_all();
                 assert_eq!(engine.region_flush_all(), Ok(()), "{over:?}");
             }
@@ -123,7 +123,7 @@ fn a_key_allows_what_it_says_and_only_within_its_region() {
                 refused(engine.region_get(&mut [1u64], &key, 25), "bytes 25 to 33 are not within the 32 bytes");
                 refused(engine.region_get(&mut [1u64], &key, usize::MAX), "not within");
                 engine.region_get(&mut [1u64], &key, 24).unwrap();
-                // A key that somebody has made up: the target looks, too.
+                // A forged key. The target checks it too.
                 let forged = RegionKey::new(ProcId(key.proc), key.number, 1 << 30, RegionAccess::ALL);
                 for offset in [0, 32, 1 << 20] {
                     let put = engine.region_put(&[1u64], &forged, offset);
@@ -172,7 +172,7 @@ fn a_stale_key_is_an_error_and_never_a_write() {
     }
 }
 
-/// A provider that does not look at keys is not asked: the buffer is the application's again once it is withdrawn.
+/// A provider that does not check keys is not used. So the buffer belongs to the application again once the region is withdrawn.
 #[test]
 fn a_fabric_that_takes_stale_keys_reaches_no_region() {
     each_rank(2, Over::Fabric("shm"), |engine, rank, world| {
@@ -284,7 +284,7 @@ fn others_write_while_it_is_withdrawn(over: Over) {
             let mut keys = [region.key(); 3];
             engine.allgather(&[region.key()], &mut keys, world).unwrap();
             if rank == 0 {
-                // The others are writing, and told of nothing.
+                // The others are writing, and do not learn of it.
                 for _ in 0..round {
                     engine.tick();
                 }
@@ -305,7 +305,7 @@ fn others_write_while_it_is_withdrawn(over: Over) {
     });
 }
 
-/// Says so when it is dropped, also by a test that fails.
+/// Sets the flag when it is dropped, also if the test fails.
 struct AtEnd<'a>(&'a AtomicBool);
 
 impl Drop for AtEnd<'_> {
@@ -317,7 +317,7 @@ impl Drop for AtEnd<'_> {
 /// Bytes of a region that keys of any content name.
 const NAMED: usize = 512;
 
-/// A key of any content, as a message might bring it: words that are those of a true key, next to them, or far from them.
+/// A key with arbitrary content, as a message might bring it: words of a true key, words close to these, or other ones.
 fn any_key(truth: &RegionKey, random: &mut SplitMix) -> RegionKey {
     let mut pick = |choices: &[u64]| choices[random.below(choices.len() as u64) as usize];
     let bytes = pick(&[truth.bytes, truth.bytes, 0, 8, 1 << 40, u64::MAX]);

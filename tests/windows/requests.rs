@@ -10,7 +10,7 @@ use tickwire::internals::components::NIL;
 use tickwire::{Comm, Engine, ProcId, Rank, RegionAccess, Request, RequestError, Status, Tag, op};
 use tickwire_tests::one_sided::{KINDS, Parts};
 
-/// Elements of an operation: several frames, where it is frames.
+/// Elements of an operation: several frames, if it goes in frames.
 const COUNT: usize = 3_000;
 
 /// Counts how often it is called.
@@ -36,7 +36,7 @@ fn until(engine: &mut Engine, what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// All ways to hear of the ends of some requests, which all end well; their buffers.
+/// Waits for requests in all ways that exist. All of them must succeed. Returns their buffers.
 fn heard(engine: &mut Engine, requests: Vec<Request<Vec<u64>>>) -> Vec<Vec<u64>> {
     let calls = Ends::default();
     let bell = Arc::new(Bell::default());
@@ -61,7 +61,7 @@ fn heard(engine: &mut Engine, requests: Vec<Request<Vec<u64>>>) -> Vec<Vec<u64>>
         calls.lock().unwrap().drain(..).map(|(place, end)| end.map(|_| place).unwrap()).collect();
     called.sort_unstable();
     assert!(called.into_iter().eq(0..requests.len()), "each once");
-    // Once more in the way of those that wait for any of them.
+    // Once more with the calls that wait for any of several requests.
     let mut buffers = vec![Vec::new(); requests.len()];
     let mut open: Vec<_> = requests.into_iter().map(Some).collect();
     while let Some((place, _)) = engine.wait_any(&open).unwrap() {
@@ -112,7 +112,7 @@ fn requests_of_windows_are_heard_of_in_all_ways() {
             engine.wait_take(message).unwrap();
             engine.wait_take(sent).unwrap();
             until(engine, "all are called", || ends.load(Ordering::Relaxed) == expected);
-            // Whoever drops a token leaves the rest to the engine.
+            // The engine completes operations whose request was dropped.
             let shared: Arc<[u64]> = vec![7; COUNT].into();
             let detached = engine.rput(shared.clone(), other, at(0), window).unwrap();
             assert_eq!(engine.cancel(&detached), Ok(false), "an operation goes on");

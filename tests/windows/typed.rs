@@ -4,17 +4,17 @@ use crate::kit::{ALL, FABRICS, Over, each_rank, refused, windows};
 use tickwire::testing::rows;
 use tickwire::{Datatype, Engine, Rank, RequestError, Typed, TypedPair, WindowError, op};
 
-/// Of every five elements two, three times.
+/// Two of every five elements, three times.
 fn pairs() -> Datatype {
     Datatype::vector(3, 2, 5, &Datatype::of::<u64>()).unwrap()
 }
 
-/// Of every two elements one, six times.
+/// One of every two elements, six times.
 fn every_second() -> Datatype {
     Datatype::vector(6, 1, 2, &Datatype::of::<u64>()).unwrap()
 }
 
-/// Words as bytes, of which a datatype takes three and five in turn, so that it divides elements.
+/// Words as bytes, of which a datatype takes three and five in turn, so that its runs split elements.
 fn divided(values: &[u64]) -> Typed<Vec<u8>> {
     let bytes = Datatype::of::<u8>();
     let pieces: Vec<_> = (0..values.len() as isize).flat_map(|at| [(3, 10 * at), (5, 10 * at + 5)]).collect();
@@ -47,7 +47,7 @@ fn requests_with_datatypes_say_which_elements_of_both_sides() {
                 let fetched = engine.rget_accumulate_typed((from(), into()), op::Sum, other, 10, of, window).unwrap();
                 let TypedPair { into: old, .. } = engine.wait_take(fetched).unwrap().0;
                 assert_eq!(old.into_buffer(), [0, 99, 4, 99, 8, 99, 12, 99, 16, 99, 20, 99]);
-                // Elements that the origin's datatype divides.
+                // The origin's datatype splits these elements.
                 let added = engine.raccumulate_typed(divided(&[1; 6]), op::Sum, other, 10, of, window).unwrap();
                 engine.wait_take(added).unwrap();
                 let buffers = (divided(&[2; 6]), divided(&[0; 6]));

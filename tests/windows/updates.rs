@@ -1,4 +1,4 @@
-//! Updates: each element as a whole, whoever updates it and however it is reached.
+//! Updates are atomic for each element, whichever rank updates it and however it reaches the memory.
 
 use crate::kit::{ALL, Over, each_rank, refused, windows};
 use tickwire::{Datatype, LockKind, Rank, Typed, Window, op};
@@ -130,7 +130,7 @@ fn all_types_and_operations_do_what_they_do_elsewhere() {
 fn elements_that_are_not_aligned_are_refused() {
     for over in [Over::Shm, Over::Loopback] {
         each_rank(2, over, |engine, rank, world| {
-            // A buffer of bytes may begin anywhere: so that it does not begin where a word does.
+            // A buffer of bytes may begin at any address. This makes it begin where no word does.
             let window = engine.win_allocate::<u8>(64, world).unwrap();
             let other = Rank(1 - rank);
             engine.win_lock_all(window).unwrap();

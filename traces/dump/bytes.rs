@@ -1,66 +1,67 @@
-//! Rows and bytes: of queues and tables, of connections and transports, and of the systems that move them.
+//! Counts of rows and bytes: of queues and tables, of connections and transports, and of the systems that move bytes.
 
 data! {
-    /// Rows of a queue and the bytes that they are about.
+    /// Number of rows of a queue, and bytes of their messages.
     #[derive(Copy, Default)]
     pub struct QueueBytes {
-        /// Rows.
+        /// Number of rows.
         pub rows: u64,
-        /// Bytes of their messages that have not been moved; of a posted receive, what it can take.
+        /// Bytes of their messages that have not been moved; for posted receives, the sizes of their buffers.
         pub bytes: u64,
     }
 
-    /// What a connection has carried since it was opened, bytes; frames with their headers, as a ring holds them.
+    /// Bytes that a connection has carried since it was opened. Frames count with their headers, as in a ring.
     #[derive(Copy, Default)]
     pub struct TrafficDump {
-        /// Frames written.
+        /// Bytes of frames written.
         pub sent: u64,
-        /// Frames read.
+        /// Bytes of frames read.
         pub received: u64,
-        /// Messages read out of the peer's memory. The peer counts nothing for these.
+        /// Bytes of messages read out of the peer's memory. The peer does not count them.
         pub read: u64,
         /// Whether a frame waits for room.
         pub full: bool,
-        /// What the ring to the peer holds; 0 where there is none.
+        /// Size of the ring to the peer, bytes; 0 if there is none.
         pub ring_sent: u64,
-        /// What the ring from the peer holds.
+        /// Size of the ring from the peer, bytes; 0 if there is none.
         pub ring_received: u64,
     }
 
     /// Bytes by queue, table and system.
     #[derive(Default)]
     pub struct Accounting {
-        /// Queues: rows and the bytes that they are about.
+        /// Queues: rows, and bytes of their messages.
         pub queues: Vec<(String, QueueBytes)>,
-        /// Tables: rows and the bytes of memory that they take.
+        /// Tables: rows, and bytes of memory that they take.
         pub tables: Vec<(String, QueueBytes)>,
         /// Transports: open connections, and what they have carried.
         pub transports: Vec<TransportBytes>,
-        /// Systems, and Deliver, which does the work of four of them: how often each has run, and the bytes of messages that it
-        /// has moved. Those of Post include what calls have sent at once; Deliver's reads are Transfer's.
+        /// Systems, and Deliver, which does the work of four of them: how many times each has run, and the bytes of messages that it
+        /// has moved. The bytes of Post include those that calls sent at once. Messages that Deliver reads out of memory of peers count
+        /// for Transfer.
         pub systems: Vec<(String, SystemBytes)>,
     }
 
-    /// What a system has done.
+    /// Counts of a system.
     #[derive(Default, Copy)]
     pub struct SystemBytes {
-        /// How often it has run.
+        /// How many times it has run.
         pub runs: u64,
         /// Bytes of messages that it has moved, without headers.
         pub bytes: u64,
     }
 
-    /// What the open connections of a transport have carried.
+    /// The open connections of a transport.
     #[derive(Default)]
     pub struct TransportBytes {
         /// The transport.
         pub name: String,
         /// Open connections.
         pub connections: u64,
-        /// The sum of what they have carried, and of their rings.
+        /// The sums over these connections.
         pub traffic: TrafficDump,
-        /// Bytes of memory, in whole pages, that this rank has made and shares with peers: the sum of all ranks of a host is what the
-        /// transport takes there.
+        /// Bytes of memory, in whole pages, that this rank has created and shares with peers. The sum over all ranks of a host is what
+        /// the transport takes there.
         pub shared_bytes: u64,
     }
 }

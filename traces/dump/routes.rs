@@ -1,4 +1,4 @@
-//! Routes in a dump: which transport each class of traffic with a proc goes over, and what could not connect.
+//! Routes in a dump: the transport that each class of traffic with a proc uses, and transports that could not connect.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ data! {
     pub struct RouteDump {
         /// The class: "messages", "one-sided" or "atomics".
         pub class: String,
-        /// The transport that it goes over, or would; `None` if there is none.
+        /// The transport that it uses, or would use; `None` if there is none.
         pub transport: Option<String>,
     }
 
@@ -22,7 +22,7 @@ data! {
     }
 }
 
-/// The routes of a proc in words: which classes go over which transport, and what could not connect.
+/// Prints the routes of a proc: which classes use which transport, and which transports could not connect.
 pub(super) fn write(routes: &[RouteDump], failed: &[FailedRouteDump], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
     for RouteDump { class, transport } in routes {

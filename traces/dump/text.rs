@@ -1,4 +1,4 @@
-//! A dump in words: a line for the engine, one for each peer, operation and message.
+//! A dump as text: a line for the engine, and one for each peer, operation and message.
 
 use super::{
     Activity, Age, Connection, CreditDump, Dump, HiddenDump, Kind, MessageDump, Obstacle, OperationDump, PeerDump,
@@ -66,7 +66,7 @@ fn section<T>(
 }
 
 impl Dump {
-    /// An operation in words.
+    /// An operation as text.
     fn operation(&self, operation: &OperationDump) -> String {
         let OperationDump { kind, stage, comm, bytes, done, .. } = operation;
         let of = match stage {
@@ -87,7 +87,7 @@ impl Dump {
         let who = operation.rank.map_or("any rank".to_owned(), |rank| format!("rank {rank}"));
         let tag = match (operation.tag, &operation.collective) {
             (Some(tag), _) => format!(", tag {tag}"),
-            // What members show each other has none.
+            // Operations over boards have no tag.
             (None, Some(_)) => String::new(),
             (None, None) => ", any tag".to_owned(),
         };
@@ -111,7 +111,7 @@ impl Dump {
         format!("{age:>32}  {mode}{what} of {of} {preposition} {who}{tag}{place}: {stage}{obstacle}{owner}")
     }
 
-    /// A message in words.
+    /// A message as text.
     fn message(&self, message: &MessageDump) -> String {
         let MessageDump { comm, rank, tag, bytes, .. } = message;
         let place = in_comm(&self.comm_name(*comm), message.plane);
@@ -224,7 +224,7 @@ mod tests {
     use super::super::{QueueBytes, TrafficDump};
     use super::*;
 
-    /// A peer with something to say in every part.
+    /// A peer in which no field is empty.
     fn busy_peer() -> PeerDump {
         PeerDump {
             proc: 1,
@@ -251,7 +251,7 @@ mod tests {
         }
     }
 
-    /// A dump with something to say in every part.
+    /// A dump in which no field is empty.
     fn busy_dump() -> Dump {
         let age = Some(Age { ticks: 1, ns: 12_345_678_901 });
         let posted = OperationDump { rank: Some(0), tag: Some(7), bytes: 64, age, awaited: true, ..Default::default() };

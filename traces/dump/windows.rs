@@ -1,4 +1,4 @@
-//! Windows in a dump: epochs, who holds the lock of a part, and what one-sided operations wait for.
+//! Windows in a dump: their epochs, the holders of locks, and what one-sided operations wait for.
 
 use super::Dump;
 use crate::words::count;
@@ -10,21 +10,21 @@ data! {
     pub struct WindowDump {
         /// The context id of its own communicator.
         pub comm: u32,
-        /// The context word of that: the same on all members.
+        /// The context word of that communicator: the same on all members.
         pub context: u32,
-        /// Bytes of the own part.
+        /// Bytes of this rank's part.
         pub bytes: u64,
-        /// Who makes updates atomic, in words.
+        /// What makes updates atomic, as text.
         pub domain: String,
-        /// Epochs that are open here, in words.
+        /// Epochs that are open on this rank, as text.
         pub epochs: Vec<String>,
-        /// Who holds the lock of the own part.
+        /// The members that hold the lock of this rank's part.
         pub holders: Vec<HolderDump>,
-        /// The lock that a call here waits for.
+        /// The lock that a call of this rank waits for.
         pub awaited: Option<LockDump>,
-        /// Operations that a target's engine is to do, by target.
+        /// Operations that wait for a target's engine, by target.
         pub pending: Vec<PendingDump>,
-        /// Operations that a fabric is to do, by target.
+        /// Operations that wait for a fabric, by target.
         #[serde(default)]
         pub by_fabric: Vec<PendingDump>,
     }
@@ -36,9 +36,9 @@ data! {
         pub number: u32,
         /// Its bytes.
         pub bytes: u64,
-        /// What others may do with it, in words.
+        /// What others may do with it, as text.
         pub access: String,
-        /// Who makes updates of it atomic, in words.
+        /// What makes updates of it atomic, as text.
         pub domain: String,
     }
 
@@ -49,18 +49,18 @@ data! {
         pub rank: u32,
         /// Its proc.
         pub proc: u32,
-        /// Whether it holds it alone.
+        /// Whether the lock is exclusive.
         pub exclusive: bool,
     }
 
     /// A lock that is waited for.
     #[derive(Default)]
     pub struct LockDump {
-        /// The rank in the window whose part it is of.
+        /// The rank in the window whose part the lock protects.
         pub rank: u32,
-        /// The proc of that.
+        /// The proc of that rank.
         pub proc: u32,
-        /// Who holds it, if that can be seen.
+        /// The holders of the lock, if they are known.
         pub holders: Vec<HolderDump>,
     }
 
@@ -71,7 +71,7 @@ data! {
         pub rank: u32,
         /// Its proc.
         pub proc: u32,
-        /// How many.
+        /// Number of operations.
         pub operations: u64,
     }
 }
@@ -91,20 +91,20 @@ impl fmt::Display for RegionDump {
 }
 
 impl WindowDump {
-    /// What it is called: the window of the world's communicator is what all procs have exposed.
+    /// Its name. The window of the world's communicator stands for the memory regions that all procs have exposed.
     pub(crate) fn name(&self) -> String {
         if self.comm == 0 { "exposed memory".to_owned() } else { format!("window {}", self.comm) }
     }
 }
 
-/// A list in words.
+/// A list as text.
 fn listed<T: ToString>(items: &[T]) -> String {
     let words: Vec<String> = items.iter().map(ToString::to_string).collect();
     words.join(", ")
 }
 
 impl Dump {
-    /// A window in words.
+    /// A window as text.
     pub(super) fn window(&self, window: &WindowDump) -> String {
         let WindowDump { comm, bytes, domain, epochs, holders, awaited, pending, by_fabric, .. } = window;
         let mut words = match comm {

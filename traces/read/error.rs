@@ -1,33 +1,33 @@
-//! Why a file of events is not read.
+//! The errors of reading a file of events.
 
 use std::path::PathBuf;
 use std::{fmt, io};
 
-/// Why a file is not read.
+/// Why a file cannot be read.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The system refuses it.
+    /// An error of the operating system.
     Io(io::Error),
-    /// A line is no event.
+    /// A line is not a valid event.
     Line {
-        /// Which, from 1.
+        /// The number of the line, from 1.
         line: u64,
         /// What is wrong with it.
         reason: String,
     },
-    /// Something is no record of an event.
+    /// A record is invalid.
     Record {
-        /// Where, in bytes from the beginning of the file.
+        /// Its offset from the beginning of the file, bytes.
         offset: u64,
         /// What is wrong with it.
         reason: String,
     },
-    /// There is no event that has a time.
+    /// The file has no event with a time.
     Empty,
-    /// One of several files.
+    /// One of several files cannot be read.
     File {
-        /// Which.
+        /// The path of the file.
         path: PathBuf,
         /// What is wrong with it.
         error: Box<ReadError>,

@@ -1,4 +1,4 @@
-//! Records as events again. What is read may be anything.
+//! Converts records back to events. The input may contain anything.
 
 use super::*;
 use crate::Depths;
@@ -7,21 +7,21 @@ use std::borrow::Cow;
 use std::io::{self, Read};
 use tickwire_components::VcState;
 
-/// What a file begins with that a machine of the other byte order has written.
+/// The first word of a file from a machine of the other byte order.
 const MAGIC_SWAPPED: u64 = MAGIC.swap_bytes();
 
 /// Reads events out of records.
 #[derive(Debug)]
 pub(crate) struct Reader<R> {
     parts: Parts<R>,
-    /// Bytes of records before the one that is read.
+    /// Bytes of records before the current one.
     read: u64,
-    /// Where the file ends within a record, or before one.
+    /// The offset of the record in which the file ends, or before which it ends too early.
     cut: Option<u64>,
     clock_ns: u64,
     depths: [u64; DEPTHS],
     names: Vec<String>,
-    /// The words of the record, its head included.
+    /// The words of the current record, including its head.
     words: Vec<u64>,
     text: String,
 }
@@ -32,7 +32,7 @@ struct Parts<R> {
     page: Vec<u8>,
     behind: io::Take<R>,
     stage: Vec<u8>,
-    /// Bytes that have been read of each.
+    /// Bytes that have been read of page, rest and stage.
     read: [u64; 3],
     /// Bytes that there should be behind the stage.
     behind_bytes: u64,
@@ -40,20 +40,20 @@ struct Parts<R> {
     short: bool,
 }
 
-/// Whether bytes begin a file of records, or one that was being created when its process died.
+/// Whether a file begins like a file of records, or like one whose process died while creating it.
 pub(crate) fn is_records(bytes: &[u8]) -> bool {
     let bytes = &bytes[..bytes.len().min(8)];
     [0, MAGIC, MAGIC_SWAPPED].iter().any(|magic| magic.to_ne_bytes().starts_with(bytes))
 }
 
-/// Reads up to so many bytes: fewer where the file ends.
+/// Reads up to `bytes` bytes; fewer if the file ends.
 fn take(input: impl Read, bytes: usize) -> io::Result<Vec<u8>> {
     let mut taken = Vec::new();
     input.take(bytes as u64).read_to_end(&mut taken)?;
     Ok(taken)
 }
 
-/// What is wrong at a place of a file.
+/// The error about a record at an offset.
 fn wrong<T>(offset: u64, reason: impl Into<String>) -> Result<T, ReadError> {
     Err(ReadError::Record { offset, reason: reason.into() })
 }
@@ -62,7 +62,7 @@ impl<R: Read> Parts<R> {
     /// Reads page and stage.
     fn new(mut input: R) -> Result<Self, ReadError> {
         let page = take(&mut input, PAGE_WORDS * 8)?;
-        // A process that was killed while it created the file has left zeros, or nothing.
+        // If the process was killed while it created the file, the file has zeros here, or is empty.
         let begin = |index: usize| {
             let bytes = page.get(index * 8..).and_then(<[u8]>::first_chunk);
             bytes.copied().map_or(0, u64::from_ne_bytes)
@@ -91,7 +91,7 @@ impl<R: Read> Parts<R> {
         let short = page.len() < in_page || stage.len() < staged;
         page.truncate(in_page);
         stage.truncate(staged);
-        // What follows a part that is too short does not fit it.
+        // If a part is too short, the records after it do not continue it.
         let behind_bytes = if page.len() < in_page { 0 } else { behind_bytes };
         if page.len() < in_page {
             stage.clear();
@@ -109,7 +109,7 @@ impl<R: Read> Parts<R> {
         } else {
             (2, (&self.stage[stage as usize..]).read(into)?)
         };
-        // What follows a part that is too short does not fit it.
+        // If a part is too short, the records after it do not continue it.
         if read == 0 && part == 1 {
             (self.short, self.behind_bytes, self.stage) = (true, behind, Vec::new());
         }
@@ -130,10 +130,10 @@ impl<R: Read> Parts<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the beginning.
+    /// Reads the beginning of a file.
     ///
     /// # Errors
-    /// It is no file of records, or one of another version or machine.
+    /// If it is no file of records, or one of another version or byte order.
     pub(crate) fn new(input: R) -> Result<Self, ReadError> {
         let (parts, names, words, text) = (Parts::new(input)?, Vec::new(), Vec::new(), String::new());
         Ok(Reader { parts, read: 0, cut: None, clock_ns: 0, depths: [0; DEPTHS], names, words, text })
@@ -142,7 +142,7 @@ impl<R: Read> Reader<R> {
     /// The next event; `None` at the end.
     ///
     /// # Errors
-    /// The file cannot be read, or something in it is no record.
+    /// If the file cannot be read, or a record is invalid.
     pub(crate) fn next(&mut self) -> Result<Option<Event<'_>>, ReadError> {
         loop {
             let Some(head) = self.load()? else { return Ok(None) };
@@ -165,7 +165,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Where the file ends within a record, which is left out. Known once all are read.
+    /// The offset of an incomplete record at the end of the file, which is left out. Known once all records are read.
     pub(crate) fn cut(&self) -> Option<u64> {
         self.cut
     }
@@ -174,7 +174,7 @@ impl<R: Read> Reader<R> {
         wrong(self.parts.offset(self.read), reason)
     }
 
-    /// Reads a word; `None` where the records end, or within the word.
+    /// Reads a word; `None` if the records end before it or within it.
     fn word(&mut self) -> io::Result<Option<u64>> {
         let (mut bytes, mut filled) = ([0; 8], 0);
         while filled < 8 {
@@ -193,7 +193,7 @@ impl<R: Read> Reader<R> {
         Ok(Some(u64::from_ne_bytes(bytes)))
     }
 
-    /// Reads a record into the words, and its text if it has any. `None` at the end.
+    /// Reads a record into `words`, and its text if it has any. `None` at the end.
     fn load(&mut self) -> Result<Option<Head>, ReadError> {
         self.words.clear();
         if self.cut.is_some() {
@@ -223,7 +223,7 @@ impl<R: Read> Reader<R> {
         Ok(Some(head))
     }
 
-    /// Takes the text out of the words of a record.
+    /// Decodes the text in the words of a record.
     fn take_text(&mut self) -> Result<(), ReadError> {
         let (length, count) = ((self.words[1] >> 32) as usize, self.words.len());
         let bytes: Vec<u8> = self.words[2..].iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -237,7 +237,7 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    /// The event of the record that was read, or what is wrong with it.
+    /// The event of the current record, or a description of what is invalid.
     fn event(&mut self, head: Head) -> Result<Event<'_>, &'static str> {
         const NO_SYSTEM: &str = "a system of a number that none has";
         let at_ns = self.clock_ns;
@@ -299,7 +299,7 @@ impl<R: Read> Reader<R> {
         })
     }
 
-    /// Takes over the depths that have changed: they stand at the end of the record.
+    /// Updates the depths that have changed, which are at the end of the record.
     fn take_depths(&mut self, head: Head) {
         let changed = head.small.count_ones() as usize;
         let values = self.words.len() - changed;
@@ -315,7 +315,7 @@ fn is_text(kind: u8) -> bool {
     matches!(kind, SYSTEM | TRANSPORT | VC_CHANGED | ERROR)
 }
 
-/// Words of a record; of one with text, the least. `None` if there is no such record.
+/// Number of words of a record; for a record with text, the least number. `None` if there is no such record.
 fn words_of(head: Head) -> Option<usize> {
     let depths = head.small.count_ones() as usize;
     Some(match head.kind {

@@ -1,14 +1,14 @@
-//! The form in which a ring keeps events: words of 64 bits, fixed places.
+//! The format of events in a ring: a fixed number of 64-bit words each.
 
 use crate::event::{Depths, Event, Message};
 use tickwire_components::Work;
 
 /// Words of the longest event.
 pub(super) const WORDS: usize = 4 + 1 + DEPTHS;
-/// Values of [`Depths`].
+/// Number of values of [`Depths`].
 const DEPTHS: usize = Depths::NAMES.len();
 
-/// What an entry is, the lower half of its first word.
+/// The kind of an entry: the lower half of its first word.
 const DELIVERED: u32 = 1;
 const WAITING: u32 = 2;
 const TICK_BEGAN: u32 = 3;
@@ -19,14 +19,14 @@ const RECEIVED: u32 = 7;
 const MOVED: u32 = 8;
 const APART: u32 = 9;
 
-/// What is kept of an entry.
+/// A decoded entry.
 #[derive(PartialEq, Debug)]
 pub(super) enum Entry {
-    /// All of it.
+    /// The complete event.
     Event(Event<'static>),
-    /// [`Event::Moved`] of a transport with a number.
+    /// An [`Event::Moved`] of a transport whose name has a number.
     Moved { name: usize, sent_bytes: u64, received_bytes: u64, at_ns: u64 },
-    /// Its number: it is kept apart, since it has text.
+    /// An event with text, which is stored separately.
     Apart,
 }
 
@@ -96,7 +96,7 @@ fn message_words(kind: u32, message: &Message) -> [u64; 6] {
     [pair(kind, proc), pair(context, tag), bytes, number, begin_ns, end_ns]
 }
 
-/// What words are; `None` of words that no entry has.
+/// Decodes the words of an entry; `None` if they are invalid.
 pub(super) fn read(words: &[u64; WORDS]) -> Option<Entry> {
     let (kind, small) = halves(words[0]);
     let work = || {

@@ -1,24 +1,24 @@
-//! Slots that one writer fills around and around while others read them. No lock is taken, and nothing but loads and stores is done.
+//! A circular buffer of slots that one writer fills while others read. It takes no lock, and only uses loads and stores.
 //!
-//! *Writer* says that it has begun an entry, stores its words, and says that it is done. *Reader* takes what is done, copies its
-//! words, and looks at what was begun meanwhile: an entry whose slot has got a younger one may be a mixture, and is left out.
+//! The writer announces an entry as begun, stores its words, and announces it as done. A reader copies the words of the entries that
+//! are done, and then reads how many were begun meanwhile. It drops an entry whose slot a newer entry may have overwritten.
 
 #[cfg(all(test, tickwire_loom))]
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(all(test, tickwire_loom)))]
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// The slots, of so many words each.
+/// The slots, of `WORDS` words each.
 pub(super) struct Lane<const WORDS: usize> {
-    /// Entry `n` is in slot `n` modulo their number.
+    /// Entry `n` is in slot `n` modulo the number of slots.
     slots: Box<[[AtomicU64; WORDS]]>,
-    /// Entries that the writer has begun.
+    /// How many entries the writer has begun.
     begun: AtomicU64,
-    /// Entries that are whole.
+    /// How many entries are done.
     done: AtomicU64,
 }
 
-/// Where the writer of a lane is.
+/// The writer's position in a lane.
 pub(super) struct Place {
     /// Entries so far.
     pub(super) count: u64,
@@ -26,12 +26,12 @@ pub(super) struct Place {
 }
 
 impl<const WORDS: usize> Lane<WORDS> {
-    /// A lane of so many slots, at least one. Their memory is the kernel's until they are filled for the first time.
+    /// A lane of `capacity` slots, at least one. The kernel gives memory to them only when they are filled for the first time.
     pub(super) fn new(capacity: usize) -> Self {
         Lane { slots: zeroed(capacity.max(1)), begun: AtomicU64::new(0), done: AtomicU64::new(0) }
     }
 
-    /// Where its writer goes on.
+    /// The position where a writer continues.
     pub(super) fn place(&self) -> Place {
         let count = self.done();
         Place { count, slot: (count % self.slots.len() as u64) as usize }
@@ -42,17 +42,17 @@ impl<const WORDS: usize> Lane<WORDS> {
         self.done.load(Ordering::Acquire)
     }
 
-    /// The first of so many entries that has not given way.
+    /// The first of `count` entries that is not overwritten.
     pub(super) fn oldest(&self, count: u64) -> u64 {
         count.saturating_sub(self.slots.len() as u64)
     }
 
-    /// Fills the next slot. There is one writer at a time, which has `place`.
+    /// Fills the next slot. There is only one writer at a time, which owns `place`.
     #[inline(always)]
     pub(super) fn keep<const COUNT: usize>(&self, place: &mut Place, words: [u64; COUNT]) {
         const { assert!(COUNT <= WORDS) }
         self.begun.store(place.count + 1, Ordering::Relaxed);
-        // Who sees one of the words sees that its entry was begun.
+        // A reader that sees one of the words also sees that its entry was begun.
         fence(Ordering::Release);
         for (slot, word) in self.slots[place.slot].iter().zip(words) {
             slot.store(word, Ordering::Relaxed);
@@ -65,8 +65,8 @@ impl<const WORDS: usize> Lane<WORDS> {
         self.done.store(place.count, Ordering::Release);
     }
 
-    /// The entries from number `from` on that are whole, with the number of the first one. What stands behind the words of an entry
-    /// is of an older one.
+    /// The complete entries from number `from` on, and the number of the first one. Words that an entry does not use hold those of an
+    /// older one.
     pub(super) fn read(&self, from: u64) -> (u64, Vec<[u64; WORDS]>) {
         let done = self.done();
         let first = self.oldest(done).max(from);
@@ -131,7 +131,7 @@ mod loom_tests {
     use super::*;
     use loom::sync::Arc;
 
-    /// Whatever the reader finds is an entry, not parts of two.
+    /// A reader never gets a mixture of two entries.
     #[test]
     fn loom_no_entry_is_a_mixture() {
         loom::model(|| {

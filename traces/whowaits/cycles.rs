@@ -1,9 +1,9 @@
-//! Circles of ranks that wait for each other, and ranks at the end of such chains.
+//! Cycles of ranks that wait for each other, and ranks at the end of chains of waits.
 
 use super::{Culprit, RankReport, Wait};
 use crate::dump::Activity;
 
-/// Ranks that a blocked rank waits for, by rank. A receive from any source waits for one of many, which is no edge.
+/// For each blocked rank, the ranks that it waits for. A receive from any source waits for any one of several ranks, which is no edge.
 fn edges(ranks: usize, waits: &[Wait]) -> Vec<Vec<u32>> {
     let mut edges = vec![Vec::new(); ranks];
     for wait in waits.iter().filter(|wait| wait.blocking) {
@@ -17,7 +17,7 @@ fn edges(ranks: usize, waits: &[Wait]) -> Vec<Vec<u32>> {
     edges
 }
 
-/// Circles, each from its smallest rank on and each rank in one at most.
+/// Finds cycles. Each begins with its smallest rank, and a rank is in one cycle at most.
 pub(super) fn find(ranks: usize, waits: &[Wait]) -> Vec<Vec<u32>> {
     let edges = edges(ranks, waits);
     // 0 not seen, 1 on the path, 2 done.
@@ -27,7 +27,7 @@ pub(super) fn find(ranks: usize, waits: &[Wait]) -> Vec<Vec<u32>> {
         if seen[start as usize] != 0 {
             continue;
         }
-        // The path, and which edge of each rank on it is followed next.
+        // The path, and for each rank on it the edge that is followed next.
         let mut path = vec![(start, 0)];
         seen[start as usize] = 1;
         while let Some((rank, edge)) = path.last_mut() {
@@ -56,7 +56,7 @@ pub(super) fn find(ranks: usize, waits: &[Wait]) -> Vec<Vec<u32>> {
     cycles
 }
 
-/// Ranks that wait for nobody and are waited for.
+/// Ranks that wait for no rank and for which others wait.
 pub(super) fn culprits(ranks: &[RankReport], waits: &[Wait]) -> Vec<Culprit> {
     let edges = edges(ranks.len(), waits);
     let blocked = |rank: u32| waits.iter().any(|wait| wait.blocking && wait.rank == rank);
@@ -74,7 +74,7 @@ pub(super) fn culprits(ranks: &[RankReport], waits: &[Wait]) -> Vec<Culprit> {
     found
 }
 
-/// Ranks from which a chain of edges leads to one.
+/// The ranks from which a chain of edges leads to `target`.
 fn reaching(edges: &[Vec<u32>], target: u32) -> Vec<u32> {
     let mut reached = vec![target];
     let mut at = 0;

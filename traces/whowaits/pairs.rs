@@ -1,12 +1,12 @@
-//! Why what is waited for does not come: operations and messages of both sides beside each other.
+//! Why a wait does not end: compares the operations and messages of both sides.
 
 use super::RankReport;
 use crate::dump::{Dump, Kind, MessageDump, Obstacle, OperationDump, Plane, Stage};
 use crate::words::{Bytes, count};
 
-/// Reasons that are said of one operation at most: the messages of a wrong tag can be many.
+/// Reasons that are given for one operation at most, since there may be many messages with a wrong tag.
 const REASONS_MAX: usize = 3;
-/// Numbers of collective operations in their messages: so many and one.
+/// The largest number of a collective operation in its messages. Numbers wrap after it.
 const NUMBERS: u32 = (1 << 22) - 1;
 
 /// Why an operation of a rank is still pending.
@@ -25,7 +25,7 @@ pub(super) fn because(ranks: &[RankReport], rank: u32, dump: &Dump, operation: &
     reasons
 }
 
-/// Messages that are there, or on their way, and that the receive does not take.
+/// Messages that have arrived, or are on their way, and that the receive does not match.
 fn unpaired_receive(ranks: &[RankReport], rank: u32, dump: &Dump, receive: &OperationDump) -> Vec<String> {
     if receive.plane != Plane::User {
         return not_entered(ranks, receive).into_iter().collect();
@@ -34,7 +34,7 @@ fn unpaired_receive(ranks: &[RankReport], rank: u32, dump: &Dump, receive: &Oper
     let mut reasons = Vec::new();
     let near = |m: &&MessageDump| m.plane == Plane::User && from(m.peer);
     let mut arrived: Vec<&MessageDump> = dump.unexpected.iter().filter(near).collect();
-    // What differs in one thing only is the likeliest mistake.
+    // A message that differs in only one property is the likeliest mistake, so it comes first.
     arrived.sort_by_key(|m| receive.context != m.context && receive.tag != Some(m.tag));
     for message in arrived {
         let MessageDump { peer, tag, comm, context, .. } = message;
@@ -42,7 +42,7 @@ fn unpaired_receive(ranks: &[RankReport], rank: u32, dump: &Dump, receive: &Oper
         let place = difference(dump, receive, *comm, *context);
         reasons.push(format!("rank {} {verb} tag {tag}{place}", peer.unwrap_or(0)));
     }
-    // What the sender still has: an offer that has arrived is among the unexpected already.
+    // Messages that the sender still has. An offer that has arrived is among the unexpected messages already.
     for (peer, report) in (0..).zip(ranks).filter(|&(peer, _)| from(Some(peer))) {
         for theirs in report.dumps() {
             let queued = |o: &&OperationDump| {
@@ -57,12 +57,12 @@ fn unpaired_receive(ranks: &[RankReport], rank: u32, dump: &Dump, receive: &Oper
     shorten(reasons)
 }
 
-/// Whether the peer has called the collective operation that a message is of.
+/// Says so if the peer has not called the collective operation of a message.
 fn not_entered(ranks: &[RankReport], receive: &OperationDump) -> Option<String> {
     let (peer, number) = (receive.peer?, receive.collective.as_ref()?.number?);
     let theirs = ranks.get(peer as usize)?.dumps().iter().flat_map(|dump| &dump.communicators);
     let theirs = theirs.into_iter().find(|comm| comm.context == receive.context)?;
-    // Numbers begin anew after some millions.
+    // Numbers wrap after some millions.
     let ahead = number.wrapping_sub(theirs.collectives) & NUMBERS;
     (ahead <= NUMBERS / 2).then(|| format!("rank {peer} has not entered it"))
 }
@@ -88,7 +88,7 @@ fn unpaired_send(ranks: &[RankReport], rank: u32, send: &OperationDump) -> Vec<S
     shorten(reasons)
 }
 
-/// What the receiver keeps of the sender's messages, for which it has no receive.
+/// Messages of this sender that the receiver keeps and has no receive for.
 fn starved(ranks: &[RankReport], rank: u32, send: &OperationDump) -> Vec<String> {
     let Some(peer) = send.peer else { return Vec::new() };
     let dumps = ranks.get(peer as usize).map(RankReport::dumps).unwrap_or_default();
@@ -100,7 +100,7 @@ fn starved(ranks: &[RankReport], rank: u32, send: &OperationDump) -> Vec<String>
     kept.chain(unpaired_send(ranks, rank, send)).collect()
 }
 
-/// The communicator, where it is another one.
+/// Names the communicator, if it is another one.
 fn difference(dump: &Dump, operation: &OperationDump, comm: u32, context: u32) -> String {
     match (operation.context == context, operation.comm == comm) {
         (true, _) => String::new(),
@@ -109,7 +109,7 @@ fn difference(dump: &Dump, operation: &OperationDump, comm: u32, context: u32) -
     }
 }
 
-/// Each reason once, and not too many.
+/// Merges equal reasons, and limits their number.
 fn shorten(reasons: Vec<String>) -> Vec<String> {
     let mut short: Vec<(String, usize)> = Vec::new();
     for reason in reasons {

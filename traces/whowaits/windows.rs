@@ -1,4 +1,4 @@
-//! What ranks wait for on windows: locks that others hold, and engines that are to do their operations.
+//! What ranks wait for on windows: locks that others hold, and engines that have yet to do their operations.
 
 use super::{RankReport, Wait};
 use crate::dump::{Activity, Dump, HolderDump, LockDump, PendingDump, WindowDump};
@@ -11,7 +11,7 @@ pub(super) fn waits_of(ranks: &[RankReport], rank: u32, dump: &Dump, waits: &mut
         let WindowDump { comm, context, awaited, pending, by_fabric, .. } = window;
         let name = window.name();
         if let Some(LockDump { proc, holders, .. }) = awaited {
-            // What the target itself says, where the lock is not in reach of who waits.
+            // The target's own report, for ranks that cannot read the lock.
             let told = held_at(ranks, *proc, *context);
             let holders = if holders.is_empty() { told } else { holders };
             let what = |holder: u32| format!("rank {holder} to unlock rank {proc}'s part of window {comm}");
@@ -29,7 +29,8 @@ pub(super) fn waits_of(ranks: &[RankReport], rank: u32, dump: &Dump, waits: &mut
             let what = format!("rank {proc} to tick, which does {operations} on {name}");
             waits.push(Wait { rank, on: Some(*proc), what, because: Vec::new(), blocking });
         }
-        // Most fabrics go on at a target only while that looks. What they do to the own memory waits for nobody else.
+        // Most fabrics make progress at a target only while the target polls. Operations on this rank's own memory wait for no other
+        // rank.
         for PendingDump { proc, operations, .. } in by_fabric.iter().filter(|of| awaited.is_none() && of.proc != rank) {
             let operations = count(*operations, "one-sided operation", "one-sided operations");
             let what = format!("the fabric, which does {operations} on {name} as rank {proc} ticks");
@@ -42,7 +43,7 @@ const fn how(holder: &HolderDump) -> &'static str {
     if holder.exclusive { "alone" } else { "with others" }
 }
 
-/// Who holds the lock of a rank's part, by that rank's own word.
+/// The holders of the lock of a rank's part, according to that rank's own report.
 fn held_at(ranks: &[RankReport], proc: u32, context: u32) -> &[HolderDump] {
     let dumps = ranks.get(proc as usize).map_or(&[][..], RankReport::dumps);
     let window = dumps.iter().flat_map(|dump| &dump.windows).find(|window| window.context == context);

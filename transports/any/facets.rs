@@ -63,7 +63,7 @@ impl AnyTransport {
         }
     }
 
-    /// What it can do with memory, as the choice of who supplies it needs to know.
+    /// Its abilities with memory, by which the engine chooses who supplies memory.
     pub fn abilities(&mut self) -> Abilities {
         let (lends, registers) = (self.lending().is_some(), self.registering().is_some());
         let capabilities = self.capabilities();
@@ -144,7 +144,7 @@ impl AnyTransport {
         }
     }
 
-    /// Nothing of the application's memory is the transport's any more: all that was exposed, expected or is on its way.
+    /// Takes all memory of the application back from the transport: everything exposed, expected or in flight.
     pub fn give_memory_back(&mut self) {
         if let Some(memory) = self.memory() {
             memory.withdraw_all();

@@ -1,5 +1,4 @@
-//! Calls of any transport that are made for each message. What rings do is there once, and not once for each transport that
-//! consists of them.
+//! Calls of any transport on the message path. Code for rings exists once, and not once for each transport that consists of rings.
 
 use super::outside::Outside;
 use super::variants::{AnyTransport, each};
@@ -10,7 +9,7 @@ use std::any::Any;
 use tickwire_components::wire::Header;
 use tickwire_components::{Access, Arrival, Pieces, Span, Spans, Stretch};
 
-/// Runs of a datatype that a boxed transport is given as such; more are packed before.
+/// The most runs of a datatype that a boxed transport gets separately. With more, they are packed first.
 const GATHERED_MAX: usize = 8;
 
 impl AnyTransport {
@@ -42,7 +41,7 @@ impl AnyTransport {
         }
     }
 
-    /// As [`AnyTransport::send_inline`], of a transport that is prompt.
+    /// As [`AnyTransport::send_inline`], for a transport that is prompt.
     #[inline(always)]
     pub fn send_promptly<P: Pieces + ?Sized>(&mut self, link: u32, header: Header, pieces: &P) -> Sent {
         match self {
@@ -51,7 +50,7 @@ impl AnyTransport {
         }
     }
 
-    /// Whether all that was sent over a connection of the proc to itself has been read. `false` of transports that do not know.
+    /// Whether everything sent over a connection of the proc to itself has been read. `false` for transports that do not know.
     #[inline(always)]
     pub fn is_drained(&mut self, link: u32) -> bool {
         match self {
@@ -68,7 +67,7 @@ impl AnyTransport {
         }
     }
 
-    /// Tells a sink of a message of the proc to itself that went past its transport.
+    /// Reports to a sink a message of the proc to itself that bypassed its transport.
     pub fn tell_own(&mut self, link: u32, header: &Header, begin_ns: u64) {
         if let AnyTransport::TappedLoopback(t) = self {
             t.tell_own(link, header, begin_ns);
@@ -152,7 +151,7 @@ impl AnyTransport {
         self.rings_ready() || (!self.has_rings() && self.is_otherwise_ready())
     }
 
-    /// [`AnyTransport::ready`] of a transport that consists of rings; `false` of all others. A look at it makes no call.
+    /// [`AnyTransport::ready`] for a transport that consists of rings; `false` for all others. Makes no call.
     #[inline(always)]
     pub fn rings_ready(&self) -> bool {
         match self {
@@ -190,7 +189,7 @@ impl AnyTransport {
         }
     }
 
-    /// Whether there is more to [`AnyTransport::look_and_deliver`] than [`AnyTransport::ready`].
+    /// Whether [`AnyTransport::look_and_deliver`] does more than [`AnyTransport::ready`].
     pub fn is_prompt(&self) -> bool {
         matches!(self, AnyTransport::Ofi(_))
     }
@@ -224,7 +223,7 @@ impl AnyTransport {
     }
 }
 
-/// Sends bytes that a datatype scatters: run by run where there are few, else packed before.
+/// Sends bytes that a datatype scatters: run by run if there are few runs, otherwise packed.
 ///
 /// # Safety
 /// The layout's buffer is valid for reads.

@@ -9,7 +9,7 @@ use crate::tapped::Tapped;
 use crate::transport::Transport;
 use tickwire_components::Own;
 
-/// A transport of an engine. The frequent ones are variants; everything else is boxed.
+/// A transport of an engine. The common ones are variants; any other is boxed.
 pub enum AnyTransport {
     /// Within the process.
     Loopback(Own<Loopback>),
@@ -69,7 +69,7 @@ impl AnyTransport {
         AnyTransport::Outside(Own::from(Box::new(Boxed { inner: transport }) as Box<dyn Outside>))
     }
 
-    /// The same transport once more, for who closes it when the first way to it is gone. It ends with the last of its owners.
+    /// The same transport a second time, for an owner that closes it when the first one is gone. It ends with the last of its owners.
     ///
     /// # Safety
     /// Both are used as if they were one: by one thread at a time, and neither while a reference that came of the other lives.
@@ -89,12 +89,12 @@ impl AnyTransport {
         }
     }
 
-    /// Whether it is a transport that consists of rings, which [`AnyTransport::rings_ready`] looks at.
+    /// Whether it is a transport that consists of rings, which [`AnyTransport::rings_ready`] polls.
     pub fn has_rings(&self) -> bool {
         matches!(self, AnyTransport::Loopback(_) | AnyTransport::Shm(_))
     }
 
-    /// The connections of a transport that consists of rings: what is on the message path is there once, not once for each.
+    /// The connections of a transport that consists of rings, so that code on the message path exists once, not once for each of them.
     #[inline(always)]
     pub(super) fn links(&mut self) -> Option<&mut Links> {
         match self {

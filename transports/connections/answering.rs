@@ -12,14 +12,14 @@ use crate::handshake::{Greeting, Packet};
 use crate::processes::Process;
 use crate::watching::Token;
 
-/// Peers that have connected and not said anything yet, at most; others wait in the listener's queue.
+/// The most visitors: peers that have connected and not sent a greeting. Others wait in the listener's queue.
 pub(crate) const VISITORS_MAX: usize = 64;
-/// How long a peer may stay silent, ns.
+/// How long a visitor may stay silent, in ns.
 pub(crate) const SILENCE_NS_MAX: u64 = 2_000_000_000;
-/// Connections that one look accepts at most.
+/// The most connections that one pass accepts.
 const ACCEPTS: usize = 32;
 
-/// Accepts peers that wait; most have sent their greeting by now.
+/// Accepts waiting peers. Most have sent their greeting by now.
 pub(super) fn accept<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<LinkEvent>) {
     for _ in 0..ACCEPTS {
         if visitor_count(medium) >= VISITORS_MAX {
@@ -37,7 +37,7 @@ pub(super) fn accept<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<Li
     }
 }
 
-/// A visitor has said something, or left.
+/// Handles a visitor that has sent something, or left.
 pub(super) fn hear_visitor<M: Medium>(medium: &mut M, place: u32, events: &mut Vec<LinkEvent>) {
     let Some(seat) = medium.connections_mut().visitors.get_mut(place as usize) else { return };
     let Some(visitor) = seat else { return };
@@ -50,7 +50,7 @@ pub(super) fn hear_visitor<M: Medium>(medium: &mut M, place: u32, events: &mut V
     answer(medium, socket, heard, events);
 }
 
-/// Sends silent visitors away.
+/// Disconnects visitors that were silent for too long.
 pub(super) fn dismiss_visitors<M: Medium>(medium: &mut M, now_ns: u64) {
     for place in 0..medium.connections().visitors.len() {
         let seat = &mut medium.connections_mut().visitors[place];
@@ -63,12 +63,12 @@ pub(super) fn dismiss_visitors<M: Medium>(medium: &mut M, now_ns: u64) {
     }
 }
 
-/// Peers that have not said who they are.
+/// The number of visitors.
 fn visitor_count<M: Medium>(medium: &M) -> usize {
     medium.connections().visitors.iter().flatten().count()
 }
 
-/// Gives a peer a place to wait in until it says who it is.
+/// Makes a peer a visitor, until it sends its greeting.
 fn seat<M: Medium>(medium: &mut M, socket: M::Socket, now_ns: u64) {
     let visitors = &mut medium.connections_mut().visitors;
     let place = visitors.iter().position(Option::is_none).unwrap_or_else(|| {
@@ -81,7 +81,7 @@ fn seat<M: Medium>(medium: &mut M, socket: M::Socket, now_ns: u64) {
     }
 }
 
-/// Stops or starts to listen.
+/// Stops or resumes listening.
 fn crowd<M: Medium>(medium: &mut M, crowded: bool) {
     let connections = medium.connections();
     let Some(listener) = &connections.listener else { return };
@@ -113,17 +113,17 @@ fn answer<M: Medium>(medium: &mut M, mut socket: M::Socket, heard: Heard<M::Sock
     socket.hang_up();
 }
 
-/// What a visitor that has passed every check brings.
+/// The result of checking a visitor that may have a connection.
 struct Granted<M: Medium> {
-    /// Its process, if the kernel can tell of it.
+    /// Its process, if this host's kernel knows it.
     process: Option<Process>,
-    /// What the medium keeps of it.
+    /// What the medium keeps about it.
     more: M::Line,
     /// What its link is opened with.
     ends: M::Ends,
 }
 
-/// Checks everything about a peer that asks for a connection; fails with the answer if it is a refusal.
+/// Checks a peer that asks for a connection. On failure, returns the answer that refuses it.
 fn judge<M: Medium>(
     medium: &mut M,
     socket: &M::Socket,
@@ -147,7 +147,7 @@ fn has_place<M: Medium>(medium: &M, proc: u32) -> Result<(), Packet> {
         };
     };
     match connections.table.get(link as usize).map(|peer| &peer.stage) {
-        // The lower number's attempt wins, and the peer will find this side's call.
+        // The call of the lower number wins: the peer will receive this process's call.
         Some(Stage::Calling(_)) if me < proc => Err(Packet::Later(format!("proc {me} calls proc {proc}"))),
         Some(Stage::Open(line)) if !line.socket.has_news() => {
             Err(Packet::Refused(format!("proc {proc} is connected to proc {me} already")))
@@ -176,7 +176,7 @@ fn grant<M: Medium>(
         socket.send_packet(&Packet::Refused(reason.clone()));
     }
     if opened.is_err() || !medium.welcome(link, &mut socket) {
-        // If it has gone meanwhile, the own call, if there is one, is still to be answered.
+        // If the visitor has gone meanwhile, this process's own call to the peer, if any, continues.
         socket.hang_up();
         medium.shut_link(link);
         medium.connections_mut().free.push(link);

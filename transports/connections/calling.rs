@@ -1,4 +1,4 @@
-//! Connections that this side asks for. Nothing here waits: what does not go now is tried again by `control`.
+//! Connections that this process asks for. Nothing here waits: `control` retries a step that is not possible yet.
 
 use super::call::Call;
 use super::line::Line;
@@ -13,7 +13,7 @@ use crate::handshake::{Greeting, Mismatch, Packet};
 use crate::processes::Process;
 use crate::watching::Token;
 
-/// Starts to connect, unless that has been done.
+/// Starts to connect, unless that has been done already.
 ///
 /// # Errors
 /// Why the proc cannot be called.
@@ -42,7 +42,7 @@ pub(crate) fn call<M: Medium>(medium: &mut M, proc: u32, card: M::Card, now_ns: 
         }
     };
     if let Some(descriptor) = process.as_ref().and_then(Process::descriptor) {
-        // One that cannot be watched is asked after now and then.
+        // A process that cannot be watched is checked now and then instead.
         let _ = medium.watched().add(descriptor, Token::Process(link));
     }
     let call = Call { process, socket: None, greeted: false, started_ns: now_ns, next_ns: now_ns, request };
@@ -58,7 +58,7 @@ pub(crate) fn call<M: Medium>(medium: &mut M, proc: u32, card: M::Card, now_ns: 
     Ok(link)
 }
 
-/// The next step of every call.
+/// Does the next step of every call.
 pub(super) fn hurry_calls<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<LinkEvent>) {
     for at in (0..medium.connections().calls.len()).rev() {
         let Some(&link) = medium.connections().calls.get(at) else { continue };
@@ -68,7 +68,7 @@ pub(super) fn hurry_calls<M: Medium>(medium: &mut M, now_ns: u64, events: &mut V
     }
 }
 
-/// The next step towards an open connection, if it is time for one.
+/// Does the next step of a call, if one is due.
 fn advance<M: Medium>(medium: &mut M, link: u32, now_ns: u64) -> Result<(), String> {
     let Some((proc, mut call)) = medium.connections_mut().take_call(link) else { return Ok(()) };
     let outcome = step(medium, link, proc, &mut call, now_ns);
@@ -76,7 +76,7 @@ fn advance<M: Medium>(medium: &mut M, link: u32, now_ns: u64) -> Result<(), Stri
     outcome
 }
 
-/// The same with the call, which has been taken out of its row.
+/// As [`advance`], with the call taken out of its row.
 fn step<M: Medium>(medium: &mut M, link: u32, proc: u32, call: &mut Call<M>, now_ns: u64) -> Result<(), String> {
     let waited_ms = now_ns.saturating_sub(call.started_ns) / 1_000_000;
     if medium.connect_ms_max().is_some_and(|most| waited_ms > most.into()) {
@@ -92,7 +92,7 @@ fn step<M: Medium>(medium: &mut M, link: u32, proc: u32, call: &mut Call<M>, now
     Ok(())
 }
 
-/// A peer has answered a call, or hung up.
+/// Handles a peer that has answered a call, or hung up.
 pub(super) fn hear_call<M: Medium>(medium: &mut M, link: u32, now_ns: u64, events: &mut Vec<LinkEvent>) {
     let Some((proc, mut call)) = medium.connections_mut().take_call(link) else { return };
     let heard = call.socket.as_mut().filter(|_| call.greeted).map_or(Heard::Nothing, Socket::receive);
@@ -120,13 +120,13 @@ pub(super) fn hear_call<M: Medium>(medium: &mut M, link: u32, now_ns: u64, event
     }
 }
 
-/// The peer has hung up before it answered, or asks to be called again.
+/// Calls again, since the peer has hung up before it answered, or asks for that.
 fn call_again<M: Medium>(medium: &M, call: &mut Call<M>, now_ns: u64) {
     call.drop_socket(medium.watched());
     call.wait(now_ns);
 }
 
-/// A peer has granted a connection: checks what it says, and opens the link. The call has been taken out of its row.
+/// Handles a peer that has granted a connection: checks its greeting, and opens the link. The call has been taken out of its row.
 fn hear_welcome<M: Medium>(
     medium: &mut M,
     link: u32,

@@ -1,4 +1,4 @@
-//! How this side takes connections down.
+//! Closing connections from this side.
 
 use super::medium::Medium;
 use super::sockets::Socket;
@@ -14,20 +14,20 @@ pub(crate) fn close_link<M: Medium>(medium: &mut M, link: u32) {
     drop_link(medium, link);
 }
 
-/// Closes a link, or gives a call up, and says why.
+/// Closes a link, or ends a call, and tells the peer why.
 pub(crate) fn give_up<M: Medium>(medium: &mut M, link: u32, reason: &str) {
     tell_reason(medium, link, reason);
     drop_link(medium, link);
 }
 
-/// Takes a link down, tells its peer why, and reports that it has failed.
+/// Takes a link down, tells its peer why, and reports it as failed.
 pub(crate) fn fail_telling<M: Medium>(medium: &mut M, link: u32, reason: String, events: &mut Vec<LinkEvent>) {
     tell_reason(medium, link, &reason);
     take_down(medium, link);
     events.push(LinkEvent::Failed { link, reason });
 }
 
-/// Closes all that is open, and the listener.
+/// Closes all connections, and the listener.
 pub(crate) fn close<M: Medium>(medium: &mut M) {
     if !medium.connections().is_open() {
         return;
@@ -43,13 +43,13 @@ pub(crate) fn close<M: Medium>(medium: &mut M) {
         line::hang_up(medium.watched(), &visitor.socket);
     }
     if let Some(listener) = listener {
-        // A child may hold it.
+        // A child process may hold the listener too.
         medium.watched().forget(&listener);
         let _ = rustix::net::shutdown(&listener, Shutdown::Both);
     }
 }
 
-/// Takes a link down and reports that it has failed. The peer of a call is told why, since it may answer later.
+/// Takes a link down and reports it as failed. The peer of a call is told why, since it may answer later.
 pub(crate) fn fail<M: Medium>(medium: &mut M, link: u32, reason: String, events: &mut Vec<LinkEvent>) {
     if let Some(Stage::Calling(call)) = medium.connections_mut().stage(link) {
         call.refuse(&reason);
@@ -58,7 +58,7 @@ pub(crate) fn fail<M: Medium>(medium: &mut M, link: u32, reason: String, events:
     events.push(LinkEvent::Failed { link, reason });
 }
 
-/// Takes a link down, whatever it stands for.
+/// Takes a link down, whatever its stage.
 pub(super) fn take_down<M: Medium>(medium: &mut M, link: u32) {
     let connections = medium.connections_mut();
     let Some(peer) = connections.table.get_mut(link as usize) else { return };
@@ -84,7 +84,7 @@ pub(super) fn take_down<M: Medium>(medium: &mut M, link: u32) {
     medium.shut_link(link);
 }
 
-/// Says to whoever is at the other end why nothing comes of it.
+/// Tells the peer of a connection or call why it ends.
 fn tell_reason<M: Medium>(medium: &mut M, link: u32, reason: &str) {
     match medium.connections_mut().stage(link) {
         Some(Stage::Open(line)) => line.socket.send_packet(&Packet::Refused(reason.to_owned())),
@@ -93,7 +93,7 @@ fn tell_reason<M: Medium>(medium: &mut M, link: u32, reason: &str) {
     }
 }
 
-/// Takes a link down whose engine knows that.
+/// Takes a link down at the engine's request, so that its number may be reused.
 fn drop_link<M: Medium>(medium: &mut M, link: u32) {
     take_down(medium, link);
     numbers::free_number(medium, link);

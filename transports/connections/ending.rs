@@ -1,4 +1,4 @@
-//! How connections end by their peers: what has been sent is read first, then the end is reported.
+//! Connections that their peers end: frames already sent are read first, then the end is reported.
 
 use super::closing;
 use super::medium::Medium;
@@ -7,7 +7,7 @@ use super::sockets::Socket;
 use super::table::{Ending, Stage};
 use crate::LinkEvent;
 
-/// Ends an open connection; its last frames are still to be read.
+/// Ends an open connection. Its last frames are still to be read.
 pub(super) fn end<M: Medium>(medium: &mut M, link: u32, reason: String, goodbye: Option<Goodbye<M>>, now_ns: u64) {
     let Some(stage @ Stage::Open(_)) = medium.connections_mut().stage(link) else { return };
     let Stage::Open(line) = std::mem::replace(stage, Stage::Gone) else { return };
@@ -29,7 +29,7 @@ pub(super) fn report_endings<M: Medium>(medium: &mut M, now_ns: u64, events: &mu
     for at in (0..medium.connections().endings.len()).rev() {
         let Some(&link) = medium.connections().endings.get(at) else { continue };
         let Some(stage @ Stage::Ending(_)) = medium.connections_mut().stage(link) else { continue };
-        // Out of its row for a moment, so that the endpoint can work with it.
+        // The stage is taken out of its row meanwhile, so that the endpoint can work with it.
         let Stage::Ending(mut ending) = std::mem::replace(stage, Stage::Gone) else { continue };
         let is_over = medium.is_over(link, &mut ending.more, now_ns);
         let reason = is_over.then(|| std::mem::take(&mut ending.reason));

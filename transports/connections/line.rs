@@ -6,13 +6,13 @@ use crate::processes::Process;
 use crate::watching::{Token, Watched};
 use rustix::io::Errno;
 
-/// The control socket of a connection, and who is at its other end.
+/// The control socket of a connection, and the peer's process.
 pub(crate) struct Line<M: Parts> {
-    /// What is said beside frames goes over it.
+    /// The socket for everything besides frames.
     pub(crate) socket: M::Socket,
-    /// The process, if the kernel can tell of it: its end counts even if a child of it holds the socket.
+    /// The peer's process, if this host's kernel knows it. Its end counts even if a child of it still holds the socket.
     process: Option<Process>,
-    /// Its number, by its own word.
+    /// The peer's process id, as the peer reports it.
     pid: u32,
     /// What this medium keeps besides.
     pub(crate) more: M::Line,
@@ -24,29 +24,29 @@ impl<M: Parts> Line<M> {
         Line { socket, process, pid, more }
     }
 
-    /// The number of the peer's process.
+    /// The peer's process id.
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// The peer's process, if the kernel can tell of it, and what this medium keeps.
+    /// The peer's process, if this host's kernel knows it, and what this medium keeps.
     pub(crate) fn process_and_more(&mut self) -> (Option<&Process>, &mut M::Line) {
         (self.process.as_ref(), &mut self.more)
     }
 
-    /// The peer's process, if the kernel can tell of it.
+    /// The peer's process, if this host's kernel knows it.
     pub(super) fn process(&self) -> Option<&Process> {
         self.process.as_ref()
     }
 
-    /// The end of the process counts no longer.
+    /// Stops watching for the end of the process.
     pub(super) fn forget_process(&self, watched: &Watched) {
         if let Some(descriptor) = self.process().and_then(Process::descriptor) {
             watched.forget(descriptor);
         }
     }
 
-    /// As if the kernel had no descriptor of the process to give.
+    /// Behaves as if the kernel had no descriptor for the process.
     #[cfg(all(test, not(miri)))]
     pub(super) fn lose_process(&mut self, watched: &Watched) {
         if let Some(descriptor) = self.process.as_mut().and_then(Process::forget) {
@@ -54,13 +54,13 @@ impl<M: Parts> Line<M> {
         }
     }
 
-    /// Closes both descriptors.
+    /// Hangs up, and stops watching socket and process.
     pub(super) fn cut(self, watched: &Watched) {
         hang_up(watched, &self.socket);
         self.forget_process(watched);
     }
 
-    /// Tells of what the peer says, and of its end.
+    /// Starts to watch the socket and the peer's process.
     pub(super) fn watch(&self, watched: &Watched, link: u32) -> Result<(), Errno> {
         watched.add(&self.socket, Token::Line(link))?;
         match self.process().and_then(Process::descriptor) {
@@ -70,7 +70,7 @@ impl<M: Parts> Line<M> {
     }
 }
 
-/// Closes a control connection for its peer, though a child may hold it.
+/// Closes a control connection for its peer, even if a child process holds it too.
 pub(super) fn hang_up(watched: &Watched, socket: &impl Socket) {
     watched.forget(socket);
     socket.hang_up();

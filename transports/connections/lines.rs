@@ -1,4 +1,4 @@
-//! What peers of open connections say beside their frames, and the ends of their processes.
+//! Messages of peers besides frames, and the ends of their processes.
 
 use super::ending::end;
 use super::line::Line;
@@ -9,17 +9,17 @@ use super::{closing, words};
 use crate::LinkEvent;
 use crate::processes::{self, Process};
 
-/// Messages of a peer that one look hears: more than one read gives.
+/// The most messages of a peer that one pass handles: more than one read returns.
 const HEARD_MAX: u32 = 256;
 
-/// Watches the connection of a link whose sides have agreed.
+/// Opens a link whose sides have agreed, and starts to watch its connection.
 pub(super) fn open<M: Medium>(medium: &mut M, link: u32, line: Line<M>, event: LinkEvent, events: &mut Vec<LinkEvent>) {
     let watched = line.watch(medium.watched(), link);
     let connections = medium.connections_mut();
     connections.calls.retain(|&other| other != link);
     connections.procs.insert(connections.table[link as usize].proc, link);
     connections.put(link, Stage::Open(line));
-    // The engine has to know the link to hear of its end.
+    // The engine must know the link before it is told of its end.
     events.push(event);
     if let Err(error) = watched {
         closing::fail_telling(medium, link, words::unwatched(error), events);
@@ -36,14 +36,14 @@ pub(super) fn hear_line<M: Medium>(medium: &mut M, link: u32, now_ns: u64) {
     }
 }
 
-/// Hears the next word of a peer; `false` if none follows.
+/// Handles the next message of a peer; `false` if none follows.
 fn hear_one<M: Medium>(medium: &mut M, link: u32, now_ns: u64) -> bool {
     let Some(Peer { proc, stage }) = medium.connections_mut().table.get_mut(link as usize) else { return false };
     let proc = *proc;
     let line = match stage {
         Stage::Open(line) => line,
         Stage::Ending(ending) => {
-            // It waits no longer for an answer.
+            // The peer no longer waits for a goodbye.
             let gone = |line: &mut Line<M>| !matches!(line.socket.receive(), Heard::Nothing | Heard::Message(_));
             if let Some(line) = ending.line.take_if(gone) {
                 line.cut(medium.watched());
@@ -72,9 +72,9 @@ fn hear_one<M: Medium>(medium: &mut M, link: u32, now_ns: u64) -> bool {
     false
 }
 
-/// A peer's process has ended, though a child of it may hold its socket.
+/// Handles the end of a peer's process, even if a child of it still holds its socket.
 pub(super) fn process_ended<M: Medium>(medium: &mut M, link: u32, now_ns: u64, events: &mut Vec<LinkEvent>) {
-    // What it said last tells more.
+    // Its last message may tell more about the reason.
     hear_line(medium, link, now_ns);
     let Some(peer) = medium.connections().table.get(link as usize) else { return };
     match &peer.stage {
@@ -91,7 +91,7 @@ pub(super) fn process_ended<M: Medium>(medium: &mut M, link: u32, now_ns: u64, e
     }
 }
 
-/// Asks now and then after processes that no descriptor tells of.
+/// Checks now and then for the end of processes that no descriptor reports.
 pub(super) fn ask_after_processes<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<LinkEvent>) {
     let connections = medium.connections_mut();
     if now_ns.wrapping_sub(connections.asked_ns) < processes::ASK_NS {

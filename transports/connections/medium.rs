@@ -1,4 +1,4 @@
-//! What a medium brings for its connections.
+//! What a medium provides for its connections.
 
 use super::call::Call;
 use super::parts::{Extra, Goodbye, Parts};
@@ -9,28 +9,28 @@ use crate::handshake::{Greeting, Packet};
 use crate::processes::Process;
 use crate::watching::Watched;
 
-/// What [`Medium::accept`] found.
+/// The result of [`Medium::accept`].
 pub(crate) enum Accepted<S> {
-    /// A peer to listen to.
+    /// A peer whose greeting is expected.
     Visitor(S),
-    /// One that has been refused at once.
+    /// A peer that has been refused at once.
     Refused,
 }
 
-/// What an endpoint brings for its connections.
+/// What an endpoint provides for its connections.
 pub(crate) trait Medium: Parts {
     /// All connections.
     fn connections(&self) -> &Connections<Self>;
     /// The same, to change them.
     fn connections_mut(&mut self) -> &mut Connections<Self>;
-    /// What the endpoint sleeps on.
+    /// The set of watched descriptors that the endpoint sleeps on.
     fn watched(&self) -> &Watched;
-    /// What the own proc says of itself; its slot is not set.
+    /// The greeting of this process, without a slot.
     fn greeting(&self) -> &Greeting;
-    /// How long a living process may take to answer a call, ms; `None` for as long as it lives.
+    /// How long a running process may take to answer a call, in ms; `None` for as long as it runs.
     fn connect_ms_max(&self) -> Option<u32>;
 
-    /// Makes a place for a link, which may be a new one.
+    /// Makes a place for a link. `is_new` tells whether the number was never used before.
     ///
     /// # Errors
     /// Why there is none.
@@ -39,15 +39,15 @@ pub(crate) trait Medium: Parts {
     fn reuses_links(&self) -> bool {
         true
     }
-    /// Lets frames through a reserved link.
+    /// Opens a reserved link for frames.
     ///
     /// # Errors
     /// Why that cannot be, for both sides.
     fn open_link(&mut self, link: u32, ends: Self::Ends) -> Result<(), String>;
-    /// Lets no more frames through a link, which may not have been opened.
+    /// Closes a link for frames. It may not have been opened.
     fn shut_link(&mut self, link: u32);
 
-    /// The process that a card names, if this host's kernel can tell of it.
+    /// The process that a card names, if this host's kernel knows it.
     ///
     /// # Errors
     /// That it has ended, in words.
@@ -57,26 +57,26 @@ pub(crate) trait Medium: Parts {
     /// # Errors
     /// Why the proc cannot be called.
     fn prepare_call(&mut self, link: u32, card: Self::Card) -> Result<Self::Request, String>;
-    /// The next step towards a peer that has been greeted: `true` once it has.
+    /// Does the next step towards sending the peer a greeting: `true` once it is sent.
     ///
     /// # Errors
     /// Why the call cannot succeed.
     fn greet(&mut self, link: u32, proc: u32, call: &mut Call<Self>, now_ns: u64) -> Result<bool, String>;
-    /// The peer has hung up before it answered, and is called again.
+    /// Notes that the peer has hung up before it answered. It is called again.
     fn has_hung_up(&self, _request: &mut Self::Request) {}
-    /// That a proc has not answered in time, and what to do.
+    /// The text for a proc that has not answered in time, which says what to do.
     fn silent(&self, proc: u32, waited_ms: u64, request: &Self::Request) -> String;
 
-    /// The next peer that waits at the listener.
+    /// Accepts the next peer that waits at the listener.
     fn accept(&mut self) -> Option<Accepted<Self::Socket>>;
-    /// Whether a visitor with such a greeting may ask for a connection.
+    /// Checks whether a visitor with such a greeting may ask for a connection.
     ///
     /// # Errors
     /// Why not.
     fn admits(&self, _extra: &Extra<Self>) -> Result<(), String> {
         Ok(())
     }
-    /// Takes over the socket of a visitor that has started with something else than a greeting; or gives it back, with what to answer.
+    /// Takes over the socket of a visitor that has not started with a greeting; or returns it, with the answer to send.
     fn meet_stranger(
         &mut self,
         socket: Self::Socket,
@@ -84,12 +84,12 @@ pub(crate) trait Medium: Parts {
     ) -> Option<(Self::Socket, Packet)> {
         Some((socket, Packet::Refused(words::ungreeted())))
     }
-    /// Checks a peer whose greeting fits against what the kernel says of it; gives its process, if the kernel can tell of it.
+    /// Checks a peer whose greeting fits against what the kernel reports about it. Returns its process, if this host's kernel knows it.
     ///
     /// # Errors
     /// What does not fit.
     fn identify(&self, socket: &Self::Socket, theirs: &Greeting) -> Result<Option<Process>, String>;
-    /// Checks what a peer says of itself; gives its process, if the kernel can tell of it.
+    /// Checks a peer's greeting. Returns its process, if this host's kernel knows it.
     ///
     /// # Errors
     /// What does not fit.
@@ -97,7 +97,7 @@ pub(crate) trait Medium: Parts {
         theirs.fits(self.greeting()).map_err(|mismatch| mismatch.to_string())?;
         self.identify(socket, theirs)
     }
-    /// Checks what a greeting brings besides. With the `request` of a call that it answers.
+    /// Checks what the greeting carries besides. `request` is that of the call that it answers, if any.
     ///
     /// # Errors
     /// What cannot be used.
@@ -108,30 +108,30 @@ pub(crate) trait Medium: Parts {
         process: Option<&Process>,
         request: Option<Self::Request>,
     ) -> Result<(Self::Line, Self::Ends), String>;
-    /// Answers a visitor to whom a link has been opened. `false` if it has gone meanwhile.
+    /// Grants a connection to a visitor whose link has been opened. `false` if it has gone meanwhile.
     fn welcome(&mut self, link: u32, socket: &mut Self::Socket) -> bool;
 
-    /// A peer has said something that only this medium knows.
+    /// Handles a message that only this medium knows.
     ///
     /// # Errors
     /// Why the connection ends.
     fn hear_word(&mut self, link: u32, word: <Self::Socket as Socket>::Word) -> Result<(), String>;
-    /// That a peer has gone without a word, in words; `why`, if the kernel has said.
+    /// The text for a peer that has gone without a goodbye; `why` is the reason, if the kernel reports one.
     fn gone(&self, proc: u32, pid: u32, why: Option<String>) -> String;
 
-    /// A connection has ended, with a goodbye or without: what is still to come of it.
+    /// A connection has ended, with a goodbye or without. Returns what tells whether more frames will arrive.
     fn start_ending(&mut self, link: u32, goodbye: Option<Goodbye<Self>>, now_ns: u64) -> Self::Ending;
-    /// Whether all has been read that will come of an ended connection.
+    /// Whether everything that an ended connection will still deliver has been read.
     fn is_over(&mut self, link: u32, ending: &mut Self::Ending, now_ns: u64) -> bool;
-    /// What this side says when it closes a link.
+    /// The goodbye of this process when it closes a link.
     fn goodbye(&mut self, link: u32) -> Goodbye<Self>;
-    /// Says to all peers that nothing follows, and waits as long as they need.
+    /// Tells all peers that nothing follows, and waits as long as they need.
     fn say_goodbyes(&mut self) {
         for link in self.connections().links() {
             self.say_goodbye(link);
         }
     }
-    /// Says to the peer of an open connection that nothing follows.
+    /// Tells the peer of an open connection that nothing follows.
     fn say_goodbye(&mut self, link: u32) {
         if self.connections().line(link).is_some() {
             let goodbye = self.goodbye(link);
@@ -141,10 +141,10 @@ pub(crate) trait Medium: Parts {
         }
     }
 
-    /// What tells of messages has rung.
+    /// Notes that the descriptor which reports messages is ready.
     fn has_rung(&mut self) {}
 
-    /// The own greeting, for a link of this number.
+    /// The greeting of this process, for a link of this number.
     fn introduction(&self, link: u32) -> Greeting {
         Greeting { slot: link, ..self.greeting().clone() }
     }

@@ -3,7 +3,7 @@
 use super::medium::Medium;
 use super::table::{Peer, Stage};
 
-/// A link number for a proc.
+/// Reserves a link number for a connection to a proc.
 ///
 /// # Errors
 /// Why there is none.
@@ -15,7 +15,7 @@ pub(super) fn number<M: Medium>(medium: &mut M, proc: u32) -> Result<u32, String
         connections.table.len() as u32 - 1
     } else {
         if connections.free.is_empty() {
-            // The engine may have left failed links unclosed.
+            // The engine may have left failed links unclosed: free their numbers.
             for link in connections.links() {
                 free_number(medium, link);
             }
@@ -33,7 +33,7 @@ pub(super) fn number<M: Medium>(medium: &mut M, proc: u32) -> Result<u32, String
     Ok(link)
 }
 
-/// Lets the number of a link that is gone be used again.
+/// Frees the number of a link that is gone.
 pub(super) fn free_number<M: Medium>(medium: &mut M, link: u32) {
     if medium.reuses_links()
         && let connections = medium.connections_mut()

@@ -1,17 +1,17 @@
-//! What the connections over a medium are made of: its types, and what is fixed for it.
+//! The types and constants of a medium's connections.
 
 use super::sockets::Socket;
 
-/// The types of a medium, and what is fixed for it. What it does is in [`super::Medium`].
+/// The types and constants of a medium. Its functions are in [`super::Medium`].
 pub(crate) trait Parts: Sized {
-    /// Links at most.
+    /// The most links.
     const LINKS_MAX: usize;
-    /// Whether a peer that has closed in order waits for a goodbye once all that it has sent is here.
+    /// Whether a peer that has closed in order waits for a goodbye, which it gets once all its frames have arrived.
     const ANSWERS_GOODBYES: bool;
 
-    /// Control connections.
+    /// A control connection.
     type Socket: Socket;
-    /// What a proc's card says.
+    /// The contents of a proc's card.
     type Card;
     /// What a call keeps besides its socket.
     type Request;
@@ -19,11 +19,11 @@ pub(crate) trait Parts: Sized {
     type Line;
     /// What a link is opened with.
     type Ends;
-    /// What tells whether more comes from a peer that has gone.
+    /// What tells whether more frames arrive from a peer that has gone.
     type Ending;
 }
 
-/// What a greeting over a medium brings besides.
+/// What a greeting over a medium carries besides.
 pub(crate) type Extra<M> = <<M as Parts>::Socket as Socket>::Extra;
-/// What is said over a medium when a connection is closed in order.
+/// What a medium sends when a connection is closed in order.
 pub(crate) type Goodbye<M> = <<M as Parts>::Socket as Socket>::Goodbye;

@@ -1,17 +1,17 @@
-//! Control sockets: what each kind must do, what is read from one, and what is done with all kinds.
+//! Control sockets: the operations of each kind, and functions common to all kinds.
 
 use crate::handshake::{Greeting, Mismatch, Packet};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SocketFlags};
 
-/// One end of a control connection. It blocks nobody.
+/// One end of a control connection. No call blocks.
 pub(crate) trait Socket: AsFd {
-    /// What a greeting says or passes besides.
+    /// What a greeting carries besides.
     type Extra;
     /// What a peer says when it closes in order.
     type Goodbye;
-    /// What else is said over an open connection.
+    /// The other messages of an open connection.
     type Word;
 
     /// The next message. Every byte may be hostile.
@@ -19,20 +19,20 @@ pub(crate) trait Socket: AsFd {
     where
         Self: Sized;
 
-    /// Sends a packet with nothing besides, if that goes.
+    /// Sends a packet with nothing else, if possible.
     fn send_packet(&mut self, packet: &Packet);
 
-    /// Says that nothing follows.
+    /// Tells the peer that nothing follows.
     fn say_goodbye(&mut self, goodbye: &Self::Goodbye);
 
-    /// Whether there is something to receive, or the other end is closed.
+    /// Whether there is something to receive, or the peer has closed the connection.
     fn has_news(&self) -> bool;
 
-    /// Closes it for the peer, which still reads what was sent, also if a child holds the descriptor.
+    /// Closes the connection for the peer, even if a child process holds the descriptor. The peer can still read what was sent.
     fn hang_up(&self);
 }
 
-/// What reading a control connection gave.
+/// The result of reading a control connection.
 pub(crate) enum Heard<S: Socket> {
     /// A message.
     Message(Message<S>),
@@ -40,7 +40,7 @@ pub(crate) enum Heard<S: Socket> {
     Wrong(Mismatch),
     /// Nothing yet.
     Nothing,
-    /// The other end is closed, or does not answer any more; and why, if the kernel says.
+    /// The peer has closed the connection, or does not answer any more; with the reason, if the kernel reports one.
     Ended(Option<String>),
 }
 
@@ -56,16 +56,16 @@ pub(crate) enum Message<S: Socket> {
     Later,
     /// A proc has closed a connection in order.
     Closed(S::Goodbye),
-    /// What only this medium knows.
+    /// A message that only this medium knows.
     Other(S::Word),
 }
 
-/// The next connection that waits. It blocks nobody and is not inherited.
+/// Accepts the next waiting connection. It does not block, and child programs do not inherit it.
 pub(crate) fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
 }
 
-/// Whether there is something to read, or the other end is closed.
+/// Whether there is something to read, or the peer has closed the connection.
 pub(crate) fn has_news(socket: impl AsFd) -> bool {
     let mut byte = [0u8; 1];
     let peeked = rustix::net::recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);

@@ -8,23 +8,23 @@ use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What a row of the table stands for.
+/// The stage of a link.
 pub(crate) enum Stage<M: Parts> {
-    /// Nothing.
+    /// The number is unused.
     Free,
-    /// A connection that this side asks for.
+    /// A connection that this process asks for.
     Calling(Box<Call<M>>),
     /// An open connection.
     Open(Line<M>),
     /// A connection whose peer has gone, and whose last frames are still to be read.
     Ending(Ending<M>),
-    /// Nothing any more; the number is used again once the engine has closed the link.
+    /// The connection is over. The number is reused once the engine has closed the link.
     Gone,
 }
 
-/// A connection whose peer has closed it or is gone.
+/// A connection whose peer has closed it or has gone.
 pub(crate) struct Ending<M: Parts> {
-    /// Why, for the engine.
+    /// The reason to report to the engine.
     pub(super) reason: String,
     /// Its socket, if the peer waits for a goodbye.
     pub(super) line: Option<Line<M>>,
@@ -32,48 +32,48 @@ pub(crate) struct Ending<M: Parts> {
     pub(super) more: M::Ending,
 }
 
-/// A peer that has not said who it is.
+/// A peer that has not sent its greeting.
 pub(crate) struct Visitor<M: Parts> {
-    /// What it will greet over.
+    /// The socket over which the greeting will arrive.
     pub(super) socket: M::Socket,
-    /// Until when it may be silent, ns.
+    /// Until when it may be silent, in ns.
     pub(super) deadline_ns: u64,
 }
 
 /// A row: one link.
 pub(crate) struct Peer<M: Parts> {
-    /// Who is at the other end.
+    /// The proc number of the peer.
     pub(super) proc: u32,
-    /// What the link stands for.
+    /// The stage of the link.
     pub(crate) stage: Stage<M>,
 }
 
 /// All connections of an endpoint.
 pub(crate) struct Connections<M: Parts> {
-    /// Where peers ask for connections, while the endpoint is open.
+    /// The listening socket, while the endpoint is open.
     pub(crate) listener: Option<OwnedFd>,
-    /// By link number.
+    /// The rows, by link number.
     pub(crate) table: Vec<Peer<M>>,
-    /// Link of each proc that has one.
+    /// The link of each proc that has one.
     pub(crate) procs: BTreeMap<u32, u32>,
     /// Numbers that may be used again.
     pub(super) free: Vec<u32>,
     /// Links that are calls.
     pub(crate) calls: Vec<u32>,
-    /// Links that have ended and not been reported.
+    /// Links that have ended and are not reported yet.
     pub(super) endings: Vec<u32>,
     /// Connections of peers that have not said who they are.
     pub(crate) visitors: Vec<Option<Visitor<M>>>,
-    /// Whether the listener is left alone until a visitor has gone.
+    /// Whether the listener is not watched, since there are too many visitors.
     pub(crate) crowded: bool,
     /// Events to be reported.
     pub(super) queued: Vec<LinkEvent>,
-    /// When processes without descriptors were asked after, ns.
+    /// When processes without descriptors were last checked, in ns.
     pub(super) asked_ns: u64,
 }
 
 impl<M: Parts> Connections<M> {
-    /// None yet.
+    /// A table without connections.
     pub(crate) fn new(listener: OwnedFd) -> Self {
         Connections {
             listener: Some(listener),
@@ -94,17 +94,17 @@ impl<M: Parts> Connections<M> {
         self.listener.is_some()
     }
 
-    /// Numbers of all links, whatever they stand for.
+    /// The numbers of all links, whatever their stage.
     pub(crate) fn links(&self) -> Range<u32> {
         0..self.table.len() as u32
     }
 
-    /// Who is at the other end of a link.
+    /// The proc number of a link's peer.
     pub(crate) fn proc(&self, link: u32) -> u32 {
         self.table[link as usize].proc
     }
 
-    /// What a link stands for.
+    /// The stage of a link.
     pub(crate) fn stage(&mut self, link: u32) -> Option<&mut Stage<M>> {
         self.table.get_mut(link as usize).map(|peer| &mut peer.stage)
     }
@@ -118,7 +118,7 @@ impl<M: Parts> Connections<M> {
         }
     }
 
-    /// The same, to change it.
+    /// As [`Connections::line`], to change it.
     #[inline]
     pub(crate) fn line_mut(&mut self, link: u32) -> Option<&mut Line<M>> {
         match &mut self.table.get_mut(link as usize)?.stage {
@@ -132,43 +132,43 @@ impl<M: Parts> Connections<M> {
         self.links().filter_map(|link| self.line(link))
     }
 
-    /// Whether the link stands for a connection, in whatever stage.
+    /// Whether the link belongs to a connection, in whatever stage.
     pub(crate) fn is_used(&self, link: u32) -> bool {
         let stage = self.table.get(link as usize).map(|peer| &peer.stage);
         matches!(stage, Some(Stage::Calling(_) | Stage::Open(_) | Stage::Ending(_)))
     }
 
-    /// Whether it is to be looked after before a descriptor rings.
+    /// Whether there is work to do before a descriptor is ready.
     #[inline]
     pub(crate) fn wants_control(&self) -> bool {
         !self.calls.is_empty() || self.has_news()
     }
 
-    /// Whether it has something to report, now or soon.
+    /// Whether there is something to report, now or soon.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         !self.endings.is_empty() || !self.queued.is_empty()
     }
 
-    /// Reports what has been queued.
+    /// Reports the queued events.
     pub(crate) fn report_queued(&mut self, events: &mut Vec<LinkEvent>) {
         events.append(&mut self.queued);
     }
 
-    /// The process's end counts for nothing any more, as where the kernel has no descriptor of it to give.
+    /// Behaves as if the kernel had no descriptor for the process.
     #[cfg(all(test, not(miri)))]
     pub(crate) fn forget_process(&mut self, link: u32, watched: &crate::watching::Watched) {
         self.line_mut(link).expect("open").lose_process(watched);
     }
 
-    /// Whether a new connection could have a number.
+    /// Whether there is a number for a new connection.
     pub(super) fn has_number(&self) -> bool {
         self.table.len() < M::LINKS_MAX
             || !self.free.is_empty()
             || self.table.iter().any(|peer| matches!(peer.stage, Stage::Gone))
     }
 
-    /// Takes a call out of its row for a moment, so that its endpoint can work with it.
+    /// Takes a call out of its row meanwhile, so that the endpoint can work with it.
     pub(super) fn take_call(&mut self, link: u32) -> Option<(u32, Box<Call<M>>)> {
         let peer = self.table.get_mut(link as usize)?;
         match std::mem::replace(&mut peer.stage, Stage::Gone) {
@@ -180,7 +180,7 @@ impl<M: Parts> Connections<M> {
         }
     }
 
-    /// Gives a row its stage.
+    /// Sets the stage of a link.
     pub(super) fn put(&mut self, link: u32, stage: Stage<M>) {
         if let Some(place) = self.stage(link) {
             *place = stage;

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::ptr::null_mut;
 use tickwire_components::limits::HEAP_KEPT_BYTES;
 
-/// Longest block that is moved while the lock is held, bytes: 5 µs.
+/// The longest block that is moved while the lock is held, in bytes: 5 µs.
 const MOVED_MAX: usize = 64 << 10;
 
 /// All blocks.
@@ -17,13 +17,13 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// None, and no room.
+    /// No blocks and no room.
     pub(super) const fn empty() -> Self {
         let range = Range { base: null_mut(), bytes: 0, end: Cell::new(0), touched: Cell::new(0) };
         Blocks { blocks: Dlmalloc::new_with_allocator(range), used: 0 }
     }
 
-    /// Gives it its room, once.
+    /// Sets the range to allocate from, once.
     pub(super) fn begin(&mut self, base: *mut u8, bytes: usize) {
         *self.blocks.allocator_mut() = Range { base, bytes, end: Cell::new(0), touched: Cell::new(0) };
     }
@@ -33,13 +33,13 @@ impl Blocks {
         self.used
     }
 
-    /// A block; null if there is no room.
+    /// Allocates a block; null if there is no room.
     pub(super) fn alloc(&mut self, layout: Layout) -> *mut u8 {
         // SAFETY: any size and alignment may be asked for.
         #[expect(unsafe_code, reason = "an allocator")]
         let block = unsafe {
             match self.blocks.malloc(layout.size(), layout.align()) {
-                // It asks for room for all of a block, though there may be some free at the end.
+                // The allocator requests room for a whole block, although some may be free at the end.
                 block if block.is_null() && self.blocks.trim(0) => self.blocks.malloc(layout.size(), layout.align()),
                 block => block,
             }
@@ -50,7 +50,7 @@ impl Blocks {
         block
     }
 
-    /// Takes a block back.
+    /// Frees a block.
     ///
     /// # Safety
     /// It is of [`Blocks::alloc`], of this layout, and nobody uses it any more.
@@ -61,7 +61,7 @@ impl Blocks {
         unsafe { self.blocks.free(block, layout.size(), layout.align()) }
     }
 
-    /// Gives a block another size: in its place, or, if it is short, in another one.
+    /// Resizes a block: in place, or, if it is short, by moving it.
     ///
     /// # Safety
     /// As [`Blocks::dealloc`].
@@ -82,13 +82,13 @@ impl Blocks {
     }
 }
 
-/// The room of the heap: taken from its start, given back at its end.
+/// The range of the heap. It is allocated from its start, and returned at its end.
 struct Range {
     base: *mut u8,
     bytes: usize,
-    /// What has been taken, bytes.
+    /// Bytes that are allocated.
     end: Cell<usize>,
-    /// What may have memory, bytes; not less than `end`.
+    /// Bytes that may have memory; at least `end`.
     touched: Cell<usize>,
 }
 

@@ -9,10 +9,10 @@ use std::ptr::NonNull;
 use tickwire_components::limits::HEAP_ALIGN;
 use tickwire_components::{Described, Element, Elements, ElementsMut, LeasedBytes, OneRun, Pieces, Sequence, Span};
 
-/// Elements in the shared heap of this process, bytes if nothing else is said. A message that is sent from them is copied by its receiver
-/// straight out of them, if it is on this host and the message is not short; all peers on this host can read them at any time.
+/// A buffer of elements in this process's shared heap; bytes by default. A receiver on this host copies a message that is sent from it
+/// directly out of it, unless the message is short. All peers on this host can read it at any time.
 ///
-/// It is used as a `Vec<T>` of fixed length: for sends and receives of all kinds, in collective operations, in scopes as a slice, under a
+/// It is used like a `Vec<T>` of fixed length: for sends and receives of all kinds, in collective operations, in scopes as a slice, under a
 /// datatype. It may outlive its engine.
 pub struct HeapBuffer<T: Element = u8> {
     start: NonNull<u8>,
@@ -71,7 +71,7 @@ impl<T: Element> HeapBuffer<T> {
     }
 }
 
-/// Where a buffer without bytes is.
+/// The address of a buffer without bytes.
 #[repr(align(64))]
 struct Line;
 const _: () = assert!(align_of::<Line>() == HEAP_ALIGN);

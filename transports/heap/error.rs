@@ -1,4 +1,4 @@
-//! Why there is no block of the shared heap, and how its size is asked for.
+//! Why the shared heap gives no block, and the variable that sets its size.
 
 use thiserror::Error;
 use tickwire_components::limits::{HEAP_BYTES_MAX, HEAP_BYTES_MIN};
@@ -10,16 +10,16 @@ pub const ENV_SHARED_HEAP_BYTES: &str = "TICKWIRE_SHARED_HEAP_BYTES";
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
 pub enum HeapError {
-    /// Nobody has asked for it.
+    /// The program has not asked for the heap.
     #[error(
         "the shared heap is off: build the engine with Builder::shared_heap(true), set TICKWIRE_SHARED_HEAP=1, or make \
          tickwire::SharedHeap the global allocator; it lets all peers on this host read it"
     )]
     Off,
-    /// The system has none to give.
+    /// The system cannot provide one.
     #[error("there is no shared heap, since the system refuses a sealed memfd or its map ({0}): use plain buffers")]
     System(rustix::io::Errno),
-    /// The kernel promises memory before it is used.
+    /// The kernel commits memory before it is used.
     #[error("there is no shared heap where vm.overcommit_memory is 2: set it to 0 or 1, or use plain buffers")]
     Overcommit,
     /// Files of this process may not be that long.
@@ -37,7 +37,7 @@ pub enum HeapError {
          {HEAP_BYTES_MAX}"
     )]
     Bytes,
-    /// A child of `fork` does not have its parent's.
+    /// A child of `fork` cannot use its parent's heap.
     #[error("a child of fork has no shared heap: start the process by exec")]
     Forked,
     /// No room.

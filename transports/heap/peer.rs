@@ -11,20 +11,20 @@ use std::sync::OnceLock;
 use tickwire_components::Span;
 use tickwire_components::limits::HEAP_BYTES_MAX;
 
-/// File systems whose files have seals and whose pages do not run out before memory does.
+/// The file system whose files have seals, and whose pages do not run out before memory does.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// Descriptors of a peer that are looked at for its heap. Most processes open the heap before they open much else.
+/// The most descriptors of a peer that are checked for its heap. Most processes open the heap before many other files.
 const DESCRIPTORS_MAX: usize = 1 << 16;
 
-/// A peer's heap. The peer writes there whenever it likes, so nothing is read but by raw copies.
+/// A peer's heap. The peer may write there at any time, so it is read by raw copies only.
 #[derive(Debug)]
 pub struct PeerHeap {
     /// For reading.
     map: HeapMap,
-    /// For writing too, once that was asked for; `None` if it cannot be had.
+    /// For writing too, once requested; `None` if it is not possible.
     writable: OnceLock<Option<HeapMap>>,
-    /// Where it starts in the peer, by its own word.
+    /// Its address in the peer's memory, as the peer reports it.
     theirs: u64,
     file: (u64, u64),
 }
@@ -44,7 +44,7 @@ unsafe impl Send for HeapMap {}
 unsafe impl Sync for HeapMap {}
 
 impl HeapMap {
-    /// Maps a file that cannot become shorter than so many bytes; `None` where there is no room for the map.
+    /// Maps a file that cannot become shorter than `bytes` bytes; `None` if there is no room for the map.
     fn new(file: &OwnedFd, bytes: usize, protection: ProtFlags) -> Option<HeapMap> {
         let flags = MapFlags::SHARED | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice.
@@ -57,7 +57,7 @@ impl HeapMap {
         Some(HeapMap { base, bytes })
     }
 
-    /// So many bytes from an offset on; `None` if they are not all within the map.
+    /// `length` bytes from an offset on; `None` if they are not all within the map.
     #[inline]
     fn part(&self, first: u64, length: u64) -> Option<Span> {
         let end = first.checked_add(length)?;
@@ -77,19 +77,19 @@ impl Drop for HeapMap {
 }
 
 impl PeerHeap {
-    /// Maps for reading what a peer has passed as its heap, `bytes` long and at `theirs` in its memory by its own word. `None` where
-    /// there is no room for the map: messages then go another way.
+    /// Maps, for reading, the file that a peer has passed as its heap. The peer says that it is `bytes` long and at `theirs` in its memory.
+    /// `None` if there is no room for the map: messages then go another way.
     ///
     /// # Errors
-    /// What about it cannot be, in words.
+    /// Why the file is invalid, in words.
     pub fn receive(passed: &OwnedFd, theirs: u64, bytes: u64) -> Result<Option<Self>, String> {
-        // A map begins with a page here and there: what is aligned in the peer is aligned in the map.
+        // Both maps begin at a page boundary, so alignment is the same in the peer and here.
         let is_page = theirs.is_multiple_of(rustix::param::page_size() as u64);
         if bytes == 0 || bytes > HEAP_BYTES_MAX as u64 || theirs.checked_add(bytes).is_none() || !is_page {
             return Err(format!("the peer names a shared heap of {bytes} bytes at {theirs:#x}, which cannot be"));
         }
         let unknown = |error| format!("the peer passed a shared heap that cannot be looked at: {error}");
-        // A file of another kind may be cut, or may have no memory for a page when it is read.
+        // Another kind of file could shrink, or lack memory for a page when it is read.
         if rustix::fs::fstatfs(passed).map_err(unknown)?.f_type as u64 != TMPFS_MAGIC {
             return Err("the peer passed a shared heap that is no file in memory".into());
         }
@@ -106,30 +106,30 @@ impl PeerHeap {
         Ok(map.map(|map| PeerHeap { map, writable: OnceLock::new(), theirs, file: identity(&stat) }))
     }
 
-    /// Whether this is a map of a file that another proc of the same process has passed, to be used as that one says.
+    /// Whether this is a map of the same file, with the same address and length, passed by another proc of the same process.
     pub fn is(&self, passed: &OwnedFd, theirs: u64, bytes: u64) -> bool {
         self.theirs == theirs
             && self.map.bytes as u64 == bytes
             && rustix::fs::fstat(passed).is_ok_and(|stat| identity(&stat) == self.file)
     }
 
-    /// Where `length` bytes are that the peer has at `address`, to be read; `None` if they are not all in its heap. Whatever the peer
-    /// says, they are within the map.
+    /// The `length` bytes that the peer has at `address`, for reading; `None` if they are not all in its heap. Whatever the peer says, they
+    /// are within the map.
     #[inline]
     pub fn find(&self, address: u64, length: u64) -> Option<Span> {
         self.map.part(address.checked_sub(self.theirs)?, length)
     }
 
-    /// As [`PeerHeap::find`], to be written and updated, too. For memory that the peer has offered for that, and for use while the heap
-    /// is kept.
+    /// As [`PeerHeap::find`], for writing and updating. Only for memory that the peer has offered for that, and only while the heap is
+    /// kept.
     #[inline]
     pub fn find_writable(&self, address: u64, length: u64) -> Option<Span> {
         self.writable.get()?.as_ref()?.part(address.checked_sub(self.theirs)?, length)
     }
 
-    /// Whether it is mapped for writing, too. The first call maps it, if the kernel gives this process the peer's own descriptor: it
-    /// does where it would also let it write the peer's memory (`pidfd_getfd` asks for what `process_vm_writev` asks for). `process`
-    /// is a descriptor of process `pid`, which the peer is in.
+    /// Whether it is mapped for writing too. The first call maps it, if the kernel gives this process the peer's own descriptor: it does so
+    /// if this process may also write the peer's memory (`pidfd_getfd` requires the same as `process_vm_writev`). `process` is a descriptor
+    /// of process `pid`, which the peer runs in.
     #[inline]
     pub fn may_write(&self, pid: u32, process: &OwnedFd) -> bool {
         self.writable.get_or_init(|| self.map_for_writing(pid, process)).is_some()
@@ -140,7 +140,7 @@ impl PeerHeap {
         let name = NAME.to_str().ok()?;
         let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
         for descriptor in descriptors.take(DESCRIPTORS_MAX).flatten() {
-            // Others are not touched: they may be files of a server that does not answer.
+            // Leave other files alone: they may belong to a server that does not answer.
             let is_called = |link: PathBuf| link.to_str().is_some_and(|link| link.contains(name));
             if !std::fs::read_link(descriptor.path()).is_ok_and(is_called) {
                 continue;
@@ -155,7 +155,7 @@ impl PeerHeap {
         None
     }
 
-    /// Whether a descriptor is of the heap, whose length and seals are known, and for writing.
+    /// Whether a descriptor is that of the heap, whose length and seals are known, and writable.
     pub(super) fn is_writable(&self, file: &OwnedFd) -> bool {
         rustix::fs::fstat(file).is_ok_and(|stat| identity(&stat) == self.file)
             && rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags & OFlags::RWMODE == OFlags::RDWR)

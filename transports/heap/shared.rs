@@ -14,15 +14,14 @@ use tickwire_components::limits::HEAP_BLOCK_MIN;
 /// # assert!(bytes.iter().all(|&byte| byte == 7));
 /// ```
 ///
-/// **All peers on the host can read nearly all that the program has in memory**; see [the module](super) for this and for
-/// what happens where there is no such heap, when it is full, and in children. It has one lock: programs whose threads
-/// allocate many blocks of [`HEAP_BLOCK_MIN`] bytes and more at a time wait for each other, and are better served by
-/// buffers that they [allocate](super::HeapBuffer) in it once.
+/// **All peers on the host can read nearly all of the program's memory**; see [the module](super) for this, and for what happens without
+/// such a heap, when it is full, and in children. The heap has one lock: threads that allocate many blocks of [`HEAP_BLOCK_MIN`] bytes and
+/// more at the same time wait for each other. Such programs better [allocate](super::HeapBuffer) buffers in the heap once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SharedHeap;
 
 impl SharedHeap {
-    /// Whether the heap takes blocks; opens it at the first call.
+    /// Whether the heap is open. The first call opens it.
     #[inline(always)]
     fn on() -> bool {
         match HEAP.state() {

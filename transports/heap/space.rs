@@ -10,10 +10,10 @@ use std::io::Write;
 use tickwire_components::limits::{HEAP_BYTES, HEAP_BYTES_MAX, HEAP_BYTES_MIN};
 use tickwire_components::{check_file_bytes, file_bytes_max};
 
-/// What the file is called. The name means nothing but to who looks at `/proc`.
+/// The name of the file, which only shows in `/proc`.
 pub(super) const NAME: &CStr = c"tickwire-heap";
 
-/// What [`make`] has made: kept for the life of the process, or [given up](Space::give_up).
+/// The result of [`make`]: kept for the life of the process, or [discarded](Space::give_up).
 pub(super) struct Space {
     /// The first byte, at the start of a page.
     pub(super) base: *mut u8,
@@ -21,8 +21,8 @@ pub(super) struct Space {
     pub(super) bytes: usize,
     /// Its file, for reading.
     pub(super) file: RawFd,
-    /// The same for writing. Nobody is given it; a peer that may write the memory of this process can take it, as it could write there
-    /// without it, and then updates the heap by itself.
+    /// Its file, for writing. It is passed to nobody. A peer that may write this process's memory can take it, as it could write there
+    /// anyway, and then updates the heap directly.
     writable: RawFd,
 }
 
@@ -65,7 +65,7 @@ impl Space {
     }
 }
 
-/// A sealed file of so many bytes, and the same for reading only.
+/// A sealed file of `bytes` bytes, and a read-only descriptor of it.
 fn make_file(bytes: usize) -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = match rustix::fs::memfd_create(NAME, flags | MemfdFlags::NOEXEC_SEAL) {
@@ -84,7 +84,7 @@ fn make_file(bytes: usize) -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((file, readable))
 }
 
-/// The size that was asked for, or the default one.
+/// The configured size, or the default one.
 fn wanted_bytes() -> Result<usize, HeapError> {
     let mut name = [0u8; ENV_SHARED_HEAP_BYTES.len() + 1];
     name[..ENV_SHARED_HEAP_BYTES.len()].copy_from_slice(ENV_SHARED_HEAP_BYTES.as_bytes());
@@ -100,7 +100,7 @@ fn wanted_bytes() -> Result<usize, HeapError> {
         None => {
             let system = rustix::system::sysinfo();
             let memory = (system.totalram as usize).saturating_mul(system.mem_unit.max(1) as usize);
-            // A whole page less where the bound is no whole page.
+            // One page less if the bound is no whole number of pages.
             let file = file_bytes_max().min(HEAP_BYTES as u64) as usize / rustix::param::page_size();
             Ok(HEAP_BYTES.min(memory / 2).min(file * rustix::param::page_size()).max(HEAP_BYTES_MIN))
         }
@@ -113,7 +113,7 @@ pub(super) fn bytes_in(value: &[u8]) -> Option<usize> {
     text.parse::<usize>().ok().filter(|bytes| (HEAP_BYTES_MIN..=HEAP_BYTES_MAX).contains(bytes))
 }
 
-/// Whether the kernel promises memory before it is used.
+/// Whether the kernel commits memory before it is used.
 fn promises_memory() -> bool {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::open(c"/proc/sys/vm/overcommit_memory", flags, Mode::empty()) else { return false };
@@ -121,14 +121,14 @@ fn promises_memory() -> bool {
     matches!(rustix::io::read(&file, &mut mode), Ok(1)) && mode == *b"2"
 }
 
-/// The whole pages of a run: where they start in it, and their bytes.
+/// The whole pages within a run: their offset and length in bytes.
 fn pages_of(run: *mut u8, bytes: usize) -> (usize, usize) {
     let page = rustix::param::page_size();
     let first = run.addr().next_multiple_of(page) - run.addr();
     (first, bytes.saturating_sub(first) / page * page)
 }
 
-/// Gives the memory of the whole pages of a run back to the system: they read as zeros. `false` if it did not.
+/// Returns the memory of the whole pages of a run to the system; they then read as zeros. `false` if that failed.
 ///
 /// # Safety
 /// The run is the heap's, and nobody uses its bytes.
@@ -142,7 +142,7 @@ pub(super) unsafe fn give_back(run: *mut u8, bytes: usize) -> bool {
     unsafe { rustix::mm::madvise(run.add(first).cast(), whole, Advice::LinuxRemove).is_ok() }
 }
 
-/// Clears what [`give_back`] leaves of a run: what is not whole pages.
+/// Clears the bytes of a run that [`give_back`] leaves: those outside whole pages.
 ///
 /// # Safety
 /// As [`give_back`].
@@ -157,14 +157,14 @@ pub(super) unsafe fn clear_edges(run: *mut u8, bytes: usize) {
     }
 }
 
-/// Has a function called in every child that `fork` makes, before anything else of it.
+/// Has a function called first in every child that `fork` makes.
 pub(super) fn after_fork(child: extern "C" fn()) {
     // SAFETY: a function of this program; it allocates nothing.
     #[expect(unsafe_code, reason = "no crate that is used here has this call")]
     let _ = unsafe { libc::pthread_atfork(None, None, Some(child)) };
 }
 
-/// In a child, which does not have the heap's mapping: maps the same bytes for it alone, from where they were and from a descriptor.
+/// In a child, which does not inherit the heap's mapping: maps the same bytes of the file privately, at the same address.
 pub(super) fn make_private(base: *mut u8, bytes: usize, file: RawFd) {
     let (protection, flags) =
         (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED);

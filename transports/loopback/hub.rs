@@ -1,5 +1,5 @@
-//! Where the engines of one process find each other: who has joined, what each tells the others, and how two of them get the
-//! rings between them.
+//! The hub where the engines of one process find each other: it knows who has joined, carries their news, and makes the rings between two
+//! of them.
 
 use crate::rings::fences;
 use crate::rings::inbox::SLOTS;
@@ -11,53 +11,53 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tickwire_components::NIL;
 
-/// Where the engines of one process find each other. Clones are the same hub.
+/// The hub where the engines of one process find each other. Clones are the same hub.
 #[derive(Clone)]
 pub struct Hub {
     shared: Arc<Mutex<Shared>>,
     /// Number of the first proc.
     base: u32,
     ring_bytes: usize,
-    /// Its engines share no memory.
+    /// Its engines act as if they shared no memory.
     apart: bool,
 }
 
 struct Shared {
     members: Vec<Option<Member>>,
-    /// Who has joined and left again.
+    /// Which places were joined and left again.
     left: Vec<bool>,
 }
 
 struct Member {
     inbox: InboxView,
     doorbell: Arc<OwnedFd>,
-    /// What peers have done and this member has not looked at yet.
+    /// News that this member has not read yet.
     news: Vec<News>,
-    /// Number of its next link. Whoever connects first takes it.
+    /// Number of its next link. Whoever connects first, this member or a peer, takes it.
     next_link: u32,
     /// Whether it waits for a peer to join.
     awaits: bool,
 }
 
-/// What a member learns from the others.
+/// The news that a member gets from others.
 pub(super) enum News {
     /// A peer has opened a link, with these ends for this side.
     Opened { link: u32, proc: u32, ends: Box<Ends> },
-    /// A peer has closed a link, and why. The number is this side's.
+    /// A peer has closed a link, and why. The number is the member's own.
     Closed { link: u32, reason: String },
-    /// A peer has passed a run of shared memory under a key, or that it has none. The link's number is this side's.
+    /// A peer has passed a run of shared memory under a key, or says that it has none. The link's number is the member's own.
     Shared { link: u32, key: u64, run: Option<SharedRun> },
     /// A peer has left.
     Left { proc: u32 },
 }
 
-/// What has come of an attempt to connect. Links are by this side's numbers.
+/// The result of an attempt to connect. Links are by this engine's numbers.
 pub(super) enum Connection {
-    /// The peer has not joined yet. It calls when it does.
+    /// The peer has not joined yet. Its joining will wake this engine.
     Awaited { link: u32 },
-    /// The peer was first: the news will tell of this link.
+    /// The peer has connected first: unread news announces this link.
     Opened { link: u32 },
-    /// This side opens the link with these ends. The peer has been told.
+    /// This engine opens the link with these ends. The peer has been told.
     Opens { link: u32, theirs: u32, ends: Ends },
 }
 
@@ -78,8 +78,8 @@ impl Hub {
         Hub { shared: Arc::new(Mutex::new(shared)), base, ring_bytes, apart: false }
     }
 
-    /// The same hub, for engines that share no memory, as if each was on a host of its own: one-sided operations are done by the target's
-    /// engine. All engines of a hub must say the same.
+    /// This hub, changed so that its engines share no memory, as if each were on a host of its own: the target's engine does one-sided
+    /// operations. All engines of a hub must agree on that.
     pub fn apart(self) -> Self {
         Hub { apart: true, ..self }
     }
@@ -99,7 +99,7 @@ impl Hub {
         self.place(proc) < self.lock().members.len()
     }
 
-    /// Takes the place of proc `me`, and calls those that wait for somebody to join.
+    /// Takes the place of proc `me`, and wakes those that wait for somebody to join.
     ///
     /// # Errors
     /// If the place is taken or does not exist.
@@ -119,7 +119,7 @@ impl Hub {
     /// Connects `me` with `proc`, over the link `known` if one has been reserved for that.
     ///
     /// # Errors
-    /// Why that cannot be.
+    /// Why that is not possible.
     pub(super) fn connect(&self, me: u32, proc: u32, known: Option<u32>) -> Result<Connection, String> {
         let mut shared = self.lock();
         let (here, there) = (self.place(me), self.place(proc));
@@ -157,23 +157,23 @@ impl Hub {
         Ok(Connection::Opens { link, theirs, ends: peer.ends_to([out, back], theirs, keep) })
     }
 
-    /// Tells a peer, if it is there.
+    /// Sends news to a proc, if it has joined.
     pub(super) fn tell(&self, proc: u32, news: News) {
         if let Some(Some(member)) = self.lock().members.get_mut(self.place(proc)) {
             member.tell(news);
         }
     }
 
-    /// What peers have done since `me` has looked last.
+    /// Takes the news of `me`.
     pub(super) fn news(&self, me: u32) -> Vec<News> {
         self.lock().members[self.place(me)].as_mut().map(|member| std::mem::take(&mut member.news)).unwrap_or_default()
     }
 
-    /// Gives up the place of `me`, and tells `peers`, procs or [`NIL`], and whoever has connected meanwhile.
+    /// Gives up the place of `me`. Tells `peers` (procs or [`NIL`]), and procs that have connected meanwhile.
     pub(super) fn leave(&self, me: u32, peers: &[u32]) {
         let mut shared = self.lock();
         let place = self.place(me);
-        // Who has opened a link that nobody has looked at yet is connected all the same.
+        // A proc whose link was announced in unread news is connected too.
         let news = shared.members[place].take().map(|member| member.news).unwrap_or_default();
         let callers = news.iter().filter_map(|item| match item {
             News::Opened { proc, .. } => Some(*proc),
@@ -198,20 +198,20 @@ impl Hub {
 }
 
 impl Member {
-    /// Tells it, and wakes it if it sleeps.
+    /// Adds news for this member, and wakes it if it sleeps.
     fn tell(&mut self, news: News) {
         self.news.push(news);
         self.call();
     }
 
-    /// Has it look at its news, and wakes it if it sleeps.
+    /// Makes this member read its news, and wakes it if it sleeps.
     fn call(&self) {
         if self.inbox.call() {
             ring(&self.doorbell);
         }
     }
 
-    /// The link that a peer has opened, if that has not been looked at yet.
+    /// The link that a peer has opened, if that news is still unread.
     fn opened_by(&self, peer: u32) -> Option<u32> {
         self.news.iter().find_map(|item| match item {
             News::Opened { link, proc, .. } if *proc == peer => Some(*link),
@@ -219,7 +219,7 @@ impl Member {
         })
     }
 
-    /// Whether it has no number for another link.
+    /// Whether there is no number for another link.
     fn is_full(&self) -> bool {
         self.next_link as usize >= SLOTS
     }
@@ -230,7 +230,7 @@ impl Member {
         self.next_link - 1
     }
 
-    /// What a link to this member is opened with: the rings to it and from it, and its number for the link.
+    /// The ends of a link to this member: the rings to it and from it, and its number for the link.
     fn ends_to(&self, [outgoing, incoming]: [RawRing; 2], slot: u32, keep: Arc<dyn Any + Send + Sync>) -> Ends {
         Ends {
             outgoing,

@@ -1,4 +1,5 @@
-//! Memory that engines of one process share: they pass each other where it is, and keep it together. Nobody helps to read or write it.
+//! Memory that engines of one process share: they pass each other its address, and keep it alive together. Each reads and writes it
+//! directly.
 
 use super::Loopback;
 use super::hub::News;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use tickwire_components::limits::SHARED_PASSED;
 use tickwire_components::{NIL, Span};
 
-/// A run that a peer has passed, or that it has none, until somebody asks for it.
+/// A run that a peer has passed, or the news that it has none, until the engine asks for it.
 pub(super) struct Passed {
     pub(super) link: u32,
     key: u64,
@@ -18,13 +19,13 @@ pub(super) struct Passed {
 }
 
 impl Loopback {
-    /// The peer of an open link, and its number for it.
+    /// The peer of an open link, and the peer's number for the link.
     fn peer(&self, link: u32) -> Option<(u32, u32)> {
         let (&proc, &theirs) = (self.procs.get(link as usize)?, self.theirs.get(link as usize)?);
         (proc != NIL && theirs != NIL).then_some((proc, theirs))
     }
 
-    /// A peer has passed a run, or has none.
+    /// Handles a run that a peer has passed, or the news that it has none.
     pub(super) fn hear_shared(&mut self, link: u32, key: u64, run: Option<SharedRun>) {
         if self.peer(link).is_none() {
             return;
@@ -50,7 +51,7 @@ unsafe fn at(address: u64, bytes: usize) -> Span {
 }
 
 impl SharedMemory for Loopback {
-    /// Engines of one thread take turns: they wait for each other's ticks, and never for memory alone.
+    /// Engines of one thread take turns: they wait for each other's ticks, and not on memory alone as boards require.
     fn has_boards(&self) -> bool {
         false
     }

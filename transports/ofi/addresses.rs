@@ -22,7 +22,7 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 impl AddressVector {
-    /// Opens one for about `count` peers.
+    /// Opens an address vector for about `count` peers.
     ///
     /// # Errors
     /// [`OfiError::Call`].
@@ -30,7 +30,7 @@ impl AddressVector {
         Self::open_scalable(domain, count, 0)
     }
 
-    /// The same for peers whose endpoints are scalable: `context_bits` of a number say which context is meant.
+    /// Opens an address vector for peers with scalable endpoints: `context_bits` bits of a peer's number select the context.
     ///
     /// # Errors
     /// [`OfiError::Call`].
@@ -49,17 +49,17 @@ impl AddressVector {
         Ok(AddressVector(Arc::new(Handle { raw, domain: domain.clone() })))
     }
 
-    /// Makes a peer's address known, which is as [`super::Endpoint::name`] gave it there; gives its number here.
+    /// Enters a peer's address, as [`super::Endpoint::name`] returned it at the peer. Returns the peer's number in this vector.
     ///
     /// # Errors
-    /// [`OfiError::Call`], also for what is no address of this provider.
+    /// [`OfiError::Call`], also if the bytes are no address of this provider.
     pub fn insert(&self, address: &[u8]) -> Result<sys::fi_addr_t, OfiError> {
         let domain = &self.0.domain;
         let mut number = sys::FI_ADDR_NOTAVAIL;
         let invalid = || domain.error("fi_av_insert", -i64::from(sys::FI_EINVAL));
         // A provider reads as many bytes as its format has.
         let due = domain.info().raw().src_addrlen;
-        // Of one that is a name it reads up to the end of that.
+        // If the address is a name, it reads up to the terminating zero byte.
         let is_name = domain.info().raw().addr_format == sys::FI_ADDR_STR;
         if address.is_empty() || due != 0 && address.len() < due || is_name && !address.contains(&0) {
             return Err(invalid());
@@ -76,7 +76,7 @@ impl AddressVector {
         }
     }
 
-    /// Forgets a peer.
+    /// Removes a peer.
     ///
     /// # Errors
     /// [`OfiError::Call`].

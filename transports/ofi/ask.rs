@@ -1,8 +1,8 @@
-//! What a watcher says to the control socket of a proc. Who may, and what is answered: `watchers.rs`.
+//! The request of a watcher to the control socket of a proc. `watchers.rs` says who may ask, and what the answer is.
 
 use crate::facets::Question;
 
-/// What a watcher says.
+/// The request of a watcher.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Ask {
     /// The secret of the asked proc, out of its card.
@@ -11,7 +11,7 @@ pub(crate) struct Ask {
 }
 
 impl Ask {
-    /// Its bytes behind the packet.
+    /// Bytes of the request, which follow the packet.
     pub(super) const BYTES: usize = size_of::<u64>() + size_of::<Question>();
 
     pub(super) fn encode(&self) -> Vec<u8> {

@@ -1,8 +1,7 @@
-//! An endpoint that does nothing but send and receive: what a fabric gives to a program that is written straight to it.
+//! An endpoint that only sends and receives: the performance that a fabric gives to a program written directly for it.
 //!
-//! For measures beside the transport. One peer, receives posted ahead one for each message, short messages injected, no order
-//! kept and nothing checked but lengths; tagged messages all have one tag. Everything blocks, and progresses the provider
-//! meanwhile.
+//! For measurements beside the transport. It has one peer. Receives are posted ahead, one for each message; short messages are injected.
+//! Order is not kept, and only lengths are checked. Tagged messages all have one tag. All calls block, and progress the provider meanwhile.
 
 mod one_sided;
 
@@ -19,22 +18,22 @@ use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 use tickwire_components::Span;
 
-/// How long nothing may happen before a wait is given up.
+/// How long a wait may last without any completion before it is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Looks in vain between two looks at the clock.
+/// Polls without a completion between two reads of the clock.
 const LOOKS: u32 = 1 << 14;
-/// Completions that one call reads at most.
+/// The most completions that one call reads.
 const COMPLETIONS: usize = 64;
 /// The tag of tagged messages.
 const TAG: u64 = 1;
 
 /// See the module.
 pub struct Bare {
-    // Closed in this order; what the provider may touch until then comes last.
+    // Closed in this order: the memory that the provider may touch until then comes last.
     endpoint: Endpoint,
     addresses: AddressVector,
     queue: CompletionQueue,
-    /// Kept open.
+    /// The regions of both slabs, kept open.
     _regions: Vec<MemoryRegion>,
     sending: Slab,
     receiving: Slab,
@@ -43,19 +42,19 @@ pub struct Bare {
     inject_max: usize,
     /// Messages are tagged, and the provider matches them.
     tagged: bool,
-    /// Operations of each kind that may be under way; the contexts of sends come first.
+    /// The most operations of each kind in flight. Contexts of sends come first.
     window: usize,
     free_sends: Vec<u32>,
     free_receives: Vec<u32>,
     peer: sys::fi_addr_t,
     completions: [Completion; COMPLETIONS],
-    /// Receives that have completed and were not waited for yet, and their bytes.
+    /// Completed receives that [`Bare::wait_received`] has not returned yet, and their bytes.
     received: (usize, usize),
 }
 
 impl Bare {
-    /// Opens the first candidate of a choice for messages of up to `bytes`, `window` at a time in each direction; tagged ones
-    /// if so wanted.
+    /// Opens the first candidate of a choice for messages of up to `bytes` bytes, `window` at a time in each direction. With `tagged`,
+    /// messages are tagged.
     ///
     /// # Errors
     /// What is missing or wrong, and what to do.
@@ -87,7 +86,7 @@ impl Bare {
                 regions.push(region);
             }
         }
-        // Written once, so that it is memory of its own.
+        // Write the slabs once, so that their pages are allocated.
         for slab in [&sending, &receiving] {
             // SAFETY: an own allocation that nobody else touches yet.
             #[expect(unsafe_code, reason = "memory that a provider is given")]
@@ -115,7 +114,7 @@ impl Bare {
         })
     }
 
-    /// The own address.
+    /// The address of this endpoint.
     ///
     /// # Errors
     /// [`OfiError::Call`].
@@ -123,7 +122,7 @@ impl Bare {
         self.endpoint.name()
     }
 
-    /// Says who the peer is, by its address.
+    /// Sets the peer by its address.
     ///
     /// # Errors
     /// [`OfiError::Call`].
@@ -132,7 +131,7 @@ impl Bare {
         Ok(())
     }
 
-    /// Posts a receive of up to `bytes`, at `offset` of the memory for them. Messages take them in the order of posting.
+    /// Posts a receive of up to `bytes` bytes, at `offset` of the receive memory. Messages match receives in the order of posting.
     ///
     /// # Errors
     /// [`OfiError::Call`], also if the provider never has room.
@@ -159,14 +158,14 @@ impl Bare {
         Ok(())
     }
 
-    /// Sends `bytes` from the start of the memory for them: a short message is injected, another is done after
+    /// Sends `bytes` bytes from the start of the send memory. A short message is injected; another one is complete after
     /// [`Bare::wait_sent`].
     ///
     /// # Errors
     /// [`OfiError::Call`], also if the provider never has room.
     ///
     /// # Panics
-    /// If more than the window are under way.
+    /// If more than the window are in flight.
     #[inline]
     pub fn send(&mut self, bytes: usize) -> Result<(), OfiError> {
         let span = self.sending.whole().part(0, bytes);
@@ -245,7 +244,7 @@ impl Bare {
         self.endpoint.posted("fi_tsend", code)
     }
 
-    /// Waits until all sends are done.
+    /// Waits until all sends are complete.
     ///
     /// # Errors
     /// [`OfiError::Call`], also if nothing happens.
@@ -258,7 +257,7 @@ impl Bare {
         Ok(())
     }
 
-    /// Waits for `count` messages; returns how many bytes they had together.
+    /// Waits for `count` messages. Returns the sum of their bytes.
     ///
     /// # Errors
     /// [`OfiError::Call`], also if nothing comes.
@@ -273,7 +272,7 @@ impl Bare {
         Ok(bytes)
     }
 
-    /// Progresses the provider for a time: it may still hold what was injected.
+    /// Progresses the provider for a time, since it may still hold injected messages.
     ///
     /// # Errors
     /// [`OfiError::Call`].
@@ -316,7 +315,7 @@ impl Bare {
     }
 }
 
-/// How long a wait has been in vain.
+/// How long a wait has had no completion.
 struct Patience {
     looks: u32,
     since: Option<Instant>,
@@ -328,7 +327,7 @@ impl Patience {
         Patience { looks: 0, since: None }
     }
 
-    /// One look in vain.
+    /// Counts a poll without a completion.
     #[inline]
     fn lose(&mut self, domain: &Domain) -> Result<(), OfiError> {
         self.looks += 1;

@@ -1,4 +1,4 @@
-//! How a proc is called: a control connection to the address of its card, and a greeting with the card's secret.
+//! Calling a proc: a control connection to the address in its card, and a greeting with the card's secret.
 
 use super::Ofi;
 use super::control::{Message, Proof, Socket};
@@ -33,7 +33,7 @@ impl Ofi {
         if !connected.map_err(|error| unreachable(proc, to, error))? {
             return Ok(false);
         }
-        // From here on, only what can be read counts.
+        // From here on, the socket is watched only for readability.
         self.own.watched.forget(socket);
         let proof = Proof { secret, token: self.port.get_mut().token(link), address: self.own.address.clone() };
         socket.tell(&Message::Hello(self.introduction(link), proof));
@@ -41,7 +41,7 @@ impl Ofi {
     }
 }
 
-/// A peer that cannot be called, and what to do.
+/// The text for a peer that cannot be called, which says what to do.
 fn unreachable(proc: u32, to: SocketAddr, error: Errno) -> String {
     match error {
         Errno::CONNREFUSED | Errno::CONNRESET => {

@@ -1,4 +1,4 @@
-//! What peers need to know to reach an endpoint: the card that goes through the bootstrap.
+//! The card: what peers need to know to reach an endpoint. The bootstrap distributes it.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -19,7 +19,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 const CARD_VERSION: u8 = 3;
 /// Bytes before the fabric address.
 const FIXED: usize = 36 + processes::CARD_BYTES;
-/// Bytes of a fabric address at most: a card has 255.
+/// The most bytes of a fabric address, since a card has at most 255 bytes.
 pub(super) const ADDRESS_BYTES_MAX: usize = 200;
 
 /// See the module.

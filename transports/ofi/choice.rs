@@ -7,60 +7,62 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ptr::null;
 
-/// Contexts at most: as many as one byte tells a peer, and more than there are cores that a process is bound to.
+/// The most contexts. The number fits into the one byte that tells it to a peer, and exceeds the number of cores that a process is bound
+/// to.
 const CONTEXTS_MAX: usize = 64;
 
-/// The variable with the providers to use, by name and with commas.
+/// The variable with the names of the providers to use, separated by commas.
 pub const ENV_INCLUDE: &str = "TICKWIRE_OFI_PROVIDER_INCLUDE";
-/// The variable with the providers not to use.
+/// The variable with the names of the providers not to use, separated by commas.
 pub const ENV_EXCLUDE: &str = "TICKWIRE_OFI_PROVIDER_EXCLUDE";
 /// The variable with the network interface to use.
 pub const ENV_INTERFACE: &str = "TICKWIRE_OFI_INTERFACE";
-/// The variable that says, unless it is empty or 0, that no descriptor to sleep on is wanted.
+/// If this variable is set, and neither empty nor 0, completion queues get no file descriptor to sleep on.
 pub const ENV_POLL: &str = "TICKWIRE_OFI_POLL";
-/// The variable that says, unless it is empty or 0, that local memory is to be registered also where a provider does not ask for it.
+/// If this variable is set, and neither empty nor 0, local memory is registered even if the provider does not require it.
 pub const ENV_REGISTER: &str = "TICKWIRE_OFI_REGISTER";
 /// The variable with the number of peers that may write short frames into rings.
 pub const ENV_RINGS: &str = "TICKWIRE_OFI_RINGS";
 /// The variable with the number of contexts for one-sided operations.
 pub const ENV_CONTEXTS: &str = "TICKWIRE_OFI_CONTEXTS";
-/// The variable that says, unless it is empty or 0, that a thread of the provider's may progress one-sided operations.
+/// If this variable is set, and neither empty nor 0, a thread of the provider may progress one-sided operations.
 pub const ENV_THREAD: &str = "TICKWIRE_OFI_THREAD";
 /// The variable with the tag mode: `auto`, `ofi_tag_1`, `ofi_tag_2` or `ofi_tag_full`; `message` for message mode.
 pub const ENV_TAG_MODE: &str = "TICKWIRE_OFI_TAG_MODE";
-/// The variable that says, unless it is empty or 0, that CQ data is not to be used.
+/// If this variable is set, and neither empty nor 0, CQ data is not used.
 pub const ENV_WITHOUT_DATA: &str = "TICKWIRE_OFI_WITHOUT_CQ_DATA";
 
-/// What a user wants of providers.
+/// Which providers a user wants, and how they are used.
 ///
-/// A name is a provider's exact one, `tcp;ofi_rxm`, or one of its layers: `tcp`, `ofi_rxm`.
+/// A name is a provider's full name, such as `tcp;ofi_rxm`, or that of one of its layers: `tcp`, `ofi_rxm`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Choice {
-    /// Only these, if there are any.
+    /// Only these providers are used. If empty, all may be.
     pub include: Vec<String>,
-    /// Not these.
+    /// These providers are not used.
     pub exclude: Vec<String>,
     /// Only this network interface or device (the name of the domain).
     pub interface: Option<String>,
-    /// Candidates to take, one endpoint each.
+    /// How many candidates to use; each gets one endpoint.
     pub devices: usize,
     /// Tagged mode: how envelopes fit into tags. `None` for message mode, unless the environment says otherwise.
     pub tags: Option<TagMode>,
-    /// No descriptor to sleep on: a wait that has had nothing for long polls every ms. With one, the kernel does more for each
-    /// message that comes over TCP; without, `tcp;ofi_rxm` asks for each peer's socket at each look.
+    /// Completion queues get no file descriptor to sleep on: a wait that has been idle for long polls every ms. With a descriptor, the
+    /// kernel does more for each message over TCP. Without one, `tcp;ofi_rxm` reads each peer's socket with each poll.
     pub polls: bool,
-    /// Local memory is registered also where a provider does not ask for it (`FI_MR_LOCAL`): to test and to measure that.
+    /// Local memory is registered even if the provider does not require it (`FI_MR_LOCAL`), for tests and measurements.
     pub registers: bool,
-    /// Peers that may write short frames into a ring of this proc, by remote writes, and get those of this proc so; 0 for none. Both must
-    /// have one for the other. A ring takes 17 KiB. Not in tagged mode.
+    /// How many peers may exchange short frames with this proc through rings, by remote writes; 0 for none. Both procs must have a ring for
+    /// the other. A ring takes 17 KiB. Not used in tagged mode.
     pub rings: usize,
-    /// Contexts for one-sided operations, each with a queue of its own, 64 at most; 0 for no one-sided operations. Nothing of them is opened
-    /// before somebody asks for it. A window has one of them, by its handle. The same for all procs. `None` for what the environment says, else one.
+    /// Contexts for one-sided operations, each with a queue of its own, 64 at most; 0 for no one-sided operations. They are opened on first
+    /// use. A window uses one of them, chosen by its handle. The number must be the same for all procs. `None` takes it from the
+    /// environment, or else 1.
     pub contexts: Option<usize>,
-    /// A thread of the provider's may progress one-sided operations, where it has one: peers need not wait for an engine that computes then,
-    /// and the thread takes the processor from others.
+    /// A thread of the provider may progress one-sided operations, if the provider has one. Then peers need not wait for an engine that
+    /// computes, but the thread takes processor time from other work.
     pub has_thread: bool,
-    /// Tagged mode: a provider is taken as if it had no CQ data, so that `auto` is `ofi_tag_1`. The same for all procs.
+    /// In tagged mode, a provider is treated as if it had no CQ data, so that `auto` becomes `ofi_tag_1`. Must be the same for all procs.
     pub without_data: bool,
 }
 
@@ -82,33 +84,33 @@ impl Default for Choice {
     }
 }
 
-/// What became of a candidate.
+/// Whether a candidate is used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// It is used, and why.
+    /// It is used; the text says why.
     Taken(String),
-    /// It is not, and why.
+    /// It is not used; the text says why.
     Left(String),
 }
 
-/// A candidate with its verdict, in libfabric's order.
+/// A candidate with its verdict. Candidates are in libfabric's order.
 #[derive(Debug)]
 pub struct Candidate {
-    /// What libfabric offers; `None` if it only names the provider.
+    /// The candidate as libfabric offers it; `None` if libfabric only names the provider.
     pub info: Option<Info>,
     /// The provider's exact name.
     pub provider: String,
     /// The network interface or device.
     pub device: String,
-    /// Taken or not.
+    /// Whether it is used.
     pub verdict: Verdict,
 }
 
 impl Choice {
-    /// The same with what the environment says where nothing else has been said.
+    /// Adds the settings of the environment where `self` has none.
     ///
     /// # Errors
-    /// A variable that should be a number is none.
+    /// [`OfiError::Number`] if a variable that must hold a number does not; [`OfiError::Contexts`] for too many contexts.
     pub fn or_environment(mut self) -> Result<Self, OfiError> {
         let list = |name: &str| std::env::var(name).map(|value| names(&value)).unwrap_or_default();
         if self.include.is_empty() {
@@ -132,10 +134,10 @@ impl Choice {
         Ok(self)
     }
 
-    /// Whether it can be.
+    /// Checks the choice.
     ///
     /// # Errors
-    /// More contexts than there can be.
+    /// [`OfiError::Contexts`] for too many contexts.
     pub(super) fn check(&self) -> Result<(), OfiError> {
         match self.contexts() {
             asked if asked > CONTEXTS_MAX => Err(OfiError::Contexts { asked, most: CONTEXTS_MAX }),
@@ -148,10 +150,10 @@ impl Choice {
         self.contexts.unwrap_or(1)
     }
 
-    /// The tag mode, if any.
+    /// The tag mode, also from the environment; `None` for message mode.
     ///
     /// # Errors
-    /// What the environment says that is none.
+    /// [`OfiError::TagMode`] if the environment names an unknown mode.
     pub fn tag_mode(&self) -> Result<Option<TagMode>, OfiError> {
         let said = match (self.tags, std::env::var(ENV_TAG_MODE)) {
             (None, Ok(said)) if said != "message" && !said.is_empty() => said,
@@ -161,13 +163,13 @@ impl Choice {
         said.parse().map(Some).map_err(wrong)
     }
 
-    /// Asks libfabric, and decides on each candidate.
+    /// Lists libfabric's candidates, and decides on each.
     ///
     /// # Errors
-    /// [`OfiError::Call`] if it cannot be asked.
+    /// [`OfiError::Call`] if libfabric cannot list them.
     pub fn candidates(&self, library: &Library, hints: &Hints) -> Result<Vec<Candidate>, OfiError> {
         let mut infos = Info::list(library, hints)?;
-        // The same once more with fewer attributes or in another way: the first is the best.
+        // Libfabric may list a candidate again with fewer or other attributes. The first entry is the best.
         let mut seen = BTreeSet::new();
         infos.retain(|info| {
             seen.insert((info.provider().to_owned(), info.domain().to_owned(), info.source().to_owned()))
@@ -175,7 +177,7 @@ impl Choice {
         Ok(self.decide(infos))
     }
 
-    /// As [`Choice::candidates`], with the providers that do not offer what is asked for at the end.
+    /// As [`Choice::candidates`], followed by the providers that do not offer what `hints` ask for.
     ///
     /// # Errors
     /// As [`Choice::candidates`].
@@ -194,7 +196,7 @@ impl Choice {
     /// The candidates to use.
     ///
     /// # Errors
-    /// [`OfiError::Unknown`], [`OfiError::Interface`], [`OfiError::NoneLeft`]: what was asked for and what there is.
+    /// [`OfiError::Unknown`], [`OfiError::Interface`], [`OfiError::NoneLeft`]: each says what was asked for and what there is.
     pub fn take(&self, candidates: Vec<Candidate>) -> Result<Vec<Info>, OfiError> {
         let listed = |all: &mut dyn Iterator<Item = &str>| {
             all.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ")
@@ -236,7 +238,7 @@ impl Choice {
     fn decide(&self, infos: Vec<Info>) -> Vec<Candidate> {
         let mut candidates: Vec<Candidate> = infos.into_iter().map(|info| self.judge(info)).collect();
         if !candidates.iter().any(|candidate| matches!(candidate.verdict, Verdict::Taken(_))) {
-            // Better than none: ranks of one host can use it.
+            // A near address is better than none, since ranks of one host can use it.
             let near = candidates.iter_mut().find(|candidate| candidate.verdict == Verdict::Left(NEAR.into()));
             if let Some(candidate) = near {
                 candidate.verdict = Verdict::Taken(format!("{NEAR}; there is no other"));
@@ -259,7 +261,7 @@ impl Choice {
         candidates
     }
 
-    /// A candidate by itself.
+    /// Decides on a candidate, regardless of the others.
     fn judge(&self, info: Info) -> Candidate {
         let (provider, device) = (info.provider().to_owned(), info.domain().to_owned());
         let verdict = match self.wants(&provider) {
@@ -276,7 +278,7 @@ impl Choice {
         Candidate { info: Some(info), provider, device, verdict }
     }
 
-    /// Whether a provider is wanted at all.
+    /// Whether the choice allows a provider, and why.
     fn wants(&self, provider: &str) -> Result<String, String> {
         if let Some(name) = self.exclude.iter().find(|name| is_named(provider, name)) {
             return Err(format!("excluded: {name}"));
@@ -289,20 +291,20 @@ impl Choice {
     }
 }
 
-/// Why an address that only this host, or this cable, has is left.
+/// Why a candidate is not used whose address only this host, or only this cable, reaches.
 const NEAR: &str = "other hosts do not reach this address";
 
-/// Names with commas between.
+/// Splits a list of names at its commas.
 fn names(list: &str) -> Vec<String> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// Whether a name is a provider's, or one of its layers'.
+/// Whether `name` is a provider's full name, or that of one of its layers.
 pub(super) fn is_named(provider: &str, name: &str) -> bool {
     provider == name || provider.split(';').any(|layer| layer == name)
 }
 
-/// Whether an address means nothing to other hosts, or needs more than itself.
+/// Whether an address is loopback or link-local, so that other hosts cannot reach it by the address alone.
 fn is_near(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => address.is_loopback() || address.is_link_local(),
@@ -310,7 +312,7 @@ fn is_near(address: IpAddr) -> bool {
     }
 }
 
-/// All providers that there are, whatever they can do.
+/// The names of all providers, whatever they can do.
 fn providers(library: &Library) -> Result<BTreeSet<String>, OfiError> {
     let mut first = std::ptr::null_mut();
     let mut found = BTreeSet::new();

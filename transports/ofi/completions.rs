@@ -9,8 +9,8 @@ use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::Arc;
 
-/// A completion as every queue here has it; `op_context` is what the operation was given. Of a completed send nothing else
-/// is to be relied on; `data` counts where `flags` has `FI_REMOTE_CQ_DATA`.
+/// The completion format of all queues here. `op_context` is the context that the operation was posted with. For a completed send, no other
+/// field is reliable. `data` is valid where `flags` has `FI_REMOTE_CQ_DATA`.
 pub type Completion = sys::fi_cq_tagged_entry;
 
 /// A completion queue. Clones are the same one.
@@ -20,7 +20,7 @@ pub struct CompletionQueue(Arc<Handle>);
 struct Handle {
     raw: NonNull<sys::fid_cq>,
     domain: Domain,
-    /// The descriptor to sleep on, which stays open as long as the queue.
+    /// The file descriptor to sleep on, which stays open as long as the queue.
     wait_fd: Option<i32>,
 }
 
@@ -31,7 +31,7 @@ unsafe impl Send for Handle {}
 #[expect(unsafe_code, reason = "FFI")]
 unsafe impl Sync for Handle {}
 
-/// Completions that have not been read, or are not to be.
+/// An empty completion, to fill arrays with.
 pub fn no_completion() -> Completion {
     Completion { op_context: null_mut(), flags: 0, len: 0, buf: null_mut(), data: 0, tag: 0 }
 }
@@ -39,9 +39,9 @@ pub fn no_completion() -> Completion {
 /// An operation that has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What the operation was given.
+    /// The context that the operation was posted with.
     pub context: *mut c_void,
-    /// What it was: `FI_SEND`, `FI_RECV` …, if the provider says.
+    /// The kind of operation, if the provider reports it: `FI_SEND`, `FI_RECV` …
     pub flags: u64,
     /// The error's number, positive: `FI_ETRUNC`, `FI_ECANCELED` …
     pub code: i32,
@@ -51,18 +51,18 @@ pub struct Failure {
     pub words: String,
 }
 
-/// What reading a queue may give instead of completions.
+/// Why reading a queue gave no completions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadError {
-    /// An operation has failed; others are behind it.
+    /// An operation has failed. Reading again returns the completions that follow.
     Failed(Failure),
     /// The queue cannot be read at all.
     Broken(OfiError),
 }
 
 impl CompletionQueue {
-    /// Opens one with room for `size` completions (0 for the provider's choice), if possible with a descriptor to sleep on
-    /// where `sleeps`.
+    /// Opens a queue with room for `size` completions (0 for the provider's choice). With `sleeps` it has a file descriptor to sleep on, if
+    /// the provider supports that.
     ///
     /// # Errors
     /// [`OfiError::Call`].
@@ -81,7 +81,7 @@ impl CompletionQueue {
     /// Reads completions, and progresses the provider; 0 if there are none.
     ///
     /// # Errors
-    /// [`ReadError::Failed`] for the first operation that failed, after those before it have been read.
+    /// [`ReadError::Failed`] for the first failed operation, once the completions before it have been read.
     #[inline]
     pub fn read(&self, into: &mut [Completion]) -> Result<usize, ReadError> {
         // SAFETY: an open queue of this format, and room for so many entries.
@@ -90,8 +90,8 @@ impl CompletionQueue {
         if count >= 0 { Ok(count as usize) } else { self.unread(count as i64) }
     }
 
-    /// As [`CompletionQueue::read`], with the numbers of who sent what, for endpoints that were opened with `FI_SOURCE`; it is
-    /// `FI_ADDR_NOTAVAIL` for peers that are not in the address vector, and wrong with `udp;ofi_rxd`.
+    /// As [`CompletionQueue::read`], and also returns the senders' numbers, for endpoints that were opened with `FI_SOURCE`. A number is
+    /// `FI_ADDR_NOTAVAIL` for a peer that is not in the address vector. With `udp;ofi_rxd` the numbers are wrong.
     ///
     /// # Errors
     /// As [`CompletionQueue::read`].
@@ -124,7 +124,7 @@ impl CompletionQueue {
         if count < 0 {
             return broken("fi_cq_readerr", count as i64);
         }
-        // Some providers give it with a minus sign.
+        // Some providers report the error as a negative number.
         let code = entry.err.saturating_abs();
         let words = self.words(&entry, code);
         ReadError::Failed(Failure { context: entry.op_context, flags: entry.flags, code, left: entry.olen, words })
@@ -143,7 +143,7 @@ impl CompletionQueue {
         if own.is_empty() || own == general || entry.prov_errno == 0 { general } else { format!("{general}: {own}") }
     }
 
-    /// As [`CompletionQueue::read`], waiting for up to a time if there are none.
+    /// As [`CompletionQueue::read`], but waits for up to `ms` milliseconds if there are no completions.
     ///
     /// # Errors
     /// As [`CompletionQueue::read`].
@@ -154,27 +154,27 @@ impl CompletionQueue {
         let count = unsafe { sys::ops::fi_cq_sread(self.as_ptr(), start, room, null(), ms) };
         match count {
             0.. => Ok(count as usize),
-            // Of udp;ofi_rxd.
+            // `udp;ofi_rxd` reports a timeout so.
             late if late == -(sys::FI_ETIMEDOUT as isize) => Ok(0),
             code => self.unread(code as i64),
         }
     }
 
-    /// Whether the descriptor to sleep on says that there is something; `false` without one.
+    /// Whether the file descriptor to sleep on is readable; `false` if there is none.
     pub fn is_ringing(&self) -> bool {
         let Some(fd) = self.wait_fd() else { return false };
         let mut asked = [PollFd::new(&fd, PollFlags::IN)];
         poll(&mut asked, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
-    /// A descriptor to sleep on, after [`CompletionQueue::may_sleep`] has said so; `None` where the provider has none.
+    /// The file descriptor to sleep on, once [`CompletionQueue::may_sleep`] allows that; `None` if the provider has none.
     pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         // SAFETY: open as long as the queue, which the borrow keeps.
         #[expect(unsafe_code, reason = "a descriptor of libfabric's")]
         self.0.wait_fd.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
-    /// Whether the descriptor may be slept on now: `false` if there is something to read. It progresses the provider.
+    /// Whether the process may sleep on the descriptor now: `false` if there is something to read. Progresses the provider.
     pub fn may_sleep(&self) -> bool {
         self.0.wait_fd.is_none() || {
             // SAFETY: an open fabric and one open queue of it.

@@ -3,11 +3,11 @@
 use super::Choice;
 use tickwire_components::limits::{Lengths, Limits};
 
-/// Below loopback and shared memory, which are nearer.
+/// Lower than the priorities of loopback and shared memory, which are faster.
 const PRIORITY: u8 = 40;
 
-/// Bytes that `ofi_rxm` sends at once. Of a longer message that is matched it fetches the rest when it is asked for it, so that
-/// whoever claims one does not have it yet.
+/// How many bytes `ofi_rxm` sends at once. For a longer matched message, the receiver fetches the rest when it is asked for. So claiming
+/// such a message would not make all of it available.
 const MATCHED_MAX: usize = 16 << 10;
 
 /// How to open endpoints over libfabric. Build one with [`OfiConfig::new`] and change fields.
@@ -15,31 +15,31 @@ const MATCHED_MAX: usize = 16 << 10;
 pub struct OfiConfig {
     /// Name of the job; procs of other names never meet.
     pub job: String,
-    /// The own proc number.
+    /// The proc number of this process.
     pub me: u32,
     /// Procs in the job.
     pub procs: u32,
-    /// Which providers and devices.
+    /// Which providers and devices to use.
     pub choice: Choice,
-    /// Priority of the first endpoint; those behind it have one less each.
+    /// Priority of the first endpoint. Each further one has one less.
     pub priority: u8,
-    /// How messages are cut, and so the payload of a frame; the same for all procs.
+    /// How messages are cut into frames, which gives the payload of a frame. Must be the same for all procs.
     pub lengths: Lengths,
-    /// Bytes of a message at most that goes whole in tagged mode, with the header of one that is synchronous; the same for
-    /// all procs. Each posted receive has a place for so many, which is no memory until it is used.
+    /// The most bytes of a message that is sent whole in tagged mode, including the header of a synchronous one. Must be the same for all
+    /// procs. Each posted receive has room for so many bytes, which use no memory until they are written.
     pub matched_max: usize,
-    /// Messages from this length on go straight between the memory of both ends where the provider allows that, bytes;
+    /// Messages from this length on, in bytes, go directly between the memory of both processes, if the provider supports that.
     /// [`usize::MAX`] for never.
     pub direct_min: usize,
-    /// Completions that are read in one call at most; calls are repeated until there is none.
+    /// The most completions that are read in one call. Calls are repeated until there are none.
     pub progress_event_count: usize,
-    /// Whether receive buffers take many frames each (`FI_MULTI_RECV`), where a check shows that the provider can do that.
+    /// Whether receive buffers take many frames each (`FI_MULTI_RECV`), if a check shows that this works with the provider.
     pub multi_receive: bool,
-    /// How long a living process may take to answer a call, ms; `None` for as long as it lives.
+    /// How long a running process may take to answer a call, in ms; `None` for as long as it runs.
     pub connect_ms_max: Option<u32>,
-    /// How long a connection may be without an answer of the peer's kernel before it counts as dead, ms.
+    /// How long the peer's kernel may leave a connection unanswered before the connection counts as dead, in ms.
     pub dead_link_ms_max: u32,
-    /// How long a close waits for what was sent to arrive, ms.
+    /// How long closing waits for sent frames to arrive, in ms.
     pub close_ms_max: u32,
 }
 
@@ -49,7 +49,7 @@ impl OfiConfig {
         Self::with_limits(job, me, procs, &Limits::default())
     }
 
-    /// The same with an engine's limits.
+    /// As [`OfiConfig::new`], with an engine's limits.
     pub fn with_limits(job: impl Into<String>, me: u32, procs: u32, limits: &Limits) -> Self {
         OfiConfig {
             job: job.into(),

@@ -1,13 +1,13 @@
-//! Long messages straight from the memory of their sender into that of their receiver.
+//! Long messages sent directly from the memory of their sender into that of their receiver.
 //!
-//! Frames go through places of the port's own, so a long message in pieces is copied at both ends, beside what the provider
-//! does. Memory of the application can be given to a provider only if it can be taken back when a peer is gone, which libfabric
-//! has one way for: to close the endpoint. So a connection has, from its first long message on, one more endpoint on either
-//! side, for this peer alone.
+//! Frames are copied into and out of memory of the port. So a long message sent in pieces is copied at both ends, in addition to the
+//! provider's own copies. Memory of the application may be lent to a provider only if it can be taken back when a peer has gone. In
+//! libfabric, the only way to take it back is to close the endpoint. So, from its first long message on, a connection has one more endpoint
+//! on either side, for this peer alone.
 //!
-//! The receiver numbers the messages that it asks for, and posts their pieces in this order; in this order the sender sends
-//! them. (Tagged ones could go in any order, and take a tenth longer.) Each piece follows a lead, which goes into a place of
-//! the endpoint's own: strangers do not know the token, and a piece that is not the one that is due ends the connection.
+//! The receiver numbers the messages that it asks for, and posts receives for their pieces in this order. The sender sends the pieces in
+//! the same order. (Tagged messages could go in any order, but take a tenth longer.) Each piece follows a *lead*, which is received into
+//! memory of the endpoint. Strangers do not know the token in it. A piece other than the expected one ends the connection.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -32,55 +32,55 @@ use std::ptr::null_mut;
 use tickwire_components::limits::{DIRECT_MIN, MESSAGE_MAX};
 use tickwire_components::{Row, Span};
 
-/// Providers that may be given memory of the application: closing an endpoint of theirs is safe whatever is under way. That
-/// of `ofi_rxm` is not when a peer is gone.
+/// Providers that may be lent memory of the application: closing their endpoints is safe whatever is in flight. With `ofi_rxm` it is not
+/// when a peer has gone.
 const PROVIDERS: [&str; 1] = ["net"];
-/// Where `net` is told how many bytes it may keep so: 9000 without.
+/// The variable that tells `net` how many bytes it may keep in its staging buffers; 9000 if unset.
 const KEPT_BYTES: &str = "FI_NET_STAGING_SBUF_SIZE";
-/// Messages that a peer is asked for at a time.
+/// The most messages that a peer is asked for at a time.
 const MESSAGES: usize = 32;
-/// Pieces that are posted ahead, and that are given to the provider at a time.
+/// The most pieces with posted receives, and the most pieces being sent, at a time.
 const RECEIVES: usize = 32;
 const SENDS: usize = 4;
-/// Completions that a look reads.
+/// The most completions that one poll reads.
 const COMPLETIONS: usize = 16;
 
 const _: () = assert!(MESSAGE_MAX.div_ceil(PIECE_BYTES as u64) < 1 << 32 && DIRECT_MIN >= LAST_MIN);
 
-/// Tells of a piece that is done: its message's row if it was the last, its bytes, and whether it came from the peer.
+/// A completed piece: its message's row if this was the last piece, its bytes, and whether it was received.
 pub(super) struct Done {
     pub(super) row: Option<Row>,
     pub(super) bytes: u64,
     pub(super) received: bool,
 }
 
-/// The endpoint for the long messages of one connection. Dropping it ends what is under way.
+/// The endpoint for the long messages of one connection. Dropping it ends the messages in flight.
 pub(super) struct Direct {
-    // Closed in this order; what the provider may touch until then comes last.
+    // Closed in this order: the memory that the provider may touch until then comes last.
     endpoint: Endpoint,
     addresses: AddressVector,
     queue: CompletionQueue,
     contexts: Contexts,
-    /// Messages under way; their regions are closed behind the endpoint.
+    /// Messages in flight. Their regions are closed after the endpoint.
     receives: VecDeque<Moving>,
     sends: Vec<Moving>,
     known: Option<Known>,
     leads: Slab,
     /// The peer, once its address is known.
     peer: Option<sys::fi_addr_t>,
-    /// What pieces from the peer show, and pieces to it.
+    /// The tokens of pieces from the peer, and of pieces to the peer.
     mine: u64,
     theirs: u64,
-    /// Numbers of the next message to be asked for, and to be sent.
+    /// Numbers of the next message to ask for, and of the next message to send.
     next: u32,
     due: u32,
-    /// What each context is for; those of receives come first.
+    /// The piece that each context belongs to. Contexts of receives come first.
     pieces: Vec<Option<Piece>>,
     free_receives: Vec<u32>,
     free_sends: Vec<u32>,
 }
 
-/// What an endpoint has whose domain must know local memory.
+/// The registrations of an endpoint whose domain requires local memory to be registered.
 struct Known {
     leads: Local,
     key_mask: u64,
@@ -88,17 +88,17 @@ struct Known {
     _regions: OfDomain,
 }
 
-/// Whether a provider may be given memory of the application.
+/// Whether a provider may be lent memory of the application.
 pub(super) fn is_safe(provider: &str) -> bool {
     let kept = std::env::var(KEPT_BYTES).map_or(Some(0), |words| words.parse::<usize>().ok());
     PROVIDERS.contains(&provider) && kept.is_some_and(|bytes| bytes < LAST_MIN / 2)
 }
 
 impl Direct {
-    /// Opens one beside an endpoint of a candidate, for a connection with these tokens.
+    /// Opens such an endpoint beside the port's endpoint, for a connection with these tokens.
     ///
     /// # Errors
-    /// [`OfiError`]; also if the provider binds memory to endpoints: to close one would not take memory back then.
+    /// [`OfiError`]; also if the provider binds memory regions to endpoints, since closing an endpoint would not take memory back then.
     pub(super) fn open(info: &Info, mine: u64, theirs: u64, registry: &Registry) -> Result<Self, OfiError> {
         let is_told = info.is_told_of_local_memory();
         let provider = info.provider().to_owned();
@@ -153,23 +153,24 @@ impl Direct {
         })
     }
 
-    /// Its address, for the peer.
+    /// The address of this endpoint, for the peer.
     pub(super) fn name(&self) -> Result<Vec<u8>, OfiError> {
         self.endpoint.name()
     }
 
-    /// Says where the peer's is.
+    /// Enters the address of the peer's endpoint.
     pub(super) fn meet(&mut self, address: &[u8]) -> Result<(), OfiError> {
         self.peer = Some(self.addresses.insert(address)?);
         Ok(())
     }
 
-    /// Whether the peer's is known.
+    /// Whether the peer's address is known.
     pub(super) fn has_met(&self) -> bool {
         self.peer.is_some()
     }
 
-    /// Takes a message, if there are not too many and it is long enough, and posts what it can of it; returns its number.
+    /// Accepts a receive, unless there are too many or it is too short, and posts as many of its pieces as possible. Returns the message's
+    /// number.
     ///
     /// # Errors
     /// Why the provider fails, in words.
@@ -177,7 +178,7 @@ impl Direct {
         if self.receives.len() == MESSAGES || self.peer.is_none() || into.len() < LAST_MIN {
             return Ok(None);
         }
-        // Memory that cannot be registered gets its message in pieces.
+        // If the memory cannot be registered, the message goes in pieces as frames.
         let Ok(region) = self.region(into, sys::FI_RECV) else { return Ok(None) };
         let number = self.next;
         self.next = number.wrapping_add(1);
@@ -186,7 +187,8 @@ impl Direct {
         Ok(Some(number))
     }
 
-    /// Sends a message that the peer has asked for, in its turn, and once its address is known: the question may come first.
+    /// Sends a message that the peer has asked for. It is sent in the order of the numbers, and only once the peer's address is known: the
+    /// request may arrive before the address.
     ///
     /// # Errors
     /// Why the provider fails, in words.
@@ -196,7 +198,7 @@ impl Direct {
         self.post_sends()
     }
 
-    /// The region of a message's place, where it needs one.
+    /// The memory region of a message's buffer, if one is needed.
     fn region(&self, place: Span, flags: u64) -> Result<Option<Local>, String> {
         let Some(Known { key_mask, registry, .. }) = &self.known else { return Ok(None) };
         let at = Place { domain: self.endpoint.domain(), endpoint: None, key_mask: *key_mask };
@@ -206,25 +208,25 @@ impl Direct {
         region.map(Some)
     }
 
-    /// What operations on leads take.
+    /// The descriptor of the memory of leads.
     fn lead_descriptor(&self) -> *mut c_void {
         self.known.as_ref().map_or(null_mut(), |known| known.leads.descriptor())
     }
 
-    /// Whether messages to the peer are under way.
+    /// Whether messages to the peer are in flight.
     pub(super) fn is_sending(&self) -> bool {
         !self.sends.is_empty()
     }
 
-    /// Whether messages from the peer are.
+    /// Whether messages from the peer are in flight.
     pub(super) fn is_receiving(&self) -> bool {
         !self.receives.is_empty()
     }
 
-    /// Reads completions, tells of them, and goes on. Returns how many there were.
+    /// Reads completions, reports them to `tell`, and posts further pieces. Returns how many completions there were.
     ///
     /// # Errors
-    /// Why nothing goes any more, in words.
+    /// Why the endpoint is unusable, in words.
     pub(super) fn poll(&mut self, mut tell: impl FnMut(Done)) -> Result<usize, String> {
         let mut completions = [no_completion(); COMPLETIONS];
         let count = match self.queue.read(&mut completions) {
@@ -268,7 +270,7 @@ impl Direct {
         Ok(Done { row: over.then_some(row), bytes: bytes as u64, received })
     }
 
-    /// Whether the provider has taken a piece; if not, it may later.
+    /// Whether the provider has accepted a piece. If not, it may accept it later.
     fn is_taken(&self, call: &'static str, code: isize) -> Result<bool, String> {
         match self.endpoint.posted(call, code) {
             Ok(()) => Ok(true),
@@ -277,7 +279,7 @@ impl Direct {
         }
     }
 
-    /// Posts pieces of the messages that are awaited, in their order.
+    /// Posts receives for the pieces of expected messages, in their order.
     fn post_receives(&mut self) -> Result<(), String> {
         let Some(mut at) = self.receives.iter().position(|moving| !moving.is_given()) else { return Ok(()) };
         while let Some(moving) = self.receives.get(at)
@@ -305,7 +307,7 @@ impl Direct {
         Ok(())
     }
 
-    /// Sends pieces of the message whose turn it is.
+    /// Sends pieces of the next message, in the order of the numbers.
     fn post_sends(&mut self) -> Result<(), String> {
         let Some(to) = self.peer else { return Ok(()) };
         while let Some(&index) = self.free_sends.last()

@@ -1,7 +1,7 @@
-//! Fabric and domain: what everything else is opened from.
+//! Fabric and domain, which all other libfabric objects are opened from.
 //!
-//! Every object keeps those that it needs, so whatever order they are dropped in, they are closed in libfabric's: endpoints,
-//! memory regions, completion queues, address vectors, domain, fabric.
+//! Every object keeps alive those that it needs. So in whatever order they are dropped, they are closed in the order that libfabric
+//! requires: endpoints, memory regions, completion queues, address vectors, domain, fabric.
 
 use super::{Info, Library, OfiError};
 use libfabric_sys as sys;
@@ -23,7 +23,7 @@ pub struct Domain(Arc<DomainHandle>);
 struct DomainHandle {
     raw: NonNull<sys::fid_domain>,
     info: Info,
-    // After the domain, which is closed first.
+    // Dropped after the domain has been closed.
     fabric: Fabric,
 }
 
@@ -99,13 +99,13 @@ impl Domain {
         self.0.raw.as_ptr()
     }
 
-    /// An error of a call on something of this domain.
+    /// The error of a failed call on an object of this domain.
     #[cold]
     pub fn error(&self, call: &'static str, code: i64) -> OfiError {
         OfiError::call(self.info().library(), call, self.info().provider(), code)
     }
 
-    /// What a call on something of this domain has opened.
+    /// Checks the result of a call that opens an object of this domain.
     pub(super) fn opened<T>(&self, call: &'static str, code: i32, raw: *mut T) -> Result<NonNull<T>, OfiError> {
         opened(self.info().library(), call, self.info().provider(), code, raw)
     }
@@ -121,7 +121,7 @@ impl Domain {
     }
 }
 
-/// An object whose provider refuses to close it is leaked: `tcp;ofi_rxm` does so now and then with a domain whose last
+/// If the provider refuses to close an object, the object is leaked: `tcp;ofi_rxm` sometimes refuses that for a domain whose last
 /// connection is still ending.
 fn closed(code: i32) {
     #[cfg(test)]

@@ -8,20 +8,20 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use tickwire_components::Span;
 
-/// Bytes of an address at most that [`Endpoint::name`] gives: those of known providers have up to 64.
+/// The most bytes of an address that [`Endpoint::name`] returns. Addresses of known providers have up to 64.
 pub const NAME_BYTES_MAX: usize = 160;
 
-/// What became of an operation that was to be posted.
+/// Why an operation was not posted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// No room now (`FI_EAGAIN`): try again after completions have been read.
     Again,
-    /// It does not go.
+    /// The operation is impossible.
     Failed(OfiError),
 }
 
 impl Refused {
-    /// What the return of a function that posts means, where it is not 0.
+    /// Interprets the non-zero return code of a call that posts an operation.
     #[cold]
     pub(super) fn new(domain: &Domain, call: &'static str, code: isize) -> Self {
         if code == -(sys::FI_EAGAIN as isize) {
@@ -50,8 +50,8 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 impl Endpoint {
-    /// Opens, binds and enables an endpoint. `info` is the domain's candidate, or a copy with other attributes of contexts.
-    /// Completed sends (and RMA) go to `sent`, completed receives to `received`, which may be the same queue.
+    /// Opens, binds and enables an endpoint. `info` is the domain's candidate, or a copy with other context attributes. Completions of
+    /// sends and RMA go to `sent`, those of receives to `received`, which may be the same queue.
     ///
     /// # Errors
     /// [`OfiError::Call`].
@@ -101,7 +101,7 @@ impl Endpoint {
         if code < 0 { Err(self.0.domain.error("fi_ep_bind", code.into())) } else { Ok(()) }
     }
 
-    /// Gives it a name that no other process has. See [`segments`].
+    /// Gives the endpoint a name that no other process has. See [`segments`].
     fn name_segment(&self) -> Result<(), OfiError> {
         segments::sweep();
         let Some(address) = segments::address().and_then(|address| CString::new(address).ok()) else { return Ok(()) };
@@ -112,7 +112,7 @@ impl Endpoint {
         if code < 0 { Err(self.0.domain.error("fi_setname", code.into())) } else { Ok(()) }
     }
 
-    /// Its address, for peers' address vectors.
+    /// The endpoint's address, for peers' address vectors.
     ///
     /// # Errors
     /// [`OfiError::Call`], also for an address of more than [`NAME_BYTES_MAX`] bytes.
@@ -124,7 +124,7 @@ impl Endpoint {
         }
     }
 
-    /// Its domain.
+    /// The endpoint's domain.
     pub fn domain(&self) -> &Domain {
         &self.0.domain
     }
@@ -152,8 +152,7 @@ impl Endpoint {
         self.posted("fi_send", code)
     }
 
-    /// Sends bytes that may be used again at once (`fi_inject`), at most as many as the provider's `inject_size`; nothing
-    /// completes.
+    /// Sends bytes, at most the provider's `inject_size`, that may be reused at once (`fi_inject`). There is no completion.
     ///
     /// # Safety
     /// The bytes can be read.
@@ -168,7 +167,7 @@ impl Endpoint {
         self.posted("fi_inject", code)
     }
 
-    /// Posts a receive from anybody (`fi_recvmsg`), with flags such as `FI_MULTI_RECV`.
+    /// Posts a receive from any sender (`fi_recvmsg`), with flags such as `FI_MULTI_RECV`.
     ///
     /// # Safety
     /// The memory is the provider's, and the context where it is and in no other use, until the operation has completed (with
@@ -199,7 +198,7 @@ impl Endpoint {
         self.posted("fi_recvmsg", code)
     }
 
-    /// A receive with `FI_MULTI_RECV` is done once it has less room than this.
+    /// Sets the free space, in bytes, below which a receive with `FI_MULTI_RECV` is complete.
     ///
     /// # Errors
     /// [`OfiError::Call`].
@@ -214,7 +213,7 @@ impl Endpoint {
         if code < 0 { Err(self.0.domain.error("fi_setopt", code.into())) } else { Ok(()) }
     }
 
-    /// Asks for a receive to be given up; it completes with `FI_ECANCELED`, unless it has completed.
+    /// Asks the provider to cancel a receive. It then completes with `FI_ECANCELED`, unless it completes in another way first.
     ///
     /// # Safety
     /// The context of an operation of this endpoint that may be under way.

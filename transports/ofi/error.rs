@@ -1,22 +1,22 @@
-//! Why something of libfabric's does not go, in one line that says what to do.
+//! Errors of libfabric, each in one line that says what to do.
 
 use super::Library;
 use libfabric_sys as sys;
 use thiserror::Error;
 
-/// Why libfabric cannot be used, or not for this.
+/// Why libfabric, or a part of it, cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum OfiError {
-    /// What was asked for is no tag mode.
+    /// The requested tag mode does not exist.
     #[error("{variable}: {words}, and message")]
     TagMode {
-        /// The variable that asks for it.
+        /// The environment variable that requests it.
         variable: &'static str,
-        /// What it says, and what there is.
+        /// Its value, and the modes that exist.
         words: String,
     },
-    /// What should be a number is none.
+    /// A variable that must hold a number does not.
     #[error("{variable} is {value:?}: give a number")]
     Number {
         /// The variable.
@@ -32,7 +32,7 @@ pub enum OfiError {
         /// How many there can be.
         most: usize,
     },
-    /// The tag mode that was asked for cannot be.
+    /// The provider cannot do the requested tag mode.
     #[error("provider {provider}: {reason}")]
     Tags {
         /// Which provider.
@@ -40,7 +40,7 @@ pub enum OfiError {
         /// What it lacks.
         reason: String,
     },
-    /// The library is not there.
+    /// The library cannot be loaded.
     #[error(
         "libfabric cannot be loaded ({reason}): install it (apt-get install libfabric1, dnf install libfabric), or name \
          its file in TICKWIRE_OFI_LIBRARY"
@@ -52,7 +52,7 @@ pub enum OfiError {
     /// The library is too old.
     #[error("libfabric is version {0}.{1}: install 1.17 or later")]
     Old(u32, u32),
-    /// A name in a list that is no provider's.
+    /// A name that is not a provider's.
     #[error("there is no provider {name:?} here: {found}")]
     Unknown {
         /// The name.
@@ -60,7 +60,7 @@ pub enum OfiError {
         /// What there is instead, or what to do.
         found: String,
     },
-    /// Candidates, and none of them is wanted.
+    /// There are candidates, but the choice allows none of them.
     #[error("no provider of libfabric is left: {reasons}")]
     NoneLeft {
         /// Each candidate with its reason.
@@ -76,7 +76,7 @@ pub enum OfiError {
         /// What there is instead.
         found: String,
     },
-    /// The control connections beside the fabric cannot be had.
+    /// Control connections cannot be set up.
     #[error(
         "control connections for provider {provider} cannot be had ({reason}): choose another interface (TICKWIRE_OFI_INTERFACE)"
     )]
@@ -91,7 +91,7 @@ pub enum OfiError {
     Call {
         /// The function.
         call: &'static str,
-        /// Whose it is.
+        /// The provider.
         provider: String,
         /// The error's number, positive.
         code: i32,
@@ -103,7 +103,7 @@ pub enum OfiError {
 }
 
 impl OfiError {
-    /// A call that returned `code`, which is negative.
+    /// The error of a call that returned `code`, which is negative.
     #[cold]
     pub(super) fn call(library: &Library, call: &'static str, provider: &str, code: i64) -> Self {
         let code = code.unsigned_abs().min(i32::MAX as u64) as i32;

@@ -1,4 +1,4 @@
-//! A frame on a fabric: a preface, the header, the payload.
+//! The layout of a frame on a fabric: a preface, the header, the payload.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -8,10 +8,10 @@
 //! | 16–47 | header ([`tickwire_components::wire`]) |
 //! | 48– | payload |
 //!
-//! Frames that go together lie one behind the other, each filled up to a multiple of [`FRAME_ALIGN`] bytes.
+//! Packed frames lie one behind the other, each padded to a multiple of [`FRAME_ALIGN`] bytes.
 //!
-//! A whole message without further signs that goes by itself says no more than it has to, since a shared-memory provider takes
-//! a cache line more for what is longer than 32 bytes, a sixth of the time of a short message:
+//! A whole message without flags that is sent by itself has a shorter layout. A shared-memory provider uses another cache line for frames
+//! of more than 32 bytes, which costs a sixth of the time of a short message.
 //!
 //! | bytes | field |
 //! |---|---|
@@ -23,10 +23,10 @@
 //! | 20–23 | tag |
 //! | 24– | payload: all the rest |
 //!
-//! Its length is what the provider says.
+//! Its length is the one that the provider reports.
 //!
-//! Who sent a frame is said by its token, since not all providers know; the number finds frames that were completed out of
-//! order, or lost. Numbers are in host byte order, which the handshake has compared.
+//! The token identifies the sender, since not all providers do. The number reveals frames that were completed out of order, or lost.
+//! Numbers are in host byte order, which the handshake has compared.
 
 use crate::copy;
 use tickwire_components::wire::{HEADER_BYTES, Header, Kind, TRANSPORTS_OWN};
@@ -34,20 +34,20 @@ use tickwire_components::{Pieces, Span};
 
 /// Bytes of the preface.
 const PREFACE_BYTES: usize = 16;
-/// What the next frame starts at a multiple of.
+/// Each packed frame starts at a multiple of this.
 pub(super) const FRAME_ALIGN: usize = 8;
-/// Bytes before the payload.
+/// Bytes before the payload of a long frame.
 pub(super) const LEAD_BYTES: usize = PREFACE_BYTES + HEADER_BYTES;
-/// The same where the frame is short.
+/// Bytes before the payload of a short frame.
 const SHORT_LEAD_BYTES: usize = 24;
-/// In the first word: the frame is a short one.
+/// A bit of the first word: the frame is short.
 const SHORT: u64 = 1 << 31;
-/// What a short frame says of its number, and where in the first word.
+/// Which bits of its number a short frame carries, and where they are in the first word.
 const SHORT_NUMBER: u32 = 0x7FFF;
 const SHORT_NUMBER_AT: u32 = 16;
-/// The header of a link's first frame, which says nothing and is not given on.
+/// The header of a link's first frame, which has no content and is not passed on.
 pub(super) const FIRST: Header = Header { lead: TRANSPORTS_OWN as u64, origin: 0, name: 0, length: 0 };
-/// Links that a short frame can name.
+/// How many links a short frame can name.
 pub(super) const LINKS_MAX: usize = 1 << SHORT_NUMBER_AT;
 
 /// Where a frame belongs.
@@ -58,20 +58,20 @@ pub(super) struct Preface {
     pub(super) token: u64,
 }
 
-/// What is before the payload of a frame that has come.
+/// The part before the payload of a frame that has arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Lead {
-    /// Where it belongs; the number as far as it was said, to be asked for by [`Lead::is_number`] and [`Lead::number`].
+    /// The preface. Its number may be incomplete: use [`Lead::is_number`] and [`Lead::number`].
     pub(super) preface: Preface,
-    /// Which bits of the number were said.
+    /// Which bits of the number the frame carries.
     known: u32,
     pub(super) header: Header,
-    /// Bytes until the payload.
+    /// Bytes before the payload.
     bytes: usize,
 }
 
 impl Lead {
-    /// Whether a frame has this number.
+    /// Whether the frame has the number `due`, as far as its bits tell.
     #[inline]
     pub(super) fn is_number(&self, due: u32) -> bool {
         (self.preface.number ^ due) & self.known == 0
@@ -83,7 +83,7 @@ impl Lead {
         (self.bytes + payload.len()) as u64
     }
 
-    /// The number, where one near `due` is to be expected.
+    /// The full number: the one nearest to `due` that has the known bits.
     pub(super) fn number(&self, due: u32) -> u32 {
         let ahead = self.preface.number.wrapping_sub(due) & self.known;
         let behind = if ahead > self.known >> 1 { !self.known } else { 0 };
@@ -91,19 +91,19 @@ impl Lead {
     }
 }
 
-/// Whether a frame that goes by itself is a short one.
+/// Whether a frame that is sent by itself uses the short layout.
 #[inline]
 fn is_short(header: &Header) -> bool {
     header.lead == Kind::Eager as u64 && header.message() == 0
 }
 
-/// Bytes of a frame that goes by itself.
+/// Bytes of a frame that is sent by itself.
 #[inline]
 pub(super) fn length(header: &Header) -> usize {
     (if is_short(header) { SHORT_LEAD_BYTES } else { LEAD_BYTES }) + header.payload() as usize
 }
 
-/// Writes a frame that goes by itself to the start of a place that has room for it; returns its bytes.
+/// Writes a frame that is sent by itself to the start of `into`, which must have room for it. Returns its bytes.
 #[inline(always)]
 pub(super) fn write_alone<P: Pieces + ?Sized>(into: Span, preface: Preface, header: &Header, pieces: &P) -> Span {
     if !is_short(header) {
@@ -119,7 +119,7 @@ pub(super) fn write_alone<P: Pieces + ?Sized>(into: Span, preface: Preface, head
     put(into, words, header, pieces)
 }
 
-/// Writes a frame to the start of a place that has room for it; returns its bytes.
+/// Writes a frame in the long layout to the start of `into`, which must have room for it. Returns its bytes.
 #[inline]
 pub(super) fn write<P: Pieces + ?Sized>(into: Span, preface: Preface, header: &Header, pieces: &P) -> Span {
     let words = [
@@ -133,7 +133,7 @@ pub(super) fn write<P: Pieces + ?Sized>(into: Span, preface: Preface, header: &H
     put(into, words, header, pieces)
 }
 
-/// Writes a message that a provider matches, behind its header where it has one.
+/// Writes a message that the provider matches, with its header in front if `with_header` is set.
 pub(super) fn write_matched<P: Pieces + ?Sized>(into: Span, header: &Header, with_header: bool, pieces: &P) -> Span {
     match with_header {
         true => put(into, [header.lead, header.origin, header.name, header.length], header, pieces),
@@ -141,7 +141,7 @@ pub(super) fn write_matched<P: Pieces + ?Sized>(into: Span, header: &Header, wit
     }
 }
 
-/// Writes what is before a payload, and the payload, to the start of a place that has room for both; returns its bytes.
+/// Writes the words before a payload, and the payload, to the start of `into`, which must have room for both. Returns their bytes.
 #[inline(always)]
 fn put<const N: usize, P: Pieces + ?Sized>(into: Span, words: [u64; N], header: &Header, pieces: &P) -> Span {
     let (lead, payload) = (size_of::<[u64; N]>(), header.payload() as usize);
@@ -155,7 +155,7 @@ fn put<const N: usize, P: Pieces + ?Sized>(into: Span, words: [u64; N], header: 
     into.part(0, lead + payload)
 }
 
-/// Fills a place with a payload.
+/// Copies a payload into memory.
 #[inline(always)]
 fn gather<P: Pieces + ?Sized>(mut rest: Span, pieces: &P) {
     if !rest.is_empty() {
@@ -173,7 +173,7 @@ fn gather<P: Pieces + ?Sized>(mut rest: Span, pieces: &P) {
     }
 }
 
-/// Reads what is before the payload of a short frame, which is all bytes that have come; `None` if they are no such frame.
+/// Reads the part before the payload of a short frame, which is all of `bytes`. `None` if they are no short frame.
 #[inline(always)]
 pub(super) fn short_lead(bytes: Span) -> Option<Lead> {
     if bytes.len() < SHORT_LEAD_BYTES {
@@ -196,8 +196,7 @@ pub(super) fn short_lead(bytes: Span) -> Option<Lead> {
     Some(Lead { preface, known: SHORT_NUMBER, header, bytes: SHORT_LEAD_BYTES })
 }
 
-/// Reads what is before the payload of another frame at the start of bytes that have come; `None` if they are too few, or are
-/// a short one.
+/// Reads the part before the payload of a long frame at the start of `bytes`. `None` if there are too few bytes, or they are a short frame.
 #[inline]
 pub(super) fn long_lead(bytes: Span) -> Option<Lead> {
     if bytes.len() < LEAD_BYTES {
@@ -213,14 +212,15 @@ pub(super) fn long_lead(bytes: Span) -> Option<Lead> {
     Some(Lead { preface, known: u32::MAX, header: Header { lead, origin, name, length }, bytes: LEAD_BYTES })
 }
 
-/// Parts the payload of a frame, by what its header says, from the frames behind it; what is no frame is left whole.
+/// Splits the payload of a frame from the frames behind it, by the length in its header. If that length is impossible, the payload is all
+/// that is left.
 #[inline]
 pub(super) fn payload(bytes: Span, lead: &Lead) -> (Span, Span) {
     let (length, all) = (lead.header.payload(), bytes.part(lead.bytes, usize::MAX));
     if length == all.len() as u64 { (all, Span::EMPTY) } else { split(all, length) }
 }
 
-/// Parts a payload of so many bytes from what is behind it.
+/// Splits a payload of `length` bytes from the bytes behind it.
 fn split(all: Span, length: u64) -> (Span, Span) {
     const _: () = assert!(LEAD_BYTES.is_multiple_of(FRAME_ALIGN), "a payload starts at a multiple");
     match length.checked_next_multiple_of(FRAME_ALIGN as u64) {
@@ -229,7 +229,7 @@ fn split(all: Span, length: u64) -> (Span, Span) {
     }
 }
 
-/// Checks what a header says of itself and its payload.
+/// Checks a header's kind, and its length against its payload.
 ///
 /// # Errors
 /// Why it is no frame.

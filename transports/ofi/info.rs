@@ -1,24 +1,24 @@
-//! What a provider offers (`struct fi_info`): asked for with hints, owned one by one.
+//! Candidates (`struct fi_info`): what providers offer for given hints. Each is owned.
 
 use super::{Library, OfiError};
 use libfabric_sys as sys;
 use std::ffi::{CStr, CString, c_char};
 use std::ptr::{NonNull, null, null_mut};
 
-/// What is asked for. See fi_getinfo(3).
+/// The request for candidates. See fi_getinfo(3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hints {
     /// Capabilities: `FI_MSG`, `FI_TAGGED` …
     pub caps: u64,
-    /// Ways to register memory that the caller can do, `FI_MR_LOCAL` …; neither basic nor scalable.
+    /// The ways to register memory that the caller supports, `FI_MR_LOCAL` …; neither basic nor scalable.
     pub mr_mode: u64,
-    /// Order that messages to one peer must keep, `FI_ORDER_SAS`.
+    /// The order that messages to one peer must keep: `FI_ORDER_SAS`.
     pub msg_order: u64,
-    /// What a completion of an operation says unless it is told otherwise: `FI_DELIVERY_COMPLETE`, or 0 for the provider's choice.
+    /// What a completion means by default: `FI_DELIVERY_COMPLETE`, or 0 for the provider's choice.
     pub completes: u64,
-    /// Contexts of a scalable endpoint; 0 for an endpoint that is none.
+    /// Contexts of a scalable endpoint; 0 for an ordinary endpoint.
     pub contexts: usize,
-    /// Whether a thread of the provider's may make progress.
+    /// Whether a thread of the provider may make progress.
     pub automatic: bool,
     /// One provider only, by its exact name.
     pub provider: Option<String>,
@@ -38,7 +38,7 @@ unsafe impl Send for Info {}
 unsafe impl Sync for Info {}
 
 impl Info {
-    /// All that fits, the most performant first, by libfabric's word; empty if nothing does.
+    /// All candidates that fit the hints, in libfabric's order, the fastest first. Empty if there are none.
     ///
     /// # Errors
     /// [`OfiError::Call`] for anything else.
@@ -81,7 +81,7 @@ impl Info {
         Ok(Info { library: *library, raw: NonNull::new(raw).ok_or_else(none)? })
     }
 
-    /// Writes hints into an empty one.
+    /// Writes hints into an empty candidate.
     fn set(&self, hints: &Hints) -> Result<(), OfiError> {
         let name = hints.provider.as_deref().map(CString::new).transpose();
         let name = name.map_err(|_| OfiError::Unknown {
@@ -93,12 +93,12 @@ impl Info {
         unsafe {
             let info = &mut *self.raw.as_ptr();
             info.caps = hints.caps;
-            // A context of 64 B that stays comes with every operation.
+            // Every operation has a context of 64 B that stays until it completes.
             info.mode = sys::FI_CONTEXT | sys::FI_CONTEXT2;
             (*info.ep_attr).type_ = sys::FI_EP_RDM;
             (*info.domain_attr).mr_mode = hints.mr_mode as _;
             (*info.domain_attr).threading = sys::FI_THREAD_DOMAIN;
-            // Ticks make progress; a provider's thread would take the processor from them.
+            // Ticks make progress. A provider's thread would take processor time from them.
             let progress = if hints.automatic { sys::FI_PROGRESS_AUTO } else { sys::FI_PROGRESS_MANUAL };
             (*info.domain_attr).control_progress = progress;
             (*info.domain_attr).data_progress = progress;
@@ -134,7 +134,7 @@ impl Info {
         }
     }
 
-    /// The domain: of most providers the network interface or device.
+    /// The domain, which is the network interface or device for most providers.
     pub fn domain(&self) -> &str {
         // SAFETY: as above.
         #[expect(unsafe_code, reason = "FFI")]
@@ -188,7 +188,7 @@ impl Info {
         }
     }
 
-    /// The address that an endpoint of it would have, as the provider writes it; empty if that is not known yet.
+    /// The address that an endpoint of this candidate would have, in the provider's format; empty if it is not known yet.
     pub fn source(&self) -> &[u8] {
         let info = self.raw();
         if info.src_addr.is_null() {
@@ -218,7 +218,7 @@ impl Info {
         Ok(Info { library: self.library, raw: NonNull::new(raw).ok_or_else(none)? })
     }
 
-    /// Makes it a candidate without CQ data, to open objects from.
+    /// Removes CQ data from the candidate, before objects are opened from it.
     pub(super) fn forget_data(&mut self) {
         // SAFETY: owned by `self`, and borrowed as a whole.
         #[expect(unsafe_code, reason = "FFI")]
@@ -227,17 +227,17 @@ impl Info {
         }
     }
 
-    /// Whether operations take their memory only where it is registered.
+    /// Whether the provider requires local memory to be registered (`FI_MR_LOCAL`).
     pub fn is_told_of_local_memory(&self) -> bool {
         self.domain_attr().mr_mode as u64 & sys::FI_MR_LOCAL != 0
     }
 
-    /// Makes it a candidate whose operations take their memory only where it is registered.
+    /// Makes the candidate require local memory to be registered (`FI_MR_LOCAL`).
     pub(super) fn tell_of_local_memory(&mut self) {
         self.force_mr_mode(self.domain_attr().mr_mode as u64 | sys::FI_MR_LOCAL);
     }
 
-    /// Makes it a candidate whose memory is to be registered in another way.
+    /// Sets the candidate's `mr_mode`.
     pub(super) fn force_mr_mode(&mut self, mr_mode: u64) {
         // SAFETY: owned by `self`, and borrowed as a whole.
         #[expect(unsafe_code, reason = "FFI")]
@@ -260,7 +260,7 @@ impl Info {
         self.raw.as_ptr()
     }
 
-    /// The library that it is from.
+    /// The library that the candidate comes from.
     pub fn library(&self) -> &Library {
         &self.library
     }
@@ -282,7 +282,7 @@ impl std::fmt::Debug for Info {
     }
 }
 
-/// A string of libfabric's; empty if there is none or it is not text.
+/// A string from libfabric; empty if there is none or it is not UTF-8.
 ///
 /// # Safety
 /// Null, or a string that lives as long as the answer is used.
@@ -295,7 +295,7 @@ pub(super) unsafe fn text<'a>(words: *const c_char) -> &'a str {
     unsafe { CStr::from_ptr(words) }.to_str().unwrap_or("")
 }
 
-/// The Internet address of a socket address as the kernel lays it out.
+/// The IP address in a socket address of the kernel's layout.
 fn ip(format: u32, address: &[u8]) -> Option<std::net::IpAddr> {
     let family = u16::from_ne_bytes(address.get(..2)?.try_into().ok()?);
     let named = format == sys::FI_SOCKADDR || format == sys::FI_SOCKADDR_IN || format == sys::FI_SOCKADDR_IN6;

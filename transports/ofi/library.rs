@@ -1,14 +1,14 @@
-//! libfabric as it was found on this machine.
+//! The libfabric library, as it was found on this machine.
 
 use super::OfiError;
 use libfabric_sys as sys;
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 
-/// The variable that names the library's file, where it is not the system's `libfabric.so.1`.
+/// The variable that names the library's file, if that is not the system's `libfabric.so.1`.
 pub const ENV_LIBRARY: &str = "TICKWIRE_OFI_LIBRARY";
 
-/// The library, loaded for good.
+/// The library, which stays loaded.
 #[derive(Clone, Copy)]
 pub struct Library {
     api: sys::Api,
@@ -16,7 +16,7 @@ pub struct Library {
 }
 
 impl Library {
-    /// The library of this process: loaded at the first call, from where the environment says.
+    /// The library of this process. The first call loads it from the file that the environment names.
     ///
     /// # Errors
     /// [`OfiError::Missing`], [`OfiError::Old`].

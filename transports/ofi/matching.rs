@@ -1,12 +1,15 @@
-//! Tagged mode: the provider pairs messages with receives (fi_tagged(3)).
+//! Tagged mode: the provider matches messages with receives (fi_tagged(3)).
 //!
-//! Envelopes of the application's messages are tagged messages; all other frames go as in message mode, over the same
-//! endpoint. An eager message is its bytes alone: bits and CQ data say the rest ([`super::tags`]). A synchronous one and an offer
-//! have their header in front. Every receive has a place of its own here for the longest message that may come, so that the
-//! provider never sees one that is longer than its receive, which some providers lose or lose others by. The lower half of
-//! the CQ data is the sender's rank, the upper half the length of the message that is offered, for probes, which see nothing
-//! else of it. With fewer than 8 bytes of CQ data there is no length, and without 4 none at all: then only what is claimed tells
-//! its length.
+//! Envelopes of the application's messages are sent as tagged messages. All other frames are sent as in message mode, over the same
+//! endpoint. An eager message consists of its payload alone: tag bits and CQ data carry its envelope ([`super::tags`]). A synchronous
+//! message and a rendezvous offer (RTS) begin with their header.
+//!
+//! Every receive has a buffer of its own here, a *place*, with room for the longest message that may arrive. So the provider never sees a
+//! message that is longer than its receive; some providers lose such a message, or others with it.
+//!
+//! The lower half of the CQ data is the sender's rank. The upper half is the length of the offered message, for probes, which see nothing
+//! else of the message. With fewer than 8 bytes of CQ data there is no length, and with fewer than 4 no CQ data at all. Then the length is
+//! known only once the message is claimed.
 
 mod answers;
 mod asking;
@@ -30,21 +33,21 @@ pub(super) struct Matching {
     data_bytes: usize,
     pub(super) directed: bool,
     places: Places,
-    /// The place of each row's receive.
+    /// The place of each row's receive; [`NIL`] if it has none.
     of_row: Vec<u32>,
     done: VecDeque<Done>,
-    /// Places whose messages were drained.
+    /// Places whose messages were drained and are not released yet.
     lent: Vec<u32>,
     seen: Peeked,
     looking: bool,
-    /// Receives that were asked back and have not answered.
+    /// How many cancelled receives the provider has not answered yet, including those in `ending`.
     asked: u32,
-    /// Those of them that are asked back only if no message is there.
+    /// Receives that are cancelled only if no message is there for them.
     ending: VecDeque<EndingReceive>,
-    /// A look for the first of them is under way.
+    /// A probe for the first of them is in flight.
     checking: bool,
     failures: u32,
-    /// Why the provider is of no use any more.
+    /// Why the provider is unusable, if it is.
     pub(super) broken: Option<String>,
 }
 
@@ -68,7 +71,7 @@ impl Matching {
         }
     }
 
-    /// The bits of an envelope, and its CQ data if the provider has any.
+    /// The tag bits of an envelope, and its CQ data if the provider has any.
     pub(super) fn label(&self, protocol: Protocol, header: &Header) -> (u64, Option<u64>) {
         let bits = self.format.message(protocol, header.context(), header.source(), header.tag());
         let (source, length) = (u64::from(header.source()), header.length.min(u32::MAX.into()));
@@ -80,7 +83,7 @@ impl Matching {
         (bits, data)
     }
 
-    /// The provider is of no use any more: gives back all receives. Their places stay taken, since the provider may still write to them.
+    /// The provider is unusable: gives back all receives. Their places stay taken, since the provider may still write to them.
     #[cold]
     pub(super) fn give_all_back(&mut self) {
         for (number, place) in self.places.all() {
@@ -101,13 +104,13 @@ impl Matching {
         self.ending.clear();
     }
 
-    /// Whether there is something to tell, or the provider still has something to answer.
+    /// Whether a receive is over and not handed out, or the provider still owes an answer.
     #[inline]
     pub(super) fn has_news(&self) -> bool {
         !self.done.is_empty() || self.looking || self.asked > 0
     }
 
-    /// Hands out receives that are over. `vc_of` knows the VC of a peer, [`NIL`] if it is not known yet.
+    /// Hands out receives that are over. `vc_of` returns the VC of a peer, or [`NIL`] if it is not known yet.
     pub(super) fn drain(&mut self, arrivals: &mut [Arrival], vc_of: impl Fn(sys::fi_addr_t) -> Row) -> usize {
         let (mut count, mut at) = (0, 0);
         while count < arrivals.len()
@@ -128,7 +131,7 @@ impl Matching {
         count
     }
 
-    /// Hands plain messages to `take`, one after another, until one is not taken. `vc_of` is as for [`Matching::drain`].
+    /// Hands whole messages without flags to `take`, in order, until `take` refuses one. `vc_of` is as for [`Matching::drain`].
     #[inline]
     pub(super) fn deliver(&mut self, most: u32, take: &mut impl Take, vc_of: impl Fn(sys::fi_addr_t) -> Row) -> u32 {
         let mut count = 0;
@@ -150,7 +153,7 @@ impl Matching {
         count
     }
 
-    /// Whether a receive is over of which nobody has been told.
+    /// Whether a receive is over and was not handed out yet.
     #[inline]
     pub(super) fn has_done(&self) -> bool {
         !self.done.is_empty()

@@ -1,17 +1,17 @@
-//! Whether an endpoint is opened in tagged mode, and why not.
+//! Decides whether an endpoint is opened in tagged mode, and why not.
 
 use super::tags::{ProviderTags, TagFormat, TagMode};
 use super::{ENV_INCLUDE, Info, OfiError, tagged_hints};
 use libfabric_sys as sys;
 
-/// Bytes of CQ data that are used: the sender's rank, and the length of an offered message, which a probe must know. With fewer,
-/// who looks for a message has to claim it.
+/// Bytes of CQ data that are used: the sender's rank, and the length of an offered message, which a probe must report. With fewer bytes, a
+/// probe has to claim the message to learn its length.
 pub(super) const DATA_BYTES: usize = 8;
 
-/// Providers whose matching cannot be used (measured with libfabric 1.17), up to which version of libfabric, and why.
+/// Providers whose matching is unusable (measured with libfabric 1.17), up to which version of libfabric, and why.
 ///
-/// `net`, which is `tcp` from 1.18 on, reads nothing more from a peer once an unexpected message of that peer has more than 128
-/// bytes, or is the 65th: a receive that takes a message behind it would wait for ever.
+/// `net`, which is called `tcp` from 1.18 on, stops reading from a peer once an unexpected message of that peer has more than 128 bytes, or
+/// once there are 65 of them. A receive that matches a later message would then wait for ever.
 const BROKEN: [(&str, (u32, u32), &str); 4] = [
     ("shm", (2, 5), "posts a receive where it is asked to look for a message (FI_PEEK)"),
     ("udp;ofi_rxd", (u32::MAX, 0), "loses what it is asked to claim (FI_CLAIM), and names wrong sources"),
@@ -25,12 +25,12 @@ const UNTAGGED: &str = "has no tagged messages with sources (FI_TAGGED, FI_SOURC
 /// See [`BROKEN`].
 const STALLS: &str = "holds up all that a peer sends behind an unexpected message";
 
-/// What an endpoint is opened from.
+/// What an endpoint is to be opened with.
 pub(super) struct Opening {
     pub(super) info: Info,
-    /// In tagged mode.
+    /// The tag settings; `None` in message mode.
     pub(super) tags: Option<Tags>,
-    /// Who matches, and why, in words.
+    /// Which mode was chosen and why, in words.
     pub(super) words: String,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Tags {
     pub(super) data_bytes: usize,
 }
 
-/// Decides on the mode of a candidate; `without_data` as if it had no CQ data.
+/// Decides on the mode of a candidate. With `without_data`, treats it as if it had no CQ data.
 ///
 /// # Errors
 /// [`OfiError::Tags`] if a mode was asked for by name that the provider cannot do; [`OfiError::Call`].
@@ -82,14 +82,14 @@ pub(super) fn choose(info: Info, mode: Option<TagMode>, without_data: bool) -> R
     }
 }
 
-/// Why the matching of a provider cannot be used, if that is known of a version of libfabric.
+/// Why the matching of a provider is unusable, if this version of libfabric is known for that.
 fn flaw(provider: &str, (major, minor): (u32, u32)) -> Option<String> {
     let known = |&&(name, last, _): &&(&str, (u32, u32), &str)| provider == name && (major, minor) <= last;
     let (_, _, why) = BROKEN.iter().find(known)?;
     Some(format!("of libfabric {major}.{minor} {why}"))
 }
 
-/// The same candidate for tagged messages, whatever is known of its matching.
+/// The same candidate for tagged messages, even if its matching is known to be wrong.
 ///
 /// # Errors
 /// [`OfiError::Tags`] if it has none; [`OfiError::Call`].
@@ -98,7 +98,7 @@ pub(super) fn tagged_only(info: Info) -> Result<Info, OfiError> {
     tagged(&info)?.ok_or(OfiError::Tags { provider, reason: UNTAGGED.to_owned() })
 }
 
-/// The same candidate with what tagged mode needs, and with directed receives if it has them.
+/// The same candidate with the capabilities of tagged mode, and with directed receives if it has them. `None` if it has no tagged messages.
 fn tagged(info: &Info) -> Result<Option<Info>, OfiError> {
     for directed in [true, false] {
         let hints = tagged_hints(info.provider(), directed);
@@ -120,8 +120,8 @@ fn tagged(info: &Info) -> Result<Option<Info>, OfiError> {
     Ok(None)
 }
 
-/// Who matches, as procs compare it: 0 for the engine, else the tag mode, whether lengths are in the CQ data, the bits of the
-/// context and the longest message.
+/// The signature by which procs check that they match alike: 0 for message mode, else the tag mode, whether lengths are in the CQ data, the
+/// bits of the context, and the longest message.
 pub(super) fn signature(tags: Option<(Tags, usize)>) -> u32 {
     tags.map_or(0, |(Tags { format, data_bytes }, matched_max)| {
         let mode = TagMode::NAMES.iter().position(|(_, mode)| *mode == format.mode()).unwrap_or(0) as u32;

@@ -1,11 +1,11 @@
-//! Whether a provider really puts one message behind the other into a buffer that is posted once (`FI_MULTI_RECV`).
+//! Checks whether a provider really places several messages one behind the other in one posted buffer (`FI_MULTI_RECV`).
 //!
-//! All say that they do. So one sends a few messages to itself, on an endpoint of the check's own, and looks: each must
-//! lie within the buffer, behind the one before it, with its bytes; and the buffer must be given back when it is full.
+//! All providers report that they do. So the check opens an endpoint, sends a few messages from it to itself, and looks where they arrive.
+//! Each must lie within the buffer, behind the one before it, with its bytes; and the buffer must be given back when it is full.
 //!
-//! The layer `ofi_rxm` of libfabric 1.17 fails what it had made of such buffers when a peer's connection breaks, and gives none of
-//! them back: nothing is received any more, from anybody. It is not asked. Neither is `shm`, where a message into such a buffer
-//! takes the time of one more cache line between the processors: measured, 0.13 µs of 0.56 where they are far apart.
+//! With the layer `ofi_rxm` of libfabric 1.17, all such buffers fail when a peer's connection breaks, and none is given back: nothing is
+//! received any more, from any peer. So it is not checked and not used. Neither is `shm`, where receiving a message into such a buffer
+//! takes one more cache miss between processors: measured, 0.13 µs of 0.56 where they are far apart.
 
 use super::slab::{Contexts, Slab};
 use super::{AddressVector, CompletionQueue, Domain, Endpoint, Fabric, Hints, Info, OfiError, no_completion};
@@ -14,18 +14,18 @@ use std::ptr::null_mut;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A layer that loses such buffers, and a provider that is slower with them.
+/// A layer that loses such buffers, and a provider that is slower with them: neither is checked.
 const NOT_ASKED: [&str; 2] = ["ofi_rxm", "shm"];
 /// How long the check may take.
 const TIME: Duration = Duration::from_millis(200);
-/// Bytes of the buffer, of a message, and of the room below which the buffer is given back.
+/// Bytes of the buffer, of a message, and of the free space below which the buffer is given back.
 const BUFFER: usize = 4096;
 const MESSAGE: usize = 700;
 const ROOM: usize = 1024;
-/// Messages until there is less room than that.
+/// How many messages leave less free space than that.
 const MESSAGES: usize = (BUFFER - ROOM) / MESSAGE + 1;
 
-/// The same candidate with such receives, if they work.
+/// The same candidate with `FI_MULTI_RECV`, if that works.
 pub(super) fn with_multi(info: &Info) -> Option<Info> {
     static KNOWN: Mutex<Vec<(String, bool)>> = Mutex::new(Vec::new());
     let provider = info.provider().to_owned();
@@ -48,7 +48,7 @@ pub(super) fn with_multi(info: &Info) -> Option<Info> {
     works.then_some(found)
 }
 
-/// Sends messages to itself and looks where they arrive.
+/// Sends messages to itself and checks where they arrive.
 fn check(info: Info) -> Result<bool, OfiError> {
     if info.domain_attr().mr_mode as u64 & sys::FI_MR_LOCAL != 0 {
         // Memory would have to be registered; such a provider is hardware, whose word is taken.

@@ -1,4 +1,4 @@
-//! What an endpoint has for itself.
+//! The fixed data of an endpoint.
 
 use super::OfiConfig;
 use crate::facets::Watcher;
@@ -6,23 +6,23 @@ use crate::handshake::Greeting;
 use crate::watching::Watched;
 use rustix::io::Errno;
 
-/// What stays the same while an endpoint is open.
+/// The data that stays the same while an endpoint is open, and its watchers.
 pub(super) struct Own {
     pub(super) config: OfiConfig,
     pub(super) card: Vec<u8>,
     /// The host part of the card.
     pub(super) host: [u8; 8],
-    /// What callers have to show.
+    /// The secret that callers must show.
     pub(super) secret: u64,
-    /// The own fabric address.
+    /// The fabric address of this process.
     pub(super) address: Vec<u8>,
     pub(super) greeting: Greeting,
     pub(super) watched: Watched,
-    /// Watchers that have shown the secret, and that nobody has answered yet.
+    /// Watchers that have shown the secret and wait for an answer.
     pub(super) watchers: Vec<Watcher>,
 }
 
-/// A number that nobody guesses; never 0.
+/// A secure random number; never 0.
 pub(super) fn random() -> Result<u64, Errno> {
     let mut bytes = [0u8; 8];
     let mut filled = 0;

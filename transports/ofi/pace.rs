@@ -1,22 +1,22 @@
-//! How often a fabric is looked at: asking it costs a hundred times what a look at shared memory costs.
+//! How often a fabric is polled: polling it costs a hundred times what polling shared memory costs.
 //!
-//! Without a connection nothing can come, and it is not asked. After something has come it is asked at every look, for a
-//! time; then more and more rarely, so that an idle fabric costs the others next to nothing. While sends are under way it is
-//! asked often, since most providers progress only then.
+//! Without a connection nothing can arrive, and the fabric is not polled. After an arrival it is polled with each look of the engine for a
+//! time, then more and more rarely, so that an idle fabric costs next to nothing. While sends are in flight it is polled often, since most
+//! providers progress only then.
 
 use std::cell::Cell;
 
-/// Looks in vain before they become rarer: half a millisecond of them.
+/// Polls without an arrival before polling becomes rarer: half a millisecond of them.
 const EAGER: u32 = 2048;
-/// Looks between two questions at most: 300 ns in 1024 looks of 9 ns are 3 %.
+/// The most looks from one poll to the next. A poll takes 300 ns and 1024 looks of 9 ns each, so polling costs 3 %.
 const INTERVAL_MAX: u32 = 1024;
-/// The same while sends are under way.
+/// As [`INTERVAL_MAX`], while sends are in flight.
 const SENDING_MAX: u32 = 4;
 
-/// When to ask next.
+/// When to poll next.
 #[derive(Default)]
 pub(super) struct Pace {
-    /// Connections, or what else there is to ask for.
+    /// How many connections, or other reasons to poll, there are.
     open: Cell<u32>,
     countdown: Cell<u32>,
     interval: Cell<u32>,
@@ -24,7 +24,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Whether to ask now.
+    /// Whether to poll now. Counts one look.
     #[inline(always)]
     pub(super) fn is_due(&self) -> bool {
         if self.open.get() == 0 {
@@ -35,19 +35,19 @@ impl Pace {
         left == 0
     }
 
-    /// How many connections there are.
+    /// Sets how many connections there are.
     pub(super) fn open(&self, count: u32) {
         self.open.set(count);
         self.hurry();
     }
 
-    /// Whether it is asked at every look.
+    /// Whether every look polls.
     #[inline]
     pub(super) fn is_eager(&self) -> bool {
         self.interval.get() <= 1
     }
 
-    /// Asks at every look again.
+    /// Makes every look poll again.
     #[inline]
     pub(super) fn hurry(&self) {
         self.vain.set(0);
@@ -55,7 +55,7 @@ impl Pace {
         self.countdown.set(0);
     }
 
-    /// It was asked, and gave nothing; `sending` says whether sends are under way.
+    /// Notes that a poll has found nothing. `sending` tells whether sends are in flight.
     #[inline]
     pub(super) fn asked_in_vain(&self, sending: impl FnOnce() -> bool) {
         let vain = self.vain.get().saturating_add(1);

@@ -7,13 +7,13 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use tickwire_components::Span;
 
-/// Memory that a domain knows. Clones are the same region.
+/// Memory that is registered with a domain. Clones are the same region.
 #[derive(Clone)]
 pub struct MemoryRegion(Arc<Handle>);
 
 struct Handle {
     raw: NonNull<sys::fid_mr>,
-    /// The endpoint that it is bound to, where the provider wants that; it is closed after the region.
+    /// The endpoint that it is bound to, if the provider requires that. The endpoint is closed after the region.
     endpoint: Option<Endpoint>,
     domain: Domain,
 }
@@ -26,9 +26,8 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 impl MemoryRegion {
-    /// Registers a run of memory for `access` (`FI_SEND`, `FI_RECV`, `FI_READ`, `FI_WRITE`, `FI_REMOTE_READ`,
-    /// `FI_REMOTE_WRITE`), under `key` where the provider does not choose it. Where the mode has `FI_MR_ENDPOINT`, it is bound
-    /// to `endpoint`.
+    /// Registers a run of memory for `access` (`FI_SEND`, `FI_RECV`, `FI_READ`, `FI_WRITE`, `FI_REMOTE_READ`, `FI_REMOTE_WRITE`), under
+    /// `key` unless the provider chooses keys. With `FI_MR_ENDPOINT` in the mode, the region is bound to `endpoint`.
     ///
     /// # Safety
     /// The memory stays allocated until the last clone is dropped.
@@ -68,7 +67,7 @@ impl MemoryRegion {
         Ok(MemoryRegion(Arc::new(region)))
     }
 
-    /// What operations on this memory take.
+    /// The descriptor for operations on this memory.
     pub fn descriptor(&self) -> *mut c_void {
         // SAFETY: open.
         #[expect(unsafe_code, reason = "FFI")]
@@ -77,7 +76,7 @@ impl MemoryRegion {
         }
     }
 
-    /// What peers name it by.
+    /// The key by which peers name the memory.
     pub fn key(&self) -> u64 {
         // SAFETY: open.
         #[expect(unsafe_code, reason = "FFI")]

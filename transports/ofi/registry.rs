@@ -1,16 +1,16 @@
-//! What is registered with the domains of an endpoint: one cache for the buffers of persistent requests, exposed runs, and local runs
-//! of operations.
+//! The registration cache of an endpoint: memory regions for the buffers of persistent requests, for exposed runs, and for local runs of
+//! operations.
 //!
-//! A region belongs to a domain, and there are several: one for one-sided operations, and one for the long messages of each connection.
-//! So the engine's cache ([`Registering`](crate::Registering)) says which memory stays as it is, and this one what each domain
-//! knows of it.
+//! A region belongs to a domain, and an endpoint has several: one for one-sided operations, and one for the long messages of each
+//! connection. So the engine's cache ([`Registering`](crate::Registering)) says which memory stays valid, and this one which of it each
+//! domain has registered.
 //!
-//! - An **exposed run** has a region of its own, which allows remote access and nothing else. Nobody shares it, so a withdrawal closes it
-//!   at once, whatever operations of this proc use the same memory: a key that was withdrawn opens nothing.
-//! - A **local run** is looked up where its domain must know it (`FI_MR_LOCAL`). Within *kept* memory the whole of it is registered, and
-//!   stays so until it is kept no more; else the run alone is, until its operation is complete.
-//! - A region is found only while somebody promises that all of its memory stays: who keeps it, or an operation that uses all of it. So
-//!   memory that was freed and is mapped anew is never used by a region from before.
+//! - An **exposed run** has a region of its own, which allows remote access only and is not shared. So withdrawing the run closes the
+//!   region at once, even if operations of this proc use the same memory, and the key is invalid from then on.
+//! - A **local run** is looked up if its domain requires registration (`FI_MR_LOCAL`). If it lies within *kept* memory, all of that memory
+//!   is registered, and stays so until it is no longer kept. Otherwise only the run is registered, until its operation is complete.
+//! - A region is reused only while all of its memory is sure to stay: because it is kept, or because an operation in flight uses all of it.
+//!   So memory that was freed and mapped anew never uses an old region.
 
 use super::own::random;
 use super::{Domain, Endpoint, MemoryRegion, OfiError};
@@ -19,18 +19,18 @@ use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tickwire_components::{Access, RegistrationCounts, Span};
 
-/// Regions that nobody uses and that are kept for the next operation, of all domains.
+/// The most unused regions that are kept for later operations, over all domains.
 const IDLE_MAX: usize = 512;
-/// Keys that are tried for a run before it is given up: one that is in use already is as good as impossible.
+/// How many keys are tried for a run before it is given up. A random key is practically never in use already.
 const KEYS: usize = 8;
 
-/// Who asks for regions: a domain, and how it wants them.
+/// Where to register a region: a domain, and how it requires registration.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) domain: &'a Domain,
-    /// What regions are bound to, where they are bound (`FI_MR_ENDPOINT`).
+    /// The endpoint that regions are bound to, if they must be bound to one (`FI_MR_ENDPOINT`).
     pub(super) endpoint: Option<&'a Endpoint>,
-    /// Bits that a key of the own choice may have.
+    /// The bits that a key may have, where this process chooses it.
     pub(super) key_mask: u64,
 }
 
@@ -49,28 +49,29 @@ struct Table {
 
 struct Entry {
     name: u64,
-    /// The domain and what it is bound to, by their addresses, which `region` keeps in use.
+    /// The addresses of the domain and of the endpoint that the region is bound to. `region` keeps both objects, so the addresses are not
+    /// reused.
     owner: (usize, usize),
     start: usize,
     length: usize,
     flags: u64,
     region: MemoryRegion,
-    /// Operations that use it, and those of them that use all of it.
+    /// How many operations use it, and how many of these use all of it.
     references: u32,
     whole: u32,
     used: u64,
-    /// There was a time at which nobody promised all of it: it is found no more, whoever promises that memory now.
+    /// At some time, nothing guaranteed that all of its memory stays. So it is not reused any more.
     stale: bool,
 }
 
-/// Memory that stays as it is until it is kept no more.
+/// Memory that is guaranteed to stay until it is no longer kept.
 struct Kept {
     name: u64,
     run: Span,
     access: Access,
 }
 
-/// A local run that a domain knows, until this is dropped.
+/// A registered local run. Dropping this releases it.
 pub(super) struct Local {
     registry: Registry,
     name: u64,
@@ -78,7 +79,7 @@ pub(super) struct Local {
     region: MemoryRegion,
 }
 
-/// An exposed run, until this is dropped.
+/// An exposed run. Dropping this closes its region.
 pub(super) struct Remote {
     registry: Registry,
     name: u64,
@@ -96,7 +97,7 @@ impl Place<'_> {
         (self.domain.as_ptr().addr(), self.endpoint.map_or(0, |endpoint| endpoint.as_ptr().addr()))
     }
 
-    /// Registers memory, under a key that nobody guesses where the provider does not choose it: who knows the key of a run can use it.
+    /// Registers memory. Where the provider does not choose the key, it is random, since a peer that knows the key can use the memory.
     ///
     /// # Safety
     /// The memory stays until the region is closed.
@@ -115,13 +116,13 @@ impl Place<'_> {
     }
 }
 
-/// A key that nobody guesses, within a mask.
+/// A random key, within a mask.
 pub(super) fn new_key(mask: u64) -> Result<u64, String> {
     let key = random().map_err(|error| format!("no random numbers ({error})"))? & mask;
     Ok(if key == sys::FI_KEY_NOTAVAIL { 1 } else { key })
 }
 
-/// What somebody who keeps memory must allow for a region with these flags.
+/// The access that kept memory must allow, for a region with these flags.
 fn needed(flags: u64) -> Access {
     let (sends, fills) = (flags & (sys::FI_SEND | sys::FI_WRITE) != 0, flags & (sys::FI_RECV | sys::FI_READ) != 0);
     match (sends, fills) {
@@ -140,14 +141,14 @@ impl Registry {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What it has done. Exposed runs are among the entries.
+    /// Counts of the cache. Exposed runs are among the entries.
     pub(super) fn counts(&self) -> RegistrationCounts {
         let table = self.table();
         let bytes = table.entries.iter().map(|entry| entry.length).sum();
         RegistrationCounts { entries: table.entries.len(), bytes, ..table.counts }
     }
 
-    /// Keeps memory: until [`Registry::drop_kept`] of the name that this returns, it stays as it is.
+    /// Notes that memory stays until [`Registry::drop_kept`] is called with the name that this returns.
     pub(super) fn keep(&self, run: Span, access: Access) -> u64 {
         let mut table = self.table();
         let name = table.name();
@@ -155,14 +156,14 @@ impl Registry {
         name
     }
 
-    /// Memory is kept no more: its regions are closed, or will be with the last operation that uses them.
+    /// Memory is no longer kept. Its regions are closed now, or with the last operation that uses them.
     pub(super) fn drop_kept(&self, name: u64) {
         let mut table = self.table();
         table.kept.retain(|kept| kept.name != name);
         (0..table.entries.len()).rev().for_each(|index| table.look_after(index));
     }
 
-    /// A region with a local run, for operations with these flags (`FI_SEND`, `FI_RECV`, `FI_READ`, `FI_WRITE`).
+    /// A region that contains a local run, for operations with these flags (`FI_SEND`, `FI_RECV`, `FI_READ`, `FI_WRITE`).
     ///
     /// # Safety
     /// The run stays until what this returns is dropped.
@@ -195,7 +196,7 @@ impl Registry {
         Ok(Local { registry: self.clone(), name: entry.name, whole, region: entry.region.clone() })
     }
 
-    /// A region with a run for peers, with flags that allow remote access alone.
+    /// A region for a run that peers use. The flags allow remote access only.
     ///
     /// # Safety
     /// The run stays until what this returns is dropped.
@@ -213,7 +214,8 @@ impl Registry {
         Ok(Remote { registry: self.clone(), name, key })
     }
 
-    /// Whoever owns a domain keeps this behind its endpoints: its regions are closed before it.
+    /// Returns a guard that closes all regions of the domain when it is dropped. The owner of the domain drops it after the endpoints and
+    /// before the domain.
     pub(super) fn of_domain(&self, domain: &Domain) -> OfDomain {
         OfDomain { registry: self.clone(), domain: domain.as_ptr().addr() }
     }
@@ -229,7 +231,7 @@ impl Registry {
 }
 
 impl Kept {
-    /// Whether it is kept for a region of a run with these flags.
+    /// Whether this kept memory covers a region of a run with these flags.
     fn keeps(&self, run: (usize, usize), flags: u64) -> bool {
         self.access.covers(needed(flags)) && holds((self.run.start().addr(), self.run.len()), run)
     }
@@ -263,7 +265,7 @@ impl Table {
         self.entries.iter().position(fits)
     }
 
-    /// Somebody promises a region's memory no more.
+    /// Checks a region after an operation has released it, or memory is no longer kept. Closes it if it is stale and unused.
     fn look_after(&mut self, index: usize) {
         let promised = self.entries[index].whole > 0 || self.is_kept(index);
         let entry = &mut self.entries[index];
@@ -273,7 +275,7 @@ impl Table {
         }
     }
 
-    /// Whether somebody keeps all of a region's memory.
+    /// Whether all of a region's memory is kept.
     fn is_kept(&self, index: usize) -> bool {
         let Entry { start, length, flags, .. } = self.entries[index];
         self.kept.iter().any(|kept| kept.keeps((start, length), flags))
@@ -297,7 +299,7 @@ impl Table {
         self.entries.len() - 1
     }
 
-    /// Registers a run; if there is no room, regions that nobody uses go.
+    /// Registers a run. If that fails, closes unused regions of the domain and tries again.
     ///
     /// # Safety
     /// As [`Place::register`].
@@ -312,7 +314,7 @@ impl Table {
         }
     }
 
-    /// Closes the region that has not been used for longest, of one domain or of all, if there is one that nobody uses.
+    /// Closes the least recently used region, of one domain or of all, among those that no operation uses. `false` if there is none.
     fn evict(&mut self, domain: Option<usize>) -> bool {
         let idle = |entry: &Entry| entry.is_idle() && domain.is_none_or(|domain| domain == entry.owner.0);
         let oldest =
@@ -325,7 +327,7 @@ impl Table {
 }
 
 impl Local {
-    /// What operations on the run take.
+    /// The descriptor for operations on the run.
     pub(super) fn descriptor(&self) -> *mut c_void {
         self.region.descriptor()
     }
@@ -338,7 +340,7 @@ impl Drop for Local {
 }
 
 impl Remote {
-    /// What peers name it by.
+    /// The key by which peers name the run.
     pub(super) fn key(&self) -> u64 {
         self.key
     }
@@ -351,7 +353,7 @@ impl Drop for Remote {
 }
 
 impl OfDomain {
-    /// Closes them now; those that operations use, with the last of these.
+    /// Closes all regions of the domain now; those that operations use, with the last of these.
     pub(super) fn close(&self) {
         self.registry.table().entries.retain(|entry| entry.owner.0 != self.domain);
     }

@@ -1,54 +1,56 @@
-//! Memory that a peer writes into: short frames, and how many it may write itself.
+//! A ring: memory that a peer writes short frames into. The peer also writes there how many frames this process may write into the peer's
+//! ring.
 //!
 //! | bytes | what the peer writes |
 //! |---|---|
 //! | 0–31 | the *window*: a counter, frames that may be outstanding, the number of the last frame that was taken, the counter again |
 //! | 64– | slots of [`SLOT_BYTES`]: the number of the frame, from 1 on; its bytes; the frame, filled up to 8 bytes; a check of all that |
 //!
-//! A remote write is seen in any state: nothing, a part, all. So a value stands before and behind it. A window whose counters differ is read
-//! again. A frame is there once its number is the one that is due and its check fits; until then it is looked at again. The check is a sum
-//! over all words, since a fabric need not write in the order of the bytes.
+//! A remote write may be seen in any state: not at all, in part, or complete. So a value stands before and behind the data. A window whose
+//! counters differ is read again. A frame has arrived once its number is the expected one and its checksum is right; until then it is read
+//! again with each poll. The checksum covers all words, since a fabric need not write bytes in order.
 //!
-//! Every word may be hostile, and may change while it is read: a frame is copied out first, and then checked.
+//! Every word may be hostile, and may change while it is read. So a frame is first copied out and then checked.
 
 use super::slab::Slab;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tickwire_components::Span;
 
-/// Slots of a ring: frames that may be outstanding.
+/// Slots of a ring, which is also the most frames outstanding.
 pub(super) const SLOTS: u64 = 64;
 /// Bytes of a slot.
 const SLOT_BYTES: usize = 256;
 const WORD: usize = size_of::<u64>();
-/// Words before a frame.
+/// Words of a slot before the frame.
 const HEAD: usize = 2;
-/// Bytes before a frame.
+/// Bytes of a slot before the frame.
 pub(super) const HEAD_BYTES: usize = HEAD * WORD;
-/// Bytes of a frame at most.
+/// The most bytes of a frame.
 pub(super) const FRAME_MAX: usize = SLOT_BYTES - HEAD_BYTES - WORD;
 /// Words of a window.
 const WINDOW: usize = 4;
 pub(super) const WINDOW_BYTES: usize = WINDOW * WORD;
 /// Where the slots begin.
 const SLOTS_AT: usize = 64;
-/// Bytes of all of it.
+/// Bytes of a ring.
 pub(super) const RING_BYTES: usize = SLOTS_AT + SLOTS as usize * SLOT_BYTES;
 
 /// The memory of a ring.
 pub(super) struct RingMemory(Slab);
 
-/// Where in a ring the frame of a number goes.
+/// The offset in a ring of the frame with this number.
 pub(super) fn slot_at(number: u64) -> usize {
     SLOTS_AT + ((number.wrapping_sub(1)) % SLOTS) as usize * SLOT_BYTES
 }
 
-/// What stands behind a frame.
+/// The checksum that stands behind a frame.
 fn check(number: u64, length: usize, words: &[u64]) -> u64 {
     let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
     words.iter().fold(mix(number, length as u64), |sum, &word| mix(sum, word))
 }
 
-/// Puts what a slot has around a frame that stands [`HEAD_BYTES`] behind the start of a place; the bytes of all that.
+/// Adds the rest of a slot to a frame that stands [`HEAD_BYTES`] behind the start of `place`: number and length before it, the checksum
+/// behind it. Returns the bytes of the whole slot.
 pub(super) fn enclose(place: Span, number: u64, length: usize) -> Span {
     assert!(length <= FRAME_MAX && place.len() >= SLOT_BYTES, "a frame that fits into a slot");
     let words = length.div_ceil(WORD);
@@ -66,7 +68,7 @@ pub(super) fn enclose(place: Span, number: u64, length: usize) -> Span {
     place.part(0, HEAD_BYTES + (words + 1) * WORD)
 }
 
-/// Writes a window into a place; its bytes.
+/// Writes a window to `place`. Returns its bytes.
 pub(super) fn write_window(place: Span, counter: u64, taken: u64) -> Span {
     assert!(place.len() >= WINDOW_BYTES, "room for a window");
     // SAFETY: an own place of so many bytes.
@@ -98,14 +100,16 @@ impl RingMemory {
         }
     }
 
-    /// How many frames may have been written in all, if the window is not being written. No more than a ring has room for.
+    /// The number up to which this process may write frames, after it has written `written`. `None` if the peer is writing the window right
+    /// now, or the window is impossible.
     pub(super) fn limit(&self, written: u64) -> Option<u64> {
         let [first, window, taken, last] = [0, 1, 2, 3].map(|at| self.word(at * WORD).load(Ordering::Acquire));
-        // What was never taken because it was never written is no window.
+        // A peer cannot have taken more frames than were written.
         (first == last && window <= SLOTS && taken <= written).then(|| taken + window)
     }
 
-    /// Copies the frame of a number out to a place of at least [`FRAME_MAX`] bytes, if it is there; its bytes.
+    /// Copies the frame with this number to `into`, which has at least [`FRAME_MAX`] bytes. Returns its length; `None` if the frame has not
+    /// arrived completely.
     pub(super) fn take(&self, number: u64, into: Span) -> Option<usize> {
         let at = slot_at(number);
         if self.word(at).load(Ordering::Acquire) != number {

@@ -1,20 +1,21 @@
-//! One-sided operations over libfabric: what peers expose is written, read and changed by the provider.
+//! One-sided operations over libfabric: the provider writes, reads and updates the memory that peers expose.
 //!
-//! They have endpoints of their own beside the one for messages, which stays as it is, and a domain of their own, whose memory
-//! is registered as these endpoints want it ([`memory_mode`]). All of it is opened when the first run is exposed, the
-//! first operation is asked for, or a peer says that it has opened its own. Two procs tell each other their addresses over the control
-//! connection of their link.
+//! They use endpoints of their own, so the endpoint for messages stays as it is. They also use a domain of their own, whose memory is
+//! registered as these endpoints require ([`memory_mode`]). All of it is opened when the first run is exposed, when the first operation is
+//! asked for, or when a peer says that it has opened its own. Two procs tell each other their addresses over the control connection of
+//! their link.
 //!
-//! - **Contexts** ([`context`]) have a queue each: those of one scalable endpoint where the provider has them, else endpoints.
-//! - **Operations** ([`posting`]) go in pieces of at most what the provider takes. A write is complete when the target's memory
-//!   holds it (`FI_DELIVERY_COMPLETE`). That is asked for with each one: `net` of libfabric 1.17 ignores it as a default. What a
-//!   provider injects (`fi_inject_write`) has no completion and is not used; short writes are copied instead.
-//! - **Local memory** is lent only to providers that give it back with an error when a peer has gone ([`LENT`]); what others send
-//!   or fetch goes through memory of the endpoint's own. Where local memory must be registered (`FI_MR_LOCAL`), short
-//!   operations go through such memory too, and a long one has its run registered ([`super::registry`]).
-//! - **Progress** ([`progressing`]) is made by every look at the messages, also at a target, as long as these endpoints are open.
-//! - **The end of a link** ([`peers`]) fails its operations. A provider that has memory of theirs and does not give it back within a
-//!   bounded time is closed.
+//! - **Contexts** ([`context`]) have one completion queue each. They are the contexts of one scalable endpoint where the provider supports
+//!   that, and otherwise one endpoint each.
+//! - **Operations** ([`posting`]) are cut into pieces of at most the length that the provider takes. A write is complete when the target's
+//!   memory holds it (`FI_DELIVERY_COMPLETE`). Each write asks for that by itself, because `net` of libfabric 1.17 ignores it as a default.
+//!   Injected writes (`fi_inject_write`) have no completion and are not used; the bytes of short writes are copied instead.
+//! - **Local memory** is lent only to providers that give it back with an error when a peer has gone ([`LENT`]). With other providers, all
+//!   bytes go through memory of the endpoint's own. Where local memory must be registered (`FI_MR_LOCAL`), short operations use that memory
+//!   too, and a long operation has its local run registered ([`super::registry`]).
+//! - **Progress** ([`progressing`]) is made with every poll for messages, at targets too, as long as these endpoints are open.
+//! - **The end of a link** ([`peers`]) fails its operations. If a provider does not give back the memory lent to them within a bounded
+//!   time, its endpoints are closed.
 
 mod calls;
 mod context;
@@ -45,10 +46,10 @@ use libfabric_sys as sys;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Providers, or layers of them, that complete all operations with an error when a peer has gone (measured with libfabric 1.17).
-/// `shm` and `ofi_rxd` keep them for ever.
+/// Providers, or layers of them, that complete all operations with an error when a peer has gone (measured with libfabric 1.17). `shm` and
+/// `ofi_rxd` never complete them.
 const LENT: [&str; 3] = ["ofi_rxm", "net", "sockets"];
-/// Layers that do not look whether a key is still known: what was withdrawn can be written (libfabric 1.17).
+/// Layers that do not check whether a key is still registered: a peer can still write memory that was withdrawn (libfabric 1.17).
 const UNCHECKED: [&str; 2] = ["shm", "ofi_rxd"];
 
 /// Whether a provider refuses keys that were withdrawn.
@@ -56,11 +57,12 @@ pub(super) fn checks_keys(provider: &str) -> bool {
     !UNCHECKED.iter().any(|layer| is_named(provider, layer))
 }
 
-/// The layer whose endpoints are left open after a peer has gone: closing one then crashes now and then (libfabric 1.17). Nothing
-/// touches memory that was lent to it, since nobody progresses it.
+/// The layer whose endpoints are left open after a peer has gone, since closing one then sometimes crashes (libfabric 1.17). Nothing
+/// touches the memory that was lent to such an endpoint, since nobody progresses it any more.
 const LEFT_OPEN: &str = "ofi_rxm";
 
-/// Providers that do have a thread which makes progress when they say so (measured with libfabric 1.17); `net` says so and has none.
+/// Providers whose own thread really makes progress when they report `FI_PROGRESS_AUTO` (measured with libfabric 1.17). `net` reports it
+/// and has no such thread.
 const THREADED: [&str; 1] = ["sockets"];
 
 /// How one-sided operations are to be opened.
@@ -72,14 +74,15 @@ pub(super) struct RmaConfig {
     pub(super) automatic: bool,
     /// How long a provider may keep operations of a link that has ended.
     pub(super) ending_time: Duration,
-    /// Another way to register memory than is offered to the provider, and what it is told to ask for besides.
+    /// For tests: the `mr_mode` bits offered to the provider instead of the usual ones, and the bits that its answer is then forced to
+    /// contain.
     #[cfg(test)]
     pub(super) mr_mode: Option<(u64, u64)>,
 }
 
-/// The endpoints for one-sided operations, and what is under way. See the module.
+/// The endpoints for one-sided operations, and the operations in flight. See the module.
 pub(super) struct Rma {
-    // Closed in this order; what the provider may touch until then comes last.
+    // Closed in this order: the memory that the provider may touch until then comes last.
     exposed: Vec<Exposed>,
     of_domain: OfDomain,
     registry: Registry,
@@ -88,41 +91,41 @@ pub(super) struct Rma {
     contexts: Vec<Context>,
     domain: Domain,
     memory: MemoryMode,
-    /// The own address.
+    /// The fabric address of this process.
     name: Vec<u8>,
-    /// Bits of a peer's number that say which of its contexts is meant.
+    /// How many bits of a peer's number select one of its contexts.
     context_bits: u32,
     atomics: AtomicWidths,
     /// Local memory of callers may be lent to the provider.
     lends: bool,
-    /// A thread of the provider's makes progress.
+    /// The provider makes progress in a thread of its own.
     automatic: bool,
-    /// Bytes of a piece at most.
+    /// The most bytes of a piece.
     piece_max: usize,
-    /// Addresses that the address vector has.
+    /// The entries of the address vector.
     known: Vec<(Vec<u8>, sys::fi_addr_t)>,
-    /// By link, the own proc first.
+    /// Peers by link; this process itself comes first.
     peers: Vec<Peer>,
     operations: Vec<Operation>,
     free_operations: Vec<u32>,
     failed: VecDeque<FailedOperation>,
-    /// Links with a write into a ring that has failed, and why.
+    /// Links on which a write into the peer's ring has failed, and why.
     pub(super) rings_failed: Vec<(u32, String)>,
-    /// Operations of links that have ended which the provider still has, and since when there are some.
+    /// How many operations of ended links the provider still has, and since when there have been any.
     ending: u32,
     ending_since: Option<Instant>,
     ending_time: Duration,
-    /// A peer has said that it waits.
+    /// A peer has said that its operations wait for this process.
     reached: bool,
-    /// Looks in vain since something was complete.
+    /// Successive polls without a completion.
     vain: u32,
-    /// Peers are to be told that this side waits.
+    /// The peers with operations in flight are to be told that this process waits.
     tells: bool,
-    /// The provider has had no room for an operation since targets were told last.
+    /// The provider has had no room for an operation since the targets were last told.
     refused: bool,
-    /// A peer has gone without a word, or an operation has failed.
+    /// A peer has disappeared without closing its connection, or an operation has failed.
     disturbed: bool,
-    /// Why nothing goes any more.
+    /// Why the endpoints are unusable, if they are.
     broken: Option<String>,
 }
 
@@ -135,17 +138,17 @@ impl Rma {
         self.domain.info().provider()
     }
 
-    /// Whether operations of this side are under way.
+    /// Whether operations of this process are in flight.
     pub(super) fn is_busy(&self) -> bool {
         self.free_operations.len() < self.operations.len()
     }
 
-    /// Whether peers may be using memory of this process, and get on with it only while somebody asks.
+    /// Whether peers may be using memory of this process, in a way that progresses only while this process polls.
     pub(super) fn is_exposing(&self) -> bool {
         !self.exposed.is_empty() && !self.automatic
     }
 
-    /// Operations under way whose local run has been registered for them.
+    /// How many operations in flight have had their local run registered.
     #[cfg(test)]
     pub(super) fn registered(&self) -> usize {
         self.operations.iter().filter(|operation| operation.is_registered()).count()
@@ -157,18 +160,18 @@ impl Rma {
         self.ending_time = time;
     }
 
-    /// A peer has gone without a word.
+    /// A peer has disappeared without closing its connection.
     pub(super) fn disturb(&mut self) {
         self.disturbed = true;
     }
 
-    /// Cuts operations into pieces of so many bytes.
+    /// Cuts operations into pieces of at most `bytes` bytes.
     #[cfg(test)]
     pub(super) fn cut(&mut self, bytes: usize) {
         self.piece_max = bytes;
     }
 
-    /// Closes everything: the provider touches nothing any more.
+    /// Closes everything. Afterwards the provider touches no memory any more.
     fn shut(&mut self) {
         self.exposed.clear();
         self.of_domain.close();

@@ -1,14 +1,14 @@
-//! Scalable endpoints: one address, and several contexts with queues of their own.
+//! Scalable endpoints: one address with several contexts, each with its own queue.
 
 use super::endpoint::name_of;
 use super::{AddressVector, CompletionQueue, Domain, Info, OfiError};
 use libfabric_sys as sys;
 use std::ptr::{NonNull, null_mut};
 
-/// An enabled scalable endpoint with as many contexts in each direction as it was given queues.
+/// An enabled scalable endpoint, with one context per queue in each direction.
 pub(super) struct ScalableEndpoint {
     raw: NonNull<sys::fid_ep>,
-    /// Those that send, by number, and then those that receive.
+    /// The transmit contexts by number, followed by the receive contexts.
     contexts: Vec<NonNull<sys::fid_ep>>,
     count: usize,
     domain: Domain,
@@ -20,18 +20,19 @@ pub(super) struct ScalableEndpoint {
 #[expect(unsafe_code, reason = "FFI")]
 unsafe impl Send for ScalableEndpoint {}
 
-/// Bits that say which of so many contexts an address means.
+/// How many bits of an address select one of `count` contexts.
 pub(super) fn context_bits(count: usize) -> u32 {
     count.next_power_of_two().trailing_zeros()
 }
 
-/// The number of one context of a peer whose endpoint is scalable. See fi_rx_addr in fi_av(3).
+/// The address of one context of a peer whose endpoint is scalable. See fi_rx_addr in fi_av(3).
 pub(super) fn context_address(peer: sys::fi_addr_t, context: usize, bits: u32) -> sys::fi_addr_t {
     if bits == 0 { peer } else { (context as u64) << (64 - bits) | peer }
 }
 
 impl ScalableEndpoint {
-    /// Opens, binds and enables an endpoint and a pair of contexts for each queue. `info` was asked for with so many contexts.
+    /// Opens, binds and enables an endpoint, and a pair of contexts for each queue. `info` must have been requested with that many
+    /// contexts.
     ///
     /// # Errors
     /// [`OfiError::Call`].
@@ -89,7 +90,7 @@ impl ScalableEndpoint {
         if code < 0 { Err(self.domain.error(call, code.into())) } else { Ok(()) }
     }
 
-    /// Its address, for peers' address vectors.
+    /// The endpoint's address, for peers' address vectors.
     ///
     /// # Errors
     /// [`OfiError::Call`].
@@ -101,7 +102,7 @@ impl ScalableEndpoint {
         }
     }
 
-    /// The context that operations with this number are posted to.
+    /// The transmit context with this number.
     pub(super) fn transmit(&self, index: usize) -> *mut sys::fid_ep {
         assert!(index < self.count, "a context of the endpoint");
         self.contexts[index].as_ptr()

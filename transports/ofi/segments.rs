@@ -1,24 +1,24 @@
-//! Names of what provider `shm` puts into `/dev/shm`.
+//! The names of the segments that provider `shm` creates in `/dev/shm`.
 //!
-//! By itself the provider names a segment by the process's number. What a killed process has left there stays, and a later
-//! process with that number cannot open its endpoint. So each segment gets a name that no other process can have, and those
-//! of processes that are gone are taken away by whoever opens an endpoint.
+//! By default the provider names a segment by the process id. The segment of a killed process stays, and a later process with the same id
+//! cannot open its endpoint. So each segment gets a name that no other process can have, and opening an endpoint removes the segments of
+//! processes that have ended.
 
 use crate::shm::identity;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Where segments are.
+/// The directory of the segments.
 const DIRECTORY: &str = "/dev/shm";
-/// What the provider's addresses begin with.
+/// The prefix of the provider's addresses.
 const SCHEME: &str = "fi_shm://";
-/// What the names of segments begin with.
+/// The prefix of the segments' names.
 const PREFIX: &str = "tickwire-";
 
-/// Endpoints that this process has named.
+/// How many endpoints this process has named.
 static NAMED: AtomicU32 = AtomicU32::new(0);
 
-/// The address of the next endpoint of this process; `None` where it cannot be told from other processes.
+/// The address for the next endpoint of this process; `None` if no unique name can be made.
 pub(super) fn address() -> Option<String> {
     let (host, pid) = (host()?, std::process::id());
     let start_time = identity::start_time(pid)?;
@@ -26,7 +26,7 @@ pub(super) fn address() -> Option<String> {
     Some(format!("{SCHEME}{PREFIX}{host:016x}-{pid}-{start_time}-{number}"))
 }
 
-/// Takes away the segments of processes of this host that are gone. What cannot be taken away stays.
+/// Removes the segments of processes of this host that have ended. Segments that cannot be removed stay.
 pub(super) fn sweep() {
     let (Some(host), Ok(entries)) = (host(), std::fs::read_dir(DIRECTORY)) else { return };
     for entry in entries.flatten() {
@@ -36,13 +36,13 @@ pub(super) fn sweep() {
     }
 }
 
-/// What numbers of processes, and names of segments, belong to.
+/// The scope within which process ids and segment names are unique.
 fn host() -> Option<u64> {
     let card = identity::host_card(identity::boot_id().ok()?, Some(Path::new(DIRECTORY))).ok()?;
     Some(u64::from_be_bytes(card))
 }
 
-/// The number and the start of the process that a segment of this host belongs to.
+/// The id and the start time of the process that a segment of this host belongs to.
 fn owner(name: &str, host: u64) -> Option<(u32, u64)> {
     let mut parts = name.strip_prefix(PREFIX)?.split('-');
     if u64::from_str_radix(parts.next()?, 16) != Ok(host) {
@@ -51,7 +51,7 @@ fn owner(name: &str, host: u64) -> Option<(u32, u64)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// Whether a process is known to have ended: one that cannot be looked at, for want of descriptors for example, may live.
+/// Whether a process is known to have ended. If it cannot be examined, for lack of file descriptors for example, it may still run.
 fn is_gone((pid, start_time): (u32, u64)) -> bool {
     match identity::start_time(pid) {
         Some(found) => found != start_time,

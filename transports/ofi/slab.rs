@@ -1,4 +1,4 @@
-//! Memory that providers are given: it stays where it is, and is freed after everything that may touch it.
+//! Memory that is lent to providers. It does not move, and is freed after everything that may touch it.
 
 use libfabric_sys as sys;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -6,10 +6,10 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use tickwire_components::Span;
 
-/// Alignment of a slab: a page, which registration likes.
+/// Alignment of a slab: a page, which suits registration.
 const ALIGN: usize = 4096;
 
-/// Places of one size, one behind the other; zeroed, and no memory until they are used.
+/// Places of one size, one behind the other. They are zeroed, and use no memory until they are written.
 pub(super) struct Slab {
     base: NonNull<u8>,
     layout: Layout,
@@ -72,10 +72,10 @@ impl Drop for Slab {
     }
 }
 
-/// The contexts of operations, one each, by which completions are known.
+/// Operation contexts, one for each operation, by which completions are identified.
 pub(super) struct Contexts(Slab);
 
-/// Bytes of a context. Known here, since a completion is known by a division.
+/// Bytes of a context. It is a constant, since a division turns a completion's context into an index.
 const CONTEXT_BYTES: usize = size_of::<sys::fi_context2>();
 
 impl Contexts {
@@ -83,13 +83,13 @@ impl Contexts {
         Contexts(Slab::new(count, CONTEXT_BYTES))
     }
 
-    /// What an operation is given.
+    /// The context to post an operation with.
     #[inline]
     pub(super) fn of(&self, index: usize) -> *mut c_void {
         self.0.place(index).start().cast()
     }
 
-    /// Whose context that is.
+    /// The index of the operation that a context belongs to.
     #[inline]
     pub(super) fn index(&self, context: *mut c_void) -> Option<usize> {
         let offset = (context as usize).checked_sub(self.0.base.as_ptr() as usize)?;

@@ -1,4 +1,4 @@
-//! Tag modes: how an envelope fits into the 64 bits that libfabric matches by (reference: OFI MTL readme, "OFI TAG").
+//! Tag modes: how an envelope is encoded in the 64 tag bits that libfabric matches by (reference: OFI MTL readme, "OFI TAG").
 //!
 //! An envelope is a context, the sender's rank and a tag. From the lowest bit on, the bits hold
 //!
@@ -8,19 +8,19 @@
 //! | `ofi_tag_2` | 20 | 2 | 18 | 24 |
 //! | `ofi_tag_full` | 32 | 2 | none: in the CQ data | 28 |
 //!
-//! `auto` is `ofi_tag_full` where the provider has CQ data and directed receives, else `ofi_tag_1`. The other two need no CQ
-//! data; without 8 bytes of it a probe takes what it looks at out of the provider, to learn its length. What a provider keeps of
-//! the highest bits for itself (zeros in front of its `mem_tag_format`) is taken from the context.
+//! `auto` is `ofi_tag_full` where the provider has CQ data and directed receives, and otherwise `ofi_tag_1`. The other two modes need no CQ
+//! data. Without 8 bytes of CQ data, a probe takes the message out of the provider to learn its length. If the provider keeps some of the
+//! highest bits for itself (leading zeros of its `mem_tag_format`), the context has fewer bits.
 //!
-//! **The context** is the low bits of an envelope's context word ([`context`]): the communicator's id, 20 bits, and above it as
-//! much of its incarnation as there is room for, 4 bits in `ofi_tag_2` and 8 in `ofi_tag_full`. An id is used as often as that
-//! tells its communicators apart, so that a message which nobody received is never taken in a later one. In `ofi_tag_1` there is
-//! room for 12 bits of the id alone: there are 4096, and each is used once. The plane has no bits: what the engine says to
-//! itself on behalf of a communicator does not go through the provider's matching.
+//! **The context** is the low bits of an envelope's context word ([`context`]): the communicator's id, 20 bits, and above it as much of its
+//! incarnation as fits, 4 bits in `ofi_tag_2` and 8 in `ofi_tag_full`. An id is reused only as often as these bits can tell its
+//! communicators apart. So a message that was never received is never matched in a later communicator. In `ofi_tag_1` only 12 bits of the
+//! id fit: there are 4096 ids, and each is used once. The plane has no bits: the engine's own messages for a communicator do not go through
+//! the provider's matching.
 //!
-//! **The protocol** says what a message is ([`Protocol`]). A receive ignores both bits, since it takes each kind. So an
-//! acknowledgement must not go by this way, or receives would take it for a message: it is a frame ([`Kind::Done`]), and
-//! its bits are the only ones that are never sent.
+//! **The protocol** says what a message is ([`Protocol`]). A receive ignores both bits, since it matches every kind of message. So an
+//! acknowledgement must not be a tagged message, or receives would match it. It is a frame ([`Kind::Done`]) instead, and its protocol bits
+//! are the only ones that are never sent.
 //!
 //! [`context`]: tickwire_components::context
 //! [`Kind::Done`]: tickwire_components::wire::Kind::Done
@@ -33,13 +33,13 @@ use tickwire_components::{context, wire::Kind};
 
 /// Bits of [`Protocol`].
 const PROTOCOL_BITS: u32 = 2;
-/// Bits of a context word that are a communicator's: its id and incarnation.
+/// Bits of a context word that identify a communicator: its id and incarnation.
 const WORD_BITS: u32 = context::ID_BITS + context::INCARNATION_BITS;
 
-/// A way to share the bits out, as a user names it.
+/// A way to divide the tag bits, as a user names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TagMode {
-    /// The best that the provider can do.
+    /// The best mode that the provider supports.
     #[default]
     Auto,
     /// 12 bits of context, 18 of source, 32 of tag.
@@ -51,7 +51,7 @@ pub enum TagMode {
 }
 
 impl TagMode {
-    /// All names.
+    /// All modes with their names.
     pub const NAMES: [(&'static str, TagMode); 4] = [
         ("auto", TagMode::Auto),
         ("ofi_tag_1", TagMode::One),
@@ -80,10 +80,10 @@ impl FromStr for TagMode {
     }
 }
 
-/// What a provider has for tags.
+/// What a provider offers for tags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProviderTags {
-    /// Its `mem_tag_format`: zeros in front are bits of its own.
+    /// Its `mem_tag_format`. Leading zeros are bits that the provider keeps for itself.
     pub format: u64,
     /// Bytes of CQ data that go with a message; 0 for none (`FI_REMOTE_CQ_DATA`, `cq_data_size`).
     pub data_bytes: usize,
@@ -91,22 +91,22 @@ pub struct ProviderTags {
     pub directed_receive: bool,
 }
 
-/// What a message is, as two bits of its tag say.
+/// What a message is, encoded in two of its tag bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Protocol {
     /// A whole message.
     Eager = 0b00,
-    /// A whole message behind its header, which says whom to tell that it has been received.
+    /// A whole message behind its header, which names the request to be acknowledged.
     Synchronous = 0b01,
-    /// That it has been received. See the module.
+    /// The acknowledgement of a synchronous message. Never sent as a tagged message; see the module.
     Acknowledgement = 0b10,
     /// A header alone: the data follows when asked for.
     Rts = 0b11,
 }
 
 impl Protocol {
-    /// That of an envelope; `None` for a frame that is none.
+    /// The protocol of a frame's kind; `None` if that is no envelope.
     pub fn of(kind: Option<Kind>) -> Option<Protocol> {
         match kind {
             Some(Kind::Eager) => Some(Protocol::Eager),
@@ -117,23 +117,23 @@ impl Protocol {
     }
 }
 
-/// What a receive takes: it matches a message whose bits differ from these in `ignored` ones only.
+/// What a receive matches: messages whose bits differ from `bits` in `ignored` bits only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TagPattern {
     /// The bits.
     pub bits: u64,
-    /// Those that do not matter.
+    /// The bits that may differ.
     pub ignored: u64,
 }
 
 impl TagPattern {
-    /// Whether it takes a message with these bits.
+    /// Whether it matches a message with these bits.
     pub fn takes(&self, bits: u64) -> bool {
         (self.bits ^ bits) & !self.ignored == 0
     }
 }
 
-/// A mode with the bits that a provider leaves it.
+/// A mode, with the numbers of bits that it has with a provider.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TagFormat {
     mode: TagMode,
@@ -169,7 +169,7 @@ impl TagFormat {
         };
         let usable = u64::BITS - provider.format.leading_zeros();
         let context_bits = usable.saturating_sub(PROTOCOL_BITS + source_bits + tag_bits).min(most);
-        // The world's communicator and that of the proc itself are there from the start.
+        // The world communicator and that of the process alone exist from the start.
         if context_bits < 1 {
             return Err(format!(
                 "tag mode {mode} has no bits left for contexts: the provider's tags have {usable} bits"
@@ -188,7 +188,7 @@ impl TagFormat {
         self.context_bits
     }
 
-    /// What fits.
+    /// The limits that the numbers of bits impose.
     pub fn limits(&self) -> TagLimits {
         let below = |bits: u32| 1u32.checked_shl(bits).unwrap_or(u32::MAX);
         TagLimits {
@@ -196,7 +196,7 @@ impl TagFormat {
             contexts: below(self.context_bits.min(context::ID_BITS)),
             incarnations: below(self.context_bits.saturating_sub(context::ID_BITS)).min(context::INCARNATIONS),
             ranks: if self.source_bits == 0 { u32::MAX } else { below(self.source_bits) },
-            // As the readme has it: a tag is a positive number of so many bits, its sign included.
+            // As in the readme: a tag is a non-negative number in so many bits, including its sign bit.
             tag_max: (below(self.tag_bits - 1) - 1).min(TAG_MAX),
         }
     }
@@ -205,7 +205,7 @@ impl TagFormat {
         self.tag_bits + PROTOCOL_BITS
     }
 
-    /// Bits of a context in their place.
+    /// The context's bits, shifted to their position.
     fn context(&self, word: u32) -> u64 {
         let kept = self.context_bits.min(WORD_BITS);
         (u64::from(word) & low(kept)) << (self.source_shift() + self.source_bits)
@@ -218,13 +218,13 @@ impl TagFormat {
         self.context(context) | source | protocol | u64::from(tag) & low(self.tag_bits)
     }
 
-    /// What goes with a message beside its bits; `None` where its source is in these.
+    /// The CQ data of a message; `None` if the tag bits hold the source.
     pub fn data(&self, source: u32) -> Option<u64> {
         (self.source_bits == 0).then_some(source.into())
     }
 
-    /// What a receive takes; [`ANY`] stands for any source and any tag. Where the bits have no source, that of a message is for
-    /// the provider to look at.
+    /// What a receive matches. [`ANY`] stands for any source and any tag. If the tag bits hold no source, the provider must compare the
+    /// source itself.
     pub fn pattern(&self, context: u32, source: u32, tag: u32) -> TagPattern {
         let mut ignored = low(PROTOCOL_BITS) << self.tag_bits;
         let (mut source_bits, mut tag_bits) = (source, tag);
@@ -260,7 +260,7 @@ impl TagFormat {
     }
 }
 
-/// So many ones.
+/// A mask of the lowest `bits` bits.
 const fn low(bits: u32) -> u64 {
     if bits == 0 { 0 } else { u64::MAX >> (u64::BITS - bits) }
 }

@@ -19,10 +19,10 @@ use std::cell::RefCell;
 use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, Pieces, RegistrationCounts, Row};
 
-/// Completions that one look reads at most, or one call's more.
+/// The most completions that one poll reads, plus those of one call.
 pub(super) const LOOK_MAX: usize = 256;
 
-/// A connection that this side asks for.
+/// A connection that this process asks for.
 pub(super) type Call = connections::Call<Ofi>;
 /// An open connection.
 pub(super) type Line = connections::Line<Ofi>;
@@ -30,22 +30,22 @@ pub(super) type Line = connections::Line<Ofi>;
 /// One endpoint over libfabric. See [`crate::ofi`].
 pub struct Ofi {
     name: String,
-    /// The provider matches.
+    /// Whether the provider matches messages.
     matches: bool,
-    /// Who matches, and why.
+    /// Who matches, and why, in words.
     words: String,
     signature: u32,
     capabilities: Capabilities,
-    /// Closed before the sockets are: what it still sends belongs to open connections.
+    /// Closed before the sockets, since the frames that it still sends belong to open connections.
     pub(super) port: RefCell<Port>,
     pub(super) pace: Pace,
-    /// How often a patient look asks at most.
+    /// How often a patient poll reads the queue at most.
     looks: u32,
     pub(super) own: Own,
     pub(super) connections: Connections<Ofi>,
-    /// The queue of completions is watched.
+    /// The process sleeps on the completion queue's file descriptor.
     asleep: bool,
-    /// Its descriptor rings all the time, and is not watched.
+    /// The completion queue's descriptor is always readable, so it is not watched.
     rings: bool,
 }
 
@@ -60,7 +60,7 @@ impl Ofi {
         self.port.borrow().is_multi()
     }
 
-    /// What is registered with its domains, for peers and for operations, and how often that was found.
+    /// Counts of the registration cache: regions for peers and for operations, and how often they were reused.
     pub fn registered(&self) -> RegistrationCounts {
         self.port.borrow().registry.counts()
     }
@@ -70,14 +70,13 @@ impl Ofi {
         &self.words
     }
 
-    /// Tells the pace how many connections there are that something can come over; operations of one that has ended are to come
-    /// back too.
+    /// Tells the pace how many links are open. Operations of ended links count too, since their completions must still be read.
     pub(super) fn count_open(&mut self) {
         let port = self.port.get_mut();
         self.pace.open(port.open_count() + u32::from(port.is_operating()));
     }
 
-    /// Tells peers of rings that they may write.
+    /// Announces to peers the rings that they may write.
     fn offer_rings(&mut self) {
         for link in self.port.get_mut().take_unrung() {
             match self.connections.line_mut(link) {
@@ -104,20 +103,21 @@ impl Ofi {
         }
     }
 
-    /// Asks the fabric.
+    /// Polls the fabric.
     #[inline(never)]
     fn ask(&self) -> bool {
         ask(&self.pace, &mut self.port.borrow_mut())
     }
 
-    /// [`Transport::ready`] and [`Transport::deliver`] in one, where nobody shares it. A `patient` look may ask several times.
+    /// [`Transport::ready`] and [`Transport::deliver`] in one call, for an endpoint that is not shared. A `patient` call may read the queue
+    /// several times.
     #[inline(always)]
     pub(crate) fn look_and_deliver(&mut self, most: u32, patient: bool, take: &mut impl Take) -> (u32, bool) {
         if !self.pace.is_due() {
             return (0, false);
         }
         let port = self.port.get_mut();
-        // Peers that use exposed memory wait for each look at the other queue.
+        // Each read of this queue delays peers that use exposed memory, which wait for the other queue.
         let looks = if patient && self.pace.is_eager() && !port.is_exposing() { self.looks } else { 1 };
         match port.look_plainly(looks) {
             None => self.look_and_deliver_otherwise(most, take),
@@ -143,7 +143,7 @@ impl Ofi {
     }
 }
 
-/// Looks for what has come; whether there is something.
+/// Polls the port. Returns whether anything has arrived.
 #[inline(always)]
 fn ask(pace: &Pace, port: &mut Port) -> bool {
     if port.look(LOOK_MAX) > 0 {
@@ -225,7 +225,7 @@ unsafe impl Transport for Ofi {
         let port = self.port.get_mut();
         let sent = port.send(link, header, pieces);
         if sent != Sent::Done || port.has_packs() || port.has_rings() {
-            // Room comes with progress, and what waits goes with it.
+            // Polling makes room, and sends the packed frames.
             self.pace.hurry();
         }
         sent
@@ -242,7 +242,7 @@ unsafe impl Transport for Ofi {
     }
 
     fn drain(&mut self, _now_ns: u64, arrivals: &mut [Arrival]) -> usize {
-        // What a look has found is taken first: to ask again takes a system call or two.
+        // Hand out first what an earlier poll has found, since another poll takes a system call or two.
         if !self.port.get_mut().has_arrivals() && (self.pace.is_due() || self.port.get_mut().has_news()) {
             self.ask();
         }
@@ -309,7 +309,7 @@ unsafe impl Transport for Ofi {
     fn arm(&mut self) -> bool {
         let port = self.port.get_mut();
         let quiet = !self.connections.has_news() && !port.has_fault() && !port.has_frames() && !port.has_news();
-        // What is under way progresses only while somebody asks.
+        // Operations in flight progress only while this process polls.
         if !quiet || port.is_sending() || !port.queue().may_sleep() {
             return false;
         }
@@ -329,7 +329,8 @@ unsafe impl Transport for Ofi {
                 return false;
             }
         }
-        // Only now: watched, each packet would wake one set after the other, which takes half a microsecond.
+        // The queue is watched only while the process sleeps: otherwise each packet would wake one descriptor set after the other, which
+        // takes half a microsecond.
         if !self.rings
             && let Some(queue) = port.queue().wait_fd()
         {
@@ -340,7 +341,7 @@ unsafe impl Transport for Ofi {
     }
 
     fn must_poll(&self) -> bool {
-        // What comes straight into the application's memory, or into a ring, is told by no descriptor.
+        // No file descriptor reports what arrives directly in the application's memory, or in a ring.
         let port = self.port.borrow();
         self.rings || port.is_moving() || port.has_rings()
     }

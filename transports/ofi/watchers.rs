@@ -1,5 +1,6 @@
-//! Watchers: commands that look at the job from another host. One calls the control socket of a proc, shows the secret of its
-//! card, asks, and hears the answer up to the end of the connection. The proc's engine answers; here is only who may ask.
+//! Watchers: commands that inspect the job from another host. A watcher connects to the control socket of a proc, shows the secret of the
+//! proc's card, asks a question, and reads the answer until the connection ends. The proc's engine writes the answer; this file only
+//! decides who may ask.
 
 use super::Ofi;
 use super::ask::Ask;
@@ -12,13 +13,13 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Watchers that wait for the engine at most.
+/// The most watchers that wait for the engine.
 const WAITING_MAX: usize = 4;
 /// Bytes that are read at a time.
 const PART: usize = 1 << 16;
 
 impl Ofi {
-    /// A visitor that has not greeted: a watcher that knows the secret waits for the engine.
+    /// Handles a visitor that has sent no greeting. If it is a watcher that knows the secret, it waits for the engine.
     pub(super) fn meet_watcher(&mut self, socket: Socket, word: Message) -> Option<(Socket, Packet)> {
         let Message::Ask(Ask { secret, question }) = word else { return Some((socket, Packet::Refused(ungreeted()))) };
         if secret != self.own.secret {
@@ -45,7 +46,7 @@ impl Watchers for Ofi {
 }
 
 impl Watcher {
-    /// Says that an answer follows, and gives what it is written to; a write that the other side does not read ends after this time.
+    /// Announces an answer. Returns the stream to write it to; a write fails if the watcher does not read for `patience`.
     ///
     /// # Errors
     /// If the watcher has gone.
@@ -57,17 +58,16 @@ impl Watcher {
         Ok(stream)
     }
 
-    /// Says why there is no answer.
+    /// Tells the watcher why there is no answer.
     pub fn refuse(self, words: &str) {
         let packet = Packet::Refused(words.to_owned());
         let mut stream = TcpStream::from(self.socket);
-        // Nobody can be told that it cannot be told.
+        // If this fails, there is nobody to report it to.
         let _ = stream.write(&Message::frame(&packet.encode(), &[]));
     }
 }
 
-/// Asks a proc, from outside: blocks until it says that an answer follows, and no longer than until `end`. The answer is read with
-/// [`hear_all`].
+/// Asks a proc from outside the job. Blocks until the proc announces an answer, but not beyond `end`. [`hear_all`] reads the answer.
 ///
 /// # Errors
 /// Why there is none.
@@ -96,10 +96,10 @@ pub fn ask(door: &WatcherDoor, question: Question, end: Instant) -> io::Result<T
     }
 }
 
-/// Reads an answer to its end, at most so many bytes and no longer than until `end`.
+/// Reads an answer to its end: at most `bytes_max` bytes, and not beyond `end`.
 ///
 /// # Errors
-/// If it does not end before.
+/// If the answer is longer, or does not end in time.
 pub fn hear_all(stream: &mut TcpStream, bytes_max: usize, end: Instant) -> io::Result<Vec<u8>> {
     let (mut answer, mut part) = (Vec::new(), vec![0; PART]);
     loop {
@@ -116,7 +116,7 @@ pub fn hear_all(stream: &mut TcpStream, bytes_max: usize, end: Instant) -> io::R
     }
 }
 
-/// Fills a buffer; other ends of the wait are errors.
+/// Fills a buffer. Anything that prevents this is an error.
 fn read_exact(stream: &mut TcpStream, mut into: &mut [u8], end: Instant) -> io::Result<()> {
     while !into.is_empty() {
         match read(stream, into, end)? {
@@ -127,7 +127,7 @@ fn read_exact(stream: &mut TcpStream, mut into: &mut [u8], end: Instant) -> io::
     Ok(())
 }
 
-/// Reads what there is; waits for it until `end`.
+/// Reads the bytes that are there, or waits for some until `end`.
 fn read(stream: &mut TcpStream, into: &mut [u8], end: Instant) -> io::Result<usize> {
     loop {
         let left = end.saturating_duration_since(Instant::now());

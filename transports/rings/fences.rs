@@ -1,4 +1,4 @@
-//! One-sided fences: the rare side pays a system call so that the frequent side pays nothing.
+//! One-sided fences: the side that is rarely at work makes a system call, so that the frequent side needs no fence.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, compiler_fence, fence};
@@ -22,8 +22,8 @@ fn register() -> bool {
     false
 }
 
-/// The heavy side: after it, every writer's store that this thread does not see yet was followed by a look at what
-/// this thread stored before it.
+/// The heavy fence, for the rare side. If this thread does not see a writer's store after the fence, then whatever the writer reads after
+/// that store includes what this thread stored before the fence.
 pub fn heavy() {
     #[cfg(not(miri))]
     if one_sided() {
@@ -35,11 +35,11 @@ pub fn heavy() {
     fence(Ordering::SeqCst);
 }
 
-/// The light side: a fence only if the other side has no heavy one.
+/// The light fence, for the frequent side: it is a real fence only if the other side has no heavy one.
 #[inline(always)]
 pub fn light(other_is_one_sided: bool) {
     if other_is_one_sided {
-        // The heavy side orders the processor; the compiler must keep the order too.
+        // The heavy fence orders the processor's accesses. The compiler must keep the order too.
         compiler_fence(Ordering::SeqCst);
     } else {
         fence(Ordering::SeqCst);

@@ -1,16 +1,15 @@
-//! How a reader of many rings learns which of them have something, without touching the idle ones; and how it sleeps.
+//! The inbox tells a reader of many rings which of them have frames, without touching the idle ones; and it lets the reader sleep.
 //!
-//! The reader polls a few rings directly, the *watched* ones. The writer of any other ring sets the ring's bit in the
-//! reader's inbox after each frame, and rings the doorbell if the reader has said that it sleeps (*armed*). For a
-//! writer that is one relaxed load a frame while it is watched.
+//! The reader polls a few rings directly, the *watched* ones. The writer of any other ring sets the ring's bit in the reader's inbox after
+//! each frame, and rings the doorbell if the reader has said that it sleeps (*armed*). To the writer of a watched ring this costs one
+//! relaxed load per frame.
 //!
-//! To stop watching, the reader clears the ring's flag, makes that visible to all (`membarrier`, or each writer fences
-//! each send where the kernel cannot), and looks at the ring once more: a frame that it does not see then was written
-//! by someone who will see the flag.
+//! To stop watching, the reader clears the ring's flag, makes that visible to all writers (`membarrier`; where the kernel lacks it, each
+//! writer fences each send), and polls the ring once more. If it does not see a frame then, the frame's writer will see the cleared flag.
 
 use crate::rings::atomics::{AtomicU32, AtomicU64, Ordering, fence};
 
-/// Words of a bit for each ring.
+/// Words of the bitmap, which has one bit for each ring.
 const WORDS: usize = 64;
 
 /// Rings that can announce themselves to one reader.
@@ -19,11 +18,11 @@ pub const SLOTS: usize = WORDS * 64;
 /// The inbox of one reader; all writers map it.
 #[repr(C, align(128))]
 pub struct Inbox {
-    /// One bit for each word that is not 0.
+    /// One bit for each word of `words` that is not 0.
     summary: AtomicU64,
     /// Whether the reader sleeps on its doorbell.
     armed: AtomicU32,
-    /// Whether something waits that is not a frame: a connection within the process.
+    /// Whether something other than a frame waits, such as a connection within the process.
     control: AtomicU32,
     _pad: [u64; 14],
     words: [AtomicU64; WORDS],
@@ -42,20 +41,20 @@ impl Default for Inbox {
 }
 
 impl Inbox {
-    /// Writer: says that ring `slot` has something. `true` if the reader sleeps and the doorbell must ring.
+    /// Writer: announces that ring `slot` has a frame. `true` if the reader sleeps and the doorbell must ring.
     #[cold]
     #[must_use]
     pub fn announce(&self, slot: u32) -> bool {
         let slot = slot as usize % SLOTS;
         self.words[slot / 64].fetch_or(1 << (slot % 64), Ordering::SeqCst);
         self.summary.fetch_or(1 << (slot / 64), Ordering::SeqCst);
-        // Loom takes sequentially consistent accesses for acquire and release; it knows the order of fences only.
+        // Loom treats sequentially consistent accesses as acquire and release. It knows sequential consistency of fences only.
         #[cfg(all(test, tickwire_loom))]
         fence(Ordering::SeqCst);
         self.armed.load(Ordering::SeqCst) != 0
     }
 
-    /// Anyone: says that something other than a frame waits. `true` if the doorbell must ring.
+    /// Any process: announces that something other than a frame waits. `true` if the doorbell must ring.
     #[must_use]
     pub fn call(&self) -> bool {
         self.control.store(1, Ordering::SeqCst);
@@ -69,13 +68,13 @@ impl Inbox {
         self.summary.load(Ordering::Relaxed) != 0 || self.control.load(Ordering::Relaxed) != 0
     }
 
-    /// Reader: whether somebody called.
+    /// Reader: whether something other than a frame waits.
     #[inline(always)]
     pub fn wants_control(&self) -> bool {
         self.control.load(Ordering::Relaxed) != 0
     }
 
-    /// Reader: whether somebody called; forgets it.
+    /// Reader: takes the announcement that something other than a frame waits. `false` if there was none.
     pub fn called(&self) -> bool {
         self.control.load(Ordering::Relaxed) != 0 && self.control.swap(0, Ordering::SeqCst) != 0
     }
@@ -87,7 +86,7 @@ impl Inbox {
             return None;
         }
         let word = summary.trailing_zeros() as usize;
-        // The summary bit goes first: who announces between the two sets it again.
+        // Clear the summary bit first: a writer that announces between the two steps sets it again.
         self.summary.fetch_and(!(1 << word), Ordering::SeqCst);
         let bits = self.words[word].swap(0, Ordering::SeqCst);
         Some((word as u32 * 64, bits))

@@ -1,8 +1,8 @@
-//! What a ring has between frames, for itself: it is never handed on.
+//! Marks: entries between frames that a ring uses for itself. They are never handed to the engine.
 
 use tickwire_components::wire::{KINDS_END, TRANSPORTS_OWN};
 
-/// First bytes of what is a ring's own.
+/// The first byte of each mark.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Mark {
@@ -16,7 +16,7 @@ pub(crate) enum Mark {
 }
 
 impl Mark {
-    /// Whether a first word, not 0, is of one of these, or of no known kind.
+    /// Whether the first word of an entry, which is not 0, belongs to a mark or to an unknown kind.
     #[inline(always)]
     pub(crate) fn is_in(lead: u64) -> bool {
         (lead as u8).wrapping_sub(1) >= KINDS_END - 1

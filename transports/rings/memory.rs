@@ -9,14 +9,14 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use tickwire_components::Span;
 
-/// What stands before a ring's data. Written by the reader, read by the writer, but for the last; a cache line each, so that
-/// looking at one does not wait for the other.
+/// The control block before a ring's data. Unless noted, the reader writes it and the writer reads it. Words that are used apart have cache
+/// lines of their own, so that an access to one does not wait for another.
 #[repr(C, align(128))]
 pub struct RingControl {
     released: AtomicU64,
-    /// See [`super::window`]; read when credit is short, `released` when the ring is full.
+    /// See [`super::window`]. The writer reads it when credit is short, and `released` when the ring is full.
     window: [AtomicU32; window::WORDS],
-    /// What the reader says of the larger ring that it was passed last. See [`super::links`].
+    /// The reader's [`Answer`] to the larger ring that it was passed last. See [`super::links`].
     answer: AtomicU32,
     _apart: [u32; 9],
     watched: AtomicU32,
@@ -38,25 +38,25 @@ pub struct RingControl {
 pub const CONTROL_BYTES: usize = size_of::<RingControl>();
 const _: () = assert!(CONTROL_BYTES == 384);
 
-/// Cache lines that are hinted at before one read, at most: more than a processor fetches at a time do not help.
+/// The most cache lines that are prefetched before one read. A processor does not fetch more at a time.
 const LINES_READ: u64 = 20;
-/// Cache lines that are hinted at before or after one write, at most: those of a frame of 4 KiB. Nobody waits for them, so there
-/// may be more than [`LINES_READ`].
+/// The most cache lines that are prefetched or demoted for one write: those of a frame of 4 KiB. Nobody waits for them, so there may be
+/// more than [`LINES_READ`].
 const LINES_SENT: u64 = 66;
 
-/// What the reader of a ring says of a larger one that it was passed.
+/// The reader's answer when it is passed a larger ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(super) enum Answer {
-    /// Nothing yet.
+    /// No answer yet.
     None = 0,
-    /// It has mapped it.
+    /// The reader has mapped the larger ring.
     Taken = 1,
-    /// It cannot have it: the ring stays as it is.
+    /// The reader cannot map it: the ring stays as it is.
     Refused = 2,
 }
 
-/// A view of a ring in memory that somebody else keeps alive.
+/// A view of a ring. Somebody else keeps the memory alive.
 #[derive(Clone, Copy, Debug)]
 pub struct RawRing {
     control: NonNull<RingControl>,
@@ -89,20 +89,20 @@ impl RawRing {
         RawRing { control: base.cast(), data, capacity: capacity as u64 }
     }
 
-    /// Writer: nothing that it has offered to be read in its memory may be relied on any more.
+    /// Writer: says that the messages which it has offered to be read in its memory are no longer valid.
     pub fn abandon(&self) {
         self.control().abandoned.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// Reader, after it has read what the writer offered: whether that was the writer's memory no more. What is read before
-    /// this says no was read before the memory could be used for anything else.
+    /// Reader: after reading an offered message, whether the writer has said meanwhile that it is no longer valid. If not, everything was
+    /// read before the writer could use the memory for anything else.
     pub fn abandoned(&self) -> bool {
         fence(Ordering::SeqCst);
         self.control().abandoned.load(Ordering::SeqCst) != 0
     }
 
-    /// The same ring with its data elsewhere: what stands before them stays where it is.
+    /// The same ring with its data elsewhere. The control block stays where it is.
     ///
     /// # Safety
     /// As [`RawRing::new`] for `capacity` bytes at `data`, which are a place for data only.
@@ -112,18 +112,18 @@ impl RawRing {
         RawRing { control: self.control, data, capacity: capacity as u64 }
     }
 
-    /// Reader: says whether it has taken the larger ring that it was passed. Writer: forgets what it has said.
+    /// Reader: says whether it has mapped the larger ring that it was passed. Writer: resets the answer.
     pub(super) fn say(&self, answer: Answer) {
         self.control().answer.store(answer as u32, Ordering::Release);
     }
 
-    /// Writes any word there.
+    /// Writes any word as the answer.
     #[cfg(all(test, not(miri)))]
     pub(crate) fn say_anything(&self, word: u32) {
         self.control().answer.store(word, Ordering::Release);
     }
 
-    /// Writer: what the reader says of the larger ring; whatever it says, it is one of three.
+    /// Writer: the reader's answer about the larger ring. Every unknown word counts as a refusal.
     pub(super) fn answer(&self) -> Answer {
         match self.control().answer.load(Ordering::Acquire) {
             0 => Answer::None,
@@ -139,7 +139,7 @@ impl RawRing {
         unsafe { self.control.as_ref() }
     }
 
-    /// The cache lines of some bytes, as far as it is worth to hint at them.
+    /// The addresses of the cache lines of some bytes, as many as are worth prefetching.
     #[inline(always)]
     fn lines(&self, offset: u64, bytes: u64) -> impl Iterator<Item = *const u8> {
         let (data, mask) = (self.data.as_ptr().cast_const(), self.capacity - 1);
@@ -263,7 +263,7 @@ unsafe impl RingMemory for RawRing {
     #[inline(always)]
     fn expect_read(&self, offset: u64, bytes: u64) {
         for line in 0..bytes.div_ceil(64).min(LINES_READ) {
-            // What is read does not wrap, so this does without the mask of `lines`.
+            // A frame does not wrap, so the mask of `lines` is not needed.
             prefetch(self.data.as_ptr().wrapping_add((offset + line * 64) as usize), For::Read);
         }
     }

@@ -1,14 +1,14 @@
-//! The sender's side of splicing: what a peer may ask for, what it has asked for, and the pipes that this goes through.
+//! The sender's side of splicing: what a peer may ask for, what it has asked for, and the pipes that carry the pages.
 //!
-//! A receiver that reads a message out of this process's memory may ask that a part of it be spliced ([`Question`]). The
-//! answer is pieces of the message's own pages, put into two pipes in turn; [`super::pieces`] says which of them are there. A
-//! question that is not answered in time costs its asker nothing but that time.
+//! A receiver that reads a message out of this process's memory may ask that a part of it be spliced ([`Question`]). The answer consists of
+//! pieces of the message's own pages, put into two pipes in turn; [`super::pieces`] records which of them are in the pipes. If a question
+//! is not answered in time, the receiver loses only that time.
 //!
-//! Whoever asks may be hostile. So an outlet knows what was offered to its peer, run by run ([`Outlet::expose`]), and nothing
-//! else is spliced. A run is the engine's until its send ends, and then it is withdrawn: [`Outlet::withdraw`] forgets all
-//! questions for it. **Every question in the list is for bytes that are exposed at this moment**: this is why they are valid.
+//! The receiver may be hostile. So an outlet knows which runs were offered to its peer ([`Outlet::expose`]), and splices nothing else. The
+//! engine owns a run until its send ends; then the run is withdrawn, and [`Outlet::withdraw`] forgets all questions about it. **Every
+//! question in the list is for bytes that are exposed at this moment**: this is why they are valid.
 //!
-//! The list, the pieces that one look puts, and the looks that a piece waits for room are all bounded.
+//! The length of the list, the pieces that one call puts into pipes, and the calls that a piece waits for room are all bounded.
 
 use super::mark::Mark;
 use super::pieces::{self, PIPES, PieceMemory, Room};
@@ -22,10 +22,10 @@ use tickwire_components::Span;
 use tickwire_components::limits::{PAGE_BYTES, READS_A_CALL};
 use tickwire_components::wire::{Header, Kind};
 
-/// Both ends of a pipe: out of it, into it.
+/// Both ends of a pipe: the end to read, and the end to write.
 pub type Pipe = (OwnedFd, OwnedFd);
 
-/// The pipes of a connection and direction.
+/// Makes the pipes of one direction of a connection.
 ///
 /// # Errors
 /// If there are no more descriptors, or the user's pipes hold as much as they may.
@@ -33,7 +33,7 @@ pub fn pipes() -> Result<[Pipe; PIPES], Errno> {
     Ok([pipe()?, pipe()?])
 }
 
-/// A pipe that a piece fits in, whatever pages it starts and ends in.
+/// A pipe that has room for a piece, wherever in a page the piece starts and ends.
 fn pipe() -> Result<Pipe, Errno> {
     let (out, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
     // The kernel counts pages, whatever their size.
@@ -41,7 +41,7 @@ fn pipe() -> Result<Pipe, Errno> {
     Ok((out, into))
 }
 
-/// What a receiver asks of its sender: bytes at an address of the sender, as the pieces from a number on.
+/// A receiver's question to its sender: to splice bytes at an address of the sender, as pieces numbered from `first` on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Question {
     /// Where the bytes are at the sender.
@@ -53,17 +53,17 @@ pub struct Question {
 }
 
 impl Question {
-    /// The frame that asks it.
+    /// The header of the frame that carries the question.
     pub const fn header(self) -> Header {
         let header =
             Header { lead: Mark::Question as u64, ..Header::new(Kind::Eager, 0, 0, self.first, 0, self.length) };
         Header { origin: self.address, ..header }
     }
 
-    /// What such a frame asks.
+    /// Reads the question from such a header.
     ///
     /// # Errors
-    /// If it has more than a question has.
+    /// If the header has fields set that a question does not use.
     fn of(header: &Header) -> Result<Self, Corrupt> {
         let question = Question { address: header.origin, length: header.length, first: header.tag() };
         match question.header() == *header {
@@ -77,38 +77,38 @@ impl Question {
 struct Answer {
     /// Number of the next piece.
     piece: u32,
-    /// Looks that have found no room for it.
+    /// How many calls have found no room for that piece.
     waited: u32,
-    /// What is left of the bytes that were asked for: a part of an exposed run.
+    /// The requested bytes that are not put yet: a part of an exposed run.
     rest: Span,
 }
 
-/// What becomes of a piece.
+/// The result of putting a piece into its pipe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Put {
-    /// The peer has it.
+    /// The piece is in its pipe, and the peer can see that.
     Done,
     /// Its pipe is not empty yet.
     Full,
-    /// Nobody wants it any more, nor any that follows.
+    /// The peer no longer wants this piece, nor any later one of the question.
     Over,
 }
 
-/// What a peer is given besides frames. See the module.
+/// Splices parts of offered messages to one peer. See the module.
 #[derive(Default)]
 pub struct Outlet {
-    /// What was offered to the peer and is not withdrawn, oldest first.
+    /// Runs that were offered to the peer and not withdrawn, oldest first.
     exposed: VecDeque<Span>,
-    /// What was withdrawn lately: a question for it came too late, and is no lie.
+    /// Runs that were withdrawn lately: a question about one of them came too late, but is no error.
     withdrawn: VecDeque<Span>,
-    /// In the order in which they were asked, which is that of their pieces.
+    /// Open questions, in the order in which they were asked, which is the order of their pieces.
     answers: VecDeque<Answer>,
-    /// All ends, so that a reader that has died is no broken pipe.
+    /// The pipes, if any. This process keeps both ends, so that the death of the reader does not break a pipe.
     pipes: Option<[Pipe; PIPES]>,
 }
 
 impl Outlet {
-    /// Lets the peer ask for a run, which has been offered to it.
+    /// Lets the peer ask for parts of a run that has been offered to it.
     ///
     /// # Safety
     /// The run is valid for reads, and nobody writes it, until it is [withdrawn](Outlet::withdraw), or all is, or the outlet is
@@ -119,11 +119,11 @@ impl Outlet {
         self.exposed.push_back(run);
     }
 
-    /// Takes a run back that was exposed, and forgets what was asked of it. The same run may be exposed more than once; then it
-    /// is taken back as often. `false` if it is not exposed.
+    /// Withdraws an exposed run, and forgets the questions about it. A run that was exposed several times must be withdrawn as often.
+    /// `false` if it is not exposed.
     #[inline(never)]
     pub fn withdraw(&mut self, run: Span) -> bool {
-        // Messages end in the order of their offers, most often.
+        // Messages mostly end in the order of their offers.
         let Some(at) = self.exposed.iter().position(|other| is_same(*other, run)) else { return false };
         self.exposed.remove(at);
         if self.withdrawn.len() == READS_A_CALL {
@@ -135,13 +135,13 @@ impl Outlet {
         true
     }
 
-    /// Takes back all that was exposed.
+    /// Withdraws all runs.
     pub fn withdraw_all(&mut self) {
         self.answers.clear();
         self.exposed.clear();
     }
 
-    /// Whether it has pipes.
+    /// Whether the outlet has pipes.
     pub fn is_piped(&self) -> bool {
         self.pipes.is_some()
     }
@@ -152,12 +152,12 @@ impl Outlet {
         self.pipes.as_ref()
     }
 
-    /// Gives it pipes whose other ends the peer has been passed.
+    /// Sets the pipes, whose other ends were passed to the peer.
     pub fn set_pipes(&mut self, pipes: [Pipe; PIPES]) {
         self.pipes = Some(pipes);
     }
 
-    /// Takes a question. Of more than are kept, the oldest is one that nobody waits for any more.
+    /// Accepts a question. If there are too many, drops the oldest, which the peer no longer waits for.
     ///
     /// # Errors
     /// If it is for anything but a part of what was offered to the peer.
@@ -175,8 +175,8 @@ impl Outlet {
         Ok(())
     }
 
-    /// Puts pieces that have room, and forgets what nobody wants any more. `true` if it is to be called again soon: something
-    /// waits for room, or there has been enough for one look.
+    /// Puts pieces into pipes as long as there is room, and drops questions that are over. `true` if it must be called again soon: a piece
+    /// waits for room, or this call has put as many as it may.
     pub fn look<M: PieceMemory>(&mut self, memory: &M) -> bool {
         let mut left = SPLICED_A_LOOK;
         while let Some(answer) = self.answers.front_mut() {
@@ -217,20 +217,20 @@ fn is_same(one: Span, other: Span) -> bool {
     one.start() == other.start() && one.len() == other.len()
 }
 
-/// The part of a run that is asked for, if all of it is in the run.
+/// The part of a run that a question asks for, if all of it lies in the run.
 fn part_of(run: Span, Question { address, length, .. }: Question) -> Option<Span> {
     let offset = address.checked_sub(run.start().addr() as u64)?;
     let end = offset.checked_add(length)?;
     (length > 0 && end <= run.len() as u64).then(|| run.part(offset as usize, length as usize))
 }
 
-/// Whether all of some bytes are in one of some runs.
+/// Whether all of `bytes` lie in one exposed run.
 fn is_exposed(exposed: &VecDeque<Span>, bytes: Span) -> bool {
     let question = Question { address: bytes.start().addr() as u64, length: bytes.len() as u64, first: 0 };
     exposed.iter().any(|run| part_of(*run, question).is_some())
 }
 
-/// Puts a piece into its pipe, as a whole, and says so to the peer.
+/// Puts a whole piece into its pipe, and tells the peer.
 ///
 /// # Safety
 /// It is valid for reads, and nobody writes it until its message ends.
@@ -247,7 +247,7 @@ unsafe fn put_piece<M: PieceMemory>(pipes: &mut Option<[Pipe; PIPES]>, memory: &
     if is_whole && pieces::put(memory, number) {
         return Put::Done;
     }
-    // The reader takes out what it was told of, and so nothing of this.
+    // The reader takes out only pieces that it was told of, so this one must be removed here.
     if !empty(out) {
         *pipes = None;
     }
@@ -267,10 +267,10 @@ unsafe fn splice(into: &OwnedFd, run: Span) -> Result<usize, Errno> {
     usize::try_from(put).map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
 }
 
-/// Takes out whatever is in a pipe; `false` if it cannot be said to be empty.
+/// Empties a pipe. `false` if it may not be empty.
 fn empty(out: &OwnedFd) -> bool {
     let mut bytes = [0; 4096];
-    // One more than it holds.
+    // Read more often than the pipe's size requires.
     for _ in 0..=2 * PIPE_BYTES / bytes.len() {
         match rustix::io::read(out, &mut bytes) {
             Err(Errno::AGAIN) => return true,

@@ -1,29 +1,32 @@
-//! How far the pieces of spliced messages are that go beside a ring, through two pipes in turn: two words, next to the ring.
+//! The progress of the pieces of spliced messages, which pass beside a ring, through two pipes in turn. It is kept in two words next to the
+//! ring.
 //!
-//! Pieces have numbers, all those of a connection one after another. *Put* is the number of the next piece to be put into its
-//! pipe, by the side that writes the ring, *taken* that of the next one to be taken out, by the side that reads it. A pipe holds
-//! one piece. The taker asks for pieces by a frame; one who does not want to wait any longer *skips* what it has asked for and
-//! has not got: the next piece has another number from then on, and a putter finds that out when it wants to say that it has
-//! put one. Then the piece is still in its pipe, and the putter takes it out again, so that a pipe is empty before each piece
-//! that is put into it.
+//! All pieces of a connection are numbered in sequence. *Put* is the number of the next piece that the writer of the ring (the putter) will
+//! put into its pipe. *Taken* is the number of the next piece that the reader of the ring (the taker) will take out. A pipe holds one
+//! piece. The taker asks for pieces by a frame.
+//!
+//! If the taker does not want to wait any longer, it *skips* the pieces that it has asked for and not got: it advances *put* past them. The
+//! putter notices that when it tries to report a piece as put. The piece is still in its pipe then, and the putter takes it out again. So a
+//! pipe is empty before each piece that is put into it.
 
 use super::atomics::Ordering;
 
-/// Where the words are.
+/// Access to the two words.
 pub trait PieceMemory {
     /// Number of the next piece to be put.
     fn load_put(&self, order: Ordering) -> u32;
-    /// Writes another one if it is still this one.
+    /// Replaces that number if it is still `before`.
     fn exchange_put(&self, before: u32, after: u32) -> bool;
-    /// Writes another one; returns what it was.
+    /// Replaces that number. Returns the previous one.
     fn swap_put(&self, after: u32) -> u32;
     /// Number of the next piece to be taken.
     fn load_taken(&self, order: Ordering) -> u32;
-    /// Writes another one.
+    /// Sets that number.
     fn store_taken(&self, taken: u32, order: Ordering);
 }
 
-/// Pipes of a connection and direction, which take turns: each has a lock, and one side is at work in one of them.
+/// Pipes of one direction of a connection, used in turn. Each pipe has a lock, so the putter can work in one while the taker works in the
+/// other.
 pub const PIPES: usize = 2;
 
 /// The pipe that a piece goes through.
@@ -32,14 +35,14 @@ pub const fn pipe_of(piece: u32) -> usize {
     piece as usize % PIPES
 }
 
-/// What a putter may do with a piece.
+/// Whether the putter may put a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Room {
     /// Its pipe is empty.
     Free,
     /// There is an older piece in its pipe.
     Full,
-    /// Nobody waits for this piece.
+    /// The taker no longer waits for this piece.
     Over,
 }
 
@@ -49,14 +52,14 @@ pub fn room<M: PieceMemory>(memory: &M, piece: u32) -> Room {
     if memory.load_put(Ordering::Relaxed) != piece {
         return Room::Over;
     }
-    // Acquire: what was taken out is out.
+    // Acquire: the piece that `taken` counts is really out of its pipe.
     match piece.wrapping_sub(memory.load_taken(Ordering::Acquire)) {
         0..2 => Room::Free,
         _ => Room::Full,
     }
 }
 
-/// Putter: a piece is in its pipe. `false` if nobody waits for it any more.
+/// Putter: reports that a piece is in its pipe. `false` if the taker no longer waits for it.
 #[inline]
 pub fn put<M: PieceMemory>(memory: &M, piece: u32) -> bool {
     memory.exchange_put(piece, piece.wrapping_add(1))
@@ -68,18 +71,18 @@ pub fn is_put<M: PieceMemory>(memory: &M, piece: u32) -> bool {
     memory.load_put(Ordering::Acquire).wrapping_sub(piece).wrapping_sub(1) < PIPES as u32
 }
 
-/// Taker: a piece is out of its pipe.
+/// Taker: reports that a piece is out of its pipe.
 #[inline]
 pub fn take<M: PieceMemory>(memory: &M, piece: u32) {
     memory.store_taken(piece.wrapping_add(1), Ordering::Release);
 }
 
-/// Taker: everything from `piece` on and before `next` is wanted no more, but for those that are in their pipes: returns
-/// how many these are, and `next` is the number of the next piece.
+/// Taker: skips the pieces from `piece` on and before `next`, except those that are in their pipes already. Returns how many those are. The
+/// next piece then has the number `next`.
 pub fn skip<M: PieceMemory>(memory: &M, piece: u32, next: u32) -> u32 {
     let put = memory.swap_put(next);
     memory.store_taken(next, Ordering::Release);
-    // What a hostile peer writes makes no more than the pipes can hold.
+    // Whatever a hostile peer writes, the result is at most what the pipes hold.
     put.wrapping_sub(piece).min(next.wrapping_sub(piece)).min(PIPES as u32)
 }
 

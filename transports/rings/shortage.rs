@@ -1,37 +1,37 @@
-//! Whether a ring is too small for what goes through it.
+//! Decides whether a ring is too small for its traffic.
 //!
 //! Three things make a ring grow:
 //!
-//! - **Want of room.** A ring is too small where it has no room for a frame, or could never have for a frame as long as the writer would
-//!   like. What is written between two such places that are no farther apart than twice the ring was written under want. Once that is
+//! - **Lack of room.** A ring lacks room when a frame does not fit now, or when the writer would like a frame longer than the ring can ever
+//!   hold. If two such events are no farther apart than twice the ring, all bytes written between them count. Once these bytes are
 //!   [`RING_PATIENCE`] times the ring, it should be four times as long, or as long as four of its longest frames. One message that is a
 //!   little longer than the ring makes no ring grow.
-//! - **Much traffic.** A ring that has been filled [`RING_LAPS`] times is one of a pair that talks much, and should have
-//!   [`ROOMY_RING_BYTES`] or what its frames need: then the two ends wait for each other least.
-//! - **Streams.** A ring of that length through which frames in a row have gone [`STREAM_LAPS`] times should be as long as it may. Its lines
-//!   have left the reader's caches then when they are written again. Frames that are answers do not count: their ring is kept short, see
-//!   [`Writer::turning_within`](super::ring::Writer::turning_within).
+//! - **Much traffic.** The ends of a ring that has been filled [`RING_LAPS`] times exchange much data. The ring should have
+//!   [`ROOMY_RING_BYTES`], or what its frames need, so that its ends wait least for each other.
+//! - **Streams.** If a ring of that length has been filled [`STREAM_LAPS`] times by frames that are no answers, it should be as long as
+//!   allowed. Then its lines have left the reader's caches before they are written again. Answers do not count: the writer keeps them in a
+//!   short part of the ring, see [`Writer::turning_within`](super::ring::Writer::turning_within).
 //!
 //! All positions here are bytes of frames, as [`Writer::written`](super::ring::Writer::written) counts them.
 
 use tickwire_components::limits::{RING_LAPS, RING_PATIENCE, ROOMY_RING_BYTES, STREAM_LAPS};
 
-/// What a writer knows of the want of room in its ring.
+/// A writer's record of the lack of room in its ring.
 #[derive(Clone, Copy, Debug)]
 pub struct Shortage {
     /// Bytes of the largest ring that this one may become.
     most: u64,
-    /// What had been written when the ring was found too small last, bytes.
+    /// Bytes that had been written when the ring last lacked room.
     last: u64,
-    /// Bytes that were written under want.
+    /// Bytes that count as written under lack of room.
     wanting: u64,
-    /// The longest frame that there was no room for meanwhile, bytes.
+    /// The longest frame that lacked room meanwhile, in bytes.
     longest: u64,
-    /// What had been written when the ring began, or when more was asked for in vain, bytes.
+    /// Bytes that had been written when the ring began, or when it last could not grow.
     began: u64,
-    /// Bytes of frames in a row since then.
+    /// Bytes of frames that are no answers, since then.
     streamed: u64,
-    /// How many times as long as usual nothing is asked for.
+    /// The factor on all thresholds. Each failure to grow raises it.
     patience: u64,
 }
 
@@ -42,7 +42,7 @@ impl Default for Shortage {
 }
 
 impl Shortage {
-    /// The ring may become so many bytes long, a power of two.
+    /// Sets how long the ring may become, in bytes, a power of two.
     pub fn may_become(&mut self, most: u64) {
         self.most = most;
     }
@@ -59,7 +59,7 @@ impl Shortage {
         self.longest = self.longest.max(need);
     }
 
-    /// Notes so many bytes of frames in a row.
+    /// Notes bytes of frames that are no answers.
     pub(super) fn note_stream(&mut self, bytes: u64) {
         self.streamed = self.streamed.saturating_add(bytes);
     }
@@ -69,18 +69,18 @@ impl Shortage {
         *self = Shortage { last: written, began: written, most: self.most, ..Shortage::default() };
     }
 
-    /// It cannot grow now: not asked for again before there was four times as much reason to.
+    /// The ring cannot grow now. It asks again only at four times the thresholds.
     pub fn wait_longer(&mut self, written: u64) {
         (self.wanting, self.streamed, self.began) = (0, 0, written);
         self.patience = self.patience.saturating_mul(4);
     }
 
-    /// It can never grow.
+    /// The ring can never grow.
     pub fn give_up(&mut self) {
         self.most = 0;
     }
 
-    /// Bytes that a ring of `capacity` should have, if it has been too small for long enough.
+    /// The length that a ring of `capacity` bytes should have, if it has been too small for long enough.
     #[inline]
     pub fn wish(&self, capacity: u64, written: u64) -> Option<u64> {
         let times = |count: u64| self.patience.saturating_mul(count * capacity);

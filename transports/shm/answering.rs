@@ -1,4 +1,4 @@
-//! Peers: who waits at the listener, what is checked of it, and the rings of a connection.
+//! Answering peers: accepting at the listener, checking a peer, and making the rings of a connection.
 
 use super::calling::{Request, pair_bytes, same_user};
 use super::lines::PeerMemory;
@@ -15,7 +15,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// A descriptor that is of no other use than to be given up.
+/// A descriptor whose only use is to be closed when a number is needed.
 pub(super) fn spare(of: &OwnedFd) -> Option<OwnedFd> {
     rustix::io::fcntl_dupfd_cloexec(of, 0).ok()
 }
@@ -35,9 +35,9 @@ impl Shm {
         Some(Accepted::Visitor(socket))
     }
 
-    /// Sends a peer away that there is no descriptor for, which would wait for ever otherwise. Whether there was one.
+    /// Refuses a peer for which there is no descriptor, and which would otherwise wait for ever. Whether there was one.
     fn refuse_one(&mut self) -> bool {
-        // Its number is what the peer gets.
+        // Closing the spare descriptor frees a number for the peer's socket.
         if self.spare.take().is_none() {
             return false;
         }
@@ -82,7 +82,7 @@ impl Shm {
     }
 }
 
-/// Checks what a peer says of itself against the kernel's word; gives its process.
+/// Checks a peer's greeting against what the kernel reports. Returns the peer's process.
 pub(super) fn identify(own: &Own, socket: &OwnedFd, theirs: &Greeting) -> Result<Process, String> {
     theirs.same_host(&own.greeting).map_err(|mismatch| mismatch.to_string())?;
     let pid = same_user(socket, own)?;
@@ -99,9 +99,9 @@ pub(super) fn identify(own: &Own, socket: &OwnedFd, theirs: &Greeting) -> Result
     Process::find(pid, start_time)
 }
 
-/// Maps what a peer has passed and makes the ends of the connection.
+/// Maps the memory that a peer has passed, and makes the ends of the connection.
 ///
-/// `outgoing_first`: whether this side is the caller.
+/// `outgoing_first`: whether this process is the caller.
 fn ends(
     own: &Own,
     theirs: &Greeting,

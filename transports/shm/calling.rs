@@ -1,4 +1,4 @@
-//! How a proc is called: a socket, and a greeting with the segment of the pair.
+//! Calling a proc: a socket, and a greeting that passes the segment of the pair.
 
 use super::segment::{self, Map};
 use super::socket::{self, Read, Received};
@@ -10,10 +10,10 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// How long a peer that does not listen is taken for one that does not yet, ns.
+/// How long a call may find nobody listening before it fails, in ns: the peer may not listen yet.
 const REFUSED_NS_MAX: u64 = 250_000_000;
 
-/// The segment of a pair: the ring from the caller to the called, then the one back.
+/// The segment of a pair: the ring from the caller to the called proc, followed by the ring back.
 pub(crate) struct Pair {
     file: OwnedFd,
     pub(super) map: Arc<Map>,
@@ -28,7 +28,7 @@ pub(super) fn pair_bytes(ring_bytes: usize) -> usize {
 #[derive(Default)]
 pub(crate) struct Request {
     pub(super) pair: Option<Pair>,
-    /// Since when nobody has listened, ns.
+    /// Since when nobody has been listening, in ns.
     refused_ns: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ impl Shm {
         self.pass_pair(link, proc, call, socket, now_ns)
     }
 
-    /// Greets over a socket that is connected.
+    /// Sends the greeting over a connected socket.
     fn pass_pair(&self, link: u32, proc: u32, call: &mut Call, socket: OwnedFd, now_ns: u64) -> Result<bool, String> {
         let pair = match call.request.pair.take() {
             Some(pair) => pair,
@@ -73,7 +73,7 @@ impl Shm {
                 call.socket = Some(socket);
                 Ok(sent.is_ok())
             }
-            // It may have said why.
+            // The peer may have sent the reason.
             Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => match socket::read(&socket) {
                 Read::Packet(Received { packet: Ok(Packet::Refused(reason)), .. }) => {
                     Err(format!("proc {proc} refused the connection: {reason}"))
@@ -85,7 +85,7 @@ impl Shm {
     }
 }
 
-/// Nobody listens there: perhaps not yet.
+/// Handles a name that nobody listens under, perhaps not yet: tries again for a while.
 fn nobody_listens(call: &mut Call, proc: u32, now_ns: u64) -> Result<bool, String> {
     let since = *call.request.refused_ns.get_or_insert(now_ns);
     if let Some(ended) = call.process_ended() {
@@ -97,7 +97,7 @@ fn nobody_listens(call: &mut Call, proc: u32, now_ns: u64) -> Result<bool, Strin
     Ok(false)
 }
 
-/// Refuses a peer of another user; gives the number of its process.
+/// Refuses a peer of another user. Returns the peer's process id.
 pub(super) fn same_user(socket: &OwnedFd, own: &Own) -> Result<u32, String> {
     let found = socket::credentials(socket).map_err(|e| format!("the peer cannot be identified: {e}"))?;
     if found.uid != own.uid {

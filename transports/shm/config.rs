@@ -1,4 +1,4 @@
-//! How an endpoint is opened, and why it may not be.
+//! The configuration of an endpoint, and its checks.
 
 use super::error::ShmError;
 use super::segment::Files;
@@ -12,41 +12,41 @@ use tickwire_components::limits::{FIRST_RING_BYTES, GROWN_BYTES, Limits, PROCS_M
 pub struct ShmConfig {
     /// Name of the job: 1 to 64 of `A`–`Z`, `a`–`z`, `0`–`9`, `-`, `_` and `.`. Procs of other names never meet.
     pub job: String,
-    /// The own proc number.
+    /// The proc number of this process.
     pub me: u32,
     /// Procs in the job.
     pub procs: u32,
-    /// Bytes that a ring may grow to, one direction of a pair; a power of two, the same for all procs.
+    /// Bytes that a ring (one direction of a pair) may grow to; a power of two, the same for all procs.
     pub ring_bytes: usize,
-    /// Bytes of a ring at first, a power of two, the same for all procs; `ring_bytes` if that is less.
+    /// Bytes that a ring has at first; a power of two, the same for all procs. At most `ring_bytes`.
     pub first_ring_bytes: usize,
-    /// Bytes of all rings together that have grown and that this proc writes.
+    /// The most bytes, in all, of grown rings that this proc writes.
     pub grown_bytes_max: usize,
-    /// Payloads of frames from this length on are written past the caches of the own processor, bytes.
+    /// Payloads from this length on, in bytes, are written past this processor's caches.
     pub past_min: usize,
-    /// How long a living process may take to answer a call, ms; `None` for as long as it lives.
+    /// How long a running process may take to answer a call, in ms; `None` for as long as it runs.
     pub connect_ms_max: Option<u32>,
-    /// Where segments are made if this process may make no `memfd`; a tmpfs.
+    /// The directory for segments if this process cannot make a `memfd`; a tmpfs.
     pub directory: PathBuf,
     /// Whether peers get the process's [shared heap](crate::heap) to read, if it is open.
     pub shared_heap: bool,
-    /// Whether memory of peers that is not in their shared heaps is read too, where the kernel allows it (cross-memory attach).
+    /// Whether peers' memory outside their shared heaps is read too, if the kernel allows it (cross-memory attach).
     pub cross_memory_attach: bool,
-    /// When messages that may be read out of peers' memory are spliced by these, and own ones to peers.
+    /// When peers splice messages that this process may read out of their memory, and this process splices its own to peers.
     pub splicing: Splicing,
-    /// Makes segments of these even where better ones are possible.
+    /// The kind of files that segments are made of, even if a better kind is possible.
     pub(super) files: Files,
 }
 
-/// When messages are spliced by their senders rather than read out of their memory. See the module `splicing`.
+/// When senders splice messages instead of having them read out of their memory. See the module `splicing`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Splicing {
-    /// Never; nor are own messages.
+    /// Never; this process does not splice its messages to peers either.
     Never,
-    /// When that has cost less lately, for messages of such a length from this peer.
+    /// When splicing has cost less lately, for messages of such a length from this peer.
     #[default]
     IfCheaper,
-    /// Whenever it is possible, and waiting up to 2 ms for each piece: to measure and to test it.
+    /// Whenever it is possible, waiting up to 2 ms for each piece: for measurements and tests.
     Always,
 }
 

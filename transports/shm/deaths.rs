@@ -1,26 +1,25 @@
-//! Whether a process has ended, without asking the kernel each time.
+//! Knows whether a process has ended, without asking the kernel each time.
 //!
-//! The kernel is told once to say when (a poll of the process's descriptor in an io_uring). The answer is written into memory
-//! of this process by its own thread, in the kernel, before the system call that it is in returns: the end of a process queues
-//! work for the thread that has asked, and a thread does its work on its way out of the kernel. So after a read of a peer's
-//! memory, which is a system call, no answer means that the peer had not ended when the read began. Another thread
-//! gets no such promise, and asks.
+//! The kernel is asked once to report the end of the process, by a poll of the process's descriptor in an io_uring. The asking thread
+//! itself, in the kernel, writes the answer into this process's memory: the end of a process queues work for the thread that has asked, and
+//! a thread does such work before a system call returns to user space. So after a read of a peer's memory, which is a system call, a
+//! missing answer means that the peer had not ended when the read began. For another thread there is no such guarantee, so it asks.
 //!
-//! Where the kernel has no io_uring for this process (containers, settings), it is asked each time: poll(2).
+//! If this process may not use io_uring (containers, settings), the kernel is asked each time: poll(2).
 
 use io_uring::{IoUring, opcode, types};
 use rustix::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Questions that are put to the kernel at once: one.
+/// The size of the submission queue. One request is submitted at a time.
 const QUESTIONS: u32 = 2;
-/// Answers that have room in memory; of more the ring says that some are missing.
+/// The size of the completion queue. If there are more answers, the ring reports that some are missing.
 const ANSWERS: u32 = 64;
 
 static THREADS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// A number that no other thread has or will have. As [`std::thread::ThreadId`], which takes a count of references to ask for.
+    /// A number unique to this thread. Like [`std::thread::ThreadId`], but reading that takes a reference count.
     static HERE: u64 = THREADS.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -28,11 +27,11 @@ fn here() -> u64 {
     HERE.with(|here| *here)
 }
 
-/// What an endpoint knows of the ends of its peers' processes.
+/// An endpoint's knowledge about the ends of its peers' processes.
 #[derive(Default)]
 pub(super) struct Deaths {
     watch: Watch,
-    /// The last number that a process was watched under.
+    /// The last number given to a watched process.
     last: u64,
     /// Numbers of the processes that have ended.
     ended: Vec<u64>,
@@ -40,20 +39,20 @@ pub(super) struct Deaths {
 
 #[derive(Default)]
 enum Watch {
-    /// Nothing was asked yet.
+    /// No process is watched yet.
     #[default]
     Idle,
-    /// The kernel tells this thread.
+    /// The kernel reports ends to the thread with this number.
     Told { ring: Box<IoUring>, thread: u64 },
-    /// The kernel has to be asked each time.
+    /// The kernel must be asked each time.
     Asking,
 }
 
-/// The number that a process is watched under; 0 before.
+/// The number that a process is watched under; 0 before it is watched.
 pub(super) type Watched = u64;
 
 impl Deaths {
-    /// Whether a process has not ended. `watched` is its own, and 0 at first.
+    /// Whether a process is still running. `watched` is its own number, which is 0 at first.
     #[inline]
     pub(super) fn lives(&mut self, process: &OwnedFd, watched: &mut Watched) -> bool {
         if !self.is_told(watched) && !self.watch(process, watched) {
@@ -62,7 +61,7 @@ impl Deaths {
         self.ended.is_empty() || !self.ended.contains(watched)
     }
 
-    /// Whether the kernel tells this thread when the process ends; all that it has told is in `ended` then.
+    /// Whether the kernel reports the end of the process to this thread. If so, all ends reported so far are in `ended`.
     #[inline]
     fn is_told(&mut self, watched: &Watched) -> bool {
         match &mut self.watch {
@@ -73,7 +72,7 @@ impl Deaths {
         }
     }
 
-    /// Takes what the kernel has told. `false` if some of it is missing or called off: from then on it is asked.
+    /// Takes the kernel's reports. `false` if some are missing or cancelled: from then on the kernel is asked each time.
     #[cold]
     fn hear(&mut self) -> bool {
         let Watch::Told { ring, .. } = &mut self.watch else { return false };
@@ -88,7 +87,7 @@ impl Deaths {
         whole
     }
 
-    /// Has the kernel tell when a process ends. `false` if it does not.
+    /// Requests a report when a process ends. `false` if that is not possible.
     #[cold]
     fn watch(&mut self, process: &OwnedFd, watched: &mut Watched) -> bool {
         if let Watch::Idle = self.watch {
@@ -99,7 +98,7 @@ impl Deaths {
         }
         let Watch::Told { ring, thread } = &mut self.watch else { return false };
         if *thread != here() || *watched != 0 {
-            // What was asked for goes to the thread that has asked.
+            // Reports go to the thread that has requested them.
             return false;
         }
         self.last += 1;
@@ -117,14 +116,14 @@ impl Deaths {
     }
 }
 
-/// Asks the kernel whether a process has not ended. With poll(2) itself: the call that takes a `timespec` is 12 % slower.
+/// Asks the kernel whether a process is still running. Uses poll(2) directly, since the call that takes a `timespec` is 12 % slower.
 #[expect(unsafe_code, reason = "no crate that is used here has this call")]
 fn lives(process: &OwnedFd) -> bool {
     let mut polled = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     loop {
         // SAFETY: one entry, which is local.
         match unsafe { libc::poll(&raw mut polled, 1, 0) } {
-            // A signal has come first: nothing was said of the process.
+            // A signal interrupted the call, which says nothing about the process.
             -1 if std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted => {}
             ready => return ready == 0,
         }

@@ -9,7 +9,7 @@ use tickwire_components::FileTooLong;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ShmError {
-    /// A job name that cannot be one.
+    /// An invalid job name.
     #[error("job name {job:?} cannot be used: give 1 to 64 letters, digits, '-', '_' or '.'")]
     Job {
         /// The name.
@@ -31,7 +31,7 @@ pub enum ShmError {
         /// The size.
         bytes: usize,
     },
-    /// Another process has the own name.
+    /// Another process uses this proc's name.
     #[error("proc {me} of job {job:?} runs on this host already: end it, or give this job another name")]
     Taken {
         /// The number.

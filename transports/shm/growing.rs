@@ -1,4 +1,4 @@
-//! Larger rings: how they are made and passed. When, and what the two ends do, is in [`crate::rings::links`].
+//! Larger rings: how they are made and passed. [`crate::rings::links`] decides when, and does the work of both ends.
 
 use super::Shm;
 use super::segment::{self, Map, Share};
@@ -10,15 +10,15 @@ use std::sync::atomic::Ordering;
 use tickwire_components::limits::ROOMY_RING_BYTES;
 
 impl Shm {
-    /// The ring to a peer has been too small for long: makes a larger one and passes it, if there is memory. Else it stays as it is, and
-    /// everything goes on.
+    /// Makes and passes a larger ring to a peer, since the present one has been too small for long. If there is no memory, the ring stays
+    /// as it is and everything else continues.
     pub(super) fn grow(&mut self, link: u32) {
         let Some((bytes, wish)) = self.links.wish(link) else { return };
         let grown_max = self.own.config.grown_bytes_max as u64;
         let grown = self.own.grown.load(Ordering::Relaxed);
         let within =
             |most: u64| most.saturating_sub(grown).checked_ilog2().map_or(0, |log| 1 << log.min(usize::BITS - 2));
-        // Half of it all is for rings that are no more than roomy.
+        // Rings longer than [`ROOMY_RING_BYTES`] may use half of the memory only. The other half is for shorter ones.
         let most = within(grown_max / 2).max(within(grown_max).min(ROOMY_RING_BYTES));
         let larger = wish.min(most);
         match self.connections.line(link).is_some() && larger > bytes {
@@ -40,10 +40,10 @@ impl Shm {
         Some(unsafe { Passed::new(data, bytes, Arc::new((map, share))) })
     }
 
-    /// The peer has passed a larger place for its ring.
+    /// Handles a larger place for the peer's ring, which the peer has passed.
     ///
     /// # Errors
-    /// What about it cannot be, in words.
+    /// Why the place is invalid, in words.
     pub(super) fn follow(&mut self, link: u32, bytes: u64, passed: Vec<OwnedFd>) -> Result<(), String> {
         if self.connections.line(link).is_none() {
             return Ok(());
@@ -52,7 +52,7 @@ impl Shm {
         let bytes = usize::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two() && *bytes <= most);
         let Some(bytes) = bytes else { return Err(format!("it passed a ring that is none of at most {most} bytes")) };
         let Ok([file]) = <[OwnedFd; 1]>::try_from(passed) else {
-            // There was no number for it.
+            // There was no free descriptor number for it.
             return self.links.follow(link, None);
         };
         segment::check(&file, bytes, self.own.files)?;

@@ -1,4 +1,4 @@
-//! Which host, which process: what a card and a greeting say.
+//! The identity of host and process, as cards and greetings carry it.
 
 use super::error::ShmError;
 use crate::processes;
@@ -16,9 +16,9 @@ pub(crate) fn boot_id() -> Result<u128, ShmError> {
     })
 }
 
-/// A hash of what two processes must share to use shared memory: the boot, and the namespaces that sockets' names and
-/// pids belong to. Segments are passed, so they need no directory in common; who meets by names in one gives it, and one that is not
-/// there is a place of its own.
+/// A hash of what two processes must have in common to use shared memory: the boot of the machine, and the namespaces that socket names and
+/// process ids belong to. Segments are passed as descriptors, so they need no common directory. For processes that meet by names in a
+/// directory, it is included; a directory that does not exist counts as its own place.
 pub(crate) fn host_card(boot_id: u128, directory: Option<&Path>) -> Result<[u8; 8], ShmError> {
     use std::os::unix::fs::MetadataExt;
     let mut hash = Fnv::new();
@@ -44,19 +44,19 @@ pub fn host_identity() -> Result<[u8; 8], ShmError> {
     host_card(boot_id()?, None)
 }
 
-/// What a card says: the host, and the process.
+/// The contents of a card: the host, and the process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct HostCard {
     /// See [`host_card`].
     pub(crate) host: [u8; 8],
-    /// Number of the process.
+    /// The process id.
     pub(crate) pid: u32,
     /// When it was started.
     pub(crate) start_time: u64,
 }
 
 impl HostCard {
-    /// The own one.
+    /// The card of this process.
     pub(crate) fn own(host: [u8; 8]) -> Self {
         let (pid, start_time) = processes::own();
         HostCard { host, pid, start_time }

@@ -1,5 +1,5 @@
-//! What an endpoint keeps of an open connection and of one that ends: how it reads the peer's memory, what it passes over the
-//! control socket, and what the ring may still hold.
+//! The state of an open connection and of an ending one: how the peer's memory is read, what is passed over the control socket, and what
+//! the ring may still hold.
 
 use super::deaths::Watched;
 use super::splicing::Pipes;
@@ -13,25 +13,25 @@ use std::sync::Arc;
 
 /// How long the last frames of a peer that has gone may stay unread before they are given up, ns.
 const UNREAD_NS_MAX: u64 = 1_000_000_000;
-/// What a look at them counts for at most, ns: a program that computes between two looks has read nothing meanwhile.
+/// The most that the time between two polls counts for, in ns: a program that computes between them has read nothing meanwhile.
 const LOOK_NS_MAX: u64 = 20_000_000;
 
 /// How the memory of a peer is read.
 pub(crate) struct PeerMemory {
-    /// Under which number the end of its process is watched for, once its memory was read.
+    /// The number under which the end of the peer's process is watched, once its memory was read.
     watched: Watched,
     /// Whether the kernel lets this process read it.
     readable: bool,
     /// Its shared heap, as this process maps it.
     heap: Option<Arc<PeerHeap>>,
-    /// What its messages are spliced through.
+    /// The pipes through which its messages are spliced.
     pub(super) pipes: Pipes,
-    /// Shared runs that it has passed, by key, until they are asked for.
+    /// Shared runs that it has passed, by key, until the engine asks for them.
     pub(super) shared: Vec<(u64, Option<SharedRun>)>,
 }
 
 impl PeerMemory {
-    /// Whether the kernel lets it be read, and the peer's shared heap.
+    /// `readable` tells whether the kernel lets the memory be read; `heap` is the peer's shared heap.
     pub(super) fn new(readable: bool, heap: Option<Arc<PeerHeap>>) -> Self {
         PeerMemory { watched: 0, readable, heap, pipes: Pipes::default(), shared: Vec::new() }
     }
@@ -43,7 +43,7 @@ impl Line {
         self.more.heap.as_ref()
     }
 
-    /// The same, if this process maps it for writing, too.
+    /// The peer's shared heap, if this process maps it for writing too.
     pub(super) fn writable_heap(&mut self) -> Option<&Arc<PeerHeap>> {
         let (process, PeerMemory { readable, heap, .. }) = self.process_and_more();
         let process = process.filter(|_| *readable)?;
@@ -56,15 +56,15 @@ impl Line {
         self.more.readable
     }
 
-    /// The process, if its memory may be read: its number, the descriptor that says that the number is still its own, and
-    /// under which number its end is watched for.
+    /// The peer's process, if its memory may be read: its process id, the descriptor that shows whether the id is still its own, and the
+    /// number under which its end is watched.
     pub(super) fn readable_process(&mut self) -> Option<(u32, &OwnedFd, &mut Watched)> {
         let (process, PeerMemory { readable, watched, .. }) = self.process_and_more();
         let process = process.filter(|_| *readable)?;
         Some((process.pid(), process.descriptor()?, watched))
     }
 
-    /// Sends a packet, if that goes.
+    /// Sends a packet, if possible.
     pub(super) fn tell(&self, packet: &Packet) {
         let _ = socket::send(&self.socket, packet, &[]);
     }
@@ -75,29 +75,29 @@ impl Line {
     }
 }
 
-/// What tells whether more comes from a peer that has gone.
+/// The state that tells whether more frames may arrive from a peer that has gone.
 pub(crate) struct Unread {
-    /// How much had been read at the last look, and when that was.
+    /// How far the ring had been read at the last poll, and when that was.
     heard: u64,
     looked_ns: u64,
-    /// How long it has been looked at in vain, ns.
+    /// How long polling has found nothing, in ns.
     unheard_ns: u64,
-    /// Where the last frame ends at most.
+    /// The position beyond which there can be no frame.
     heard_max: u64,
 }
 
 impl Shm {
-    /// What the ring of a peer that has gone may still hold.
+    /// Starts to wait until the ring of a peer that has gone is read.
     pub(super) fn unread(&mut self, link: u32, now_ns: u64) -> Unread {
-        // Its last frames may lack their announcement.
+        // The peer may have ended before it announced its last frames.
         self.links.look(link);
         let (heard, _) = self.links.heard(link);
-        // What was written or skipped and not released is no more than the ring.
+        // At most one ring length was written or skipped and is not released.
         let heard_max = heard.wrapping_add(2 * self.own.config.ring_bytes as u64);
         Unread { heard, looked_ns: now_ns, unheard_ns: 0, heard_max }
     }
 
-    /// Whether all of it has been read, or nobody does.
+    /// Whether all of it has been read, or nobody reads it any more.
     pub(super) fn is_read(&self, link: u32, unread: &mut Unread, now_ns: u64) -> bool {
         let (heard, more) = self.links.heard(link);
         unread.unheard_ns = match heard == unread.heard {

@@ -1,4 +1,4 @@
-//! What connections need of shared memory.
+//! The parts of making and ending connections that are specific to shared memory.
 
 use super::answering::identify;
 use super::calling::Request;
@@ -15,7 +15,7 @@ use tickwire_components::NIL;
 
 /// A Unix socket for packets, which pass descriptors.
 impl Socket for OwnedFd {
-    /// The descriptors, or that there was no room for them.
+    /// The passed descriptors, or that this process had no room for them.
     type Extra = Result<Vec<OwnedFd>, NoRoom>;
     type Goodbye = ();
     type Word = (Packet, Result<Vec<OwnedFd>, NoRoom>);
@@ -102,7 +102,7 @@ impl Medium for Shm {
     }
 
     fn has_hung_up(&self, request: &mut Request) {
-        // It may have been written to.
+        // The peer may have written to the segment, so the next attempt makes a new one.
         request.pair = None;
     }
 
@@ -135,7 +135,7 @@ impl Medium for Shm {
 
     fn hear_word(&mut self, link: u32, (word, passed): (Packet, Result<Vec<OwnedFd>, NoRoom>)) -> Result<(), String> {
         let proc = self.connections.proc(link);
-        // It does without what there is no room for: the kernel gives out no descriptor if there is no number for it.
+        // What there was no descriptor number for is missing, and the connection works without it.
         let passed = passed.unwrap_or_default();
         match word {
             Packet::Splice => self.pass_pipes(link),

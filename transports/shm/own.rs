@@ -1,4 +1,4 @@
-//! What an endpoint has for itself.
+//! The fixed data of an endpoint.
 
 use super::config::ShmConfig;
 use super::identity::HostCard;
@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// What stays the same while an endpoint is open.
+/// The data that stays the same while an endpoint is open.
 pub(super) struct Own {
     pub(super) config: ShmConfig,
     pub(super) uid: u32,
@@ -21,20 +21,20 @@ pub(super) struct Own {
     pub(super) inbox: OwnedFd,
     pub(super) doorbell: Arc<OwnedFd>,
     pub(super) watched: Watched,
-    /// What segments are made of here.
+    /// The kind of files that segments are made of.
     pub(super) files: Files,
-    /// Whether there is memory.
+    /// Checks whether there is memory for a segment.
     pub(super) room: Room,
-    /// Bytes of the segments that it has made.
+    /// Bytes of the segments that this endpoint has made.
     pub(super) made: Arc<AtomicU64>,
-    /// Bytes of those among them that rings have grown into.
+    /// Bytes of those segments that rings have grown into.
     pub(super) grown: Arc<AtomicU64>,
     /// The process's shared heap, if peers get it.
     pub(super) heap: Option<BorrowedFd<'static>>,
 }
 
 impl Own {
-    /// What a greeting passes besides the segment of the pair.
+    /// The descriptors that a greeting passes: the segment of the pair, if given, and others.
     pub(super) fn passed<'a>(&'a self, pair: Option<BorrowedFd<'a>>) -> SmallVec<[BorrowedFd<'a>; 4]> {
         pair.into_iter().chain([self.inbox.as_fd(), self.doorbell.as_fd()]).chain(self.heap).collect()
     }

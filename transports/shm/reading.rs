@@ -1,14 +1,14 @@
-//! Reading a peer's memory with one copy: what a large message is received by.
+//! Reading a peer's memory with one copy, which is how large messages are received.
 //!
-//! Out of the peer's shared heap, if it has one and the message is there: a copy out of this process's map of it, without a
-//! system call. Where a message is, is checked against what the peer said of its heap when the connection was made, and
-//! against the map. The map holds the bytes of a peer that has died; one that has given the message up is found out after.
+//! If the message is in the peer's shared heap, it is copied out of this process's map of the heap, without a system call. Its address is
+//! checked against what the peer said about its heap when the connection was made, and against the map. The map stays valid after the peer
+//! has died. If the peer has withdrawn the message meanwhile, that is detected after the copy.
 //!
-//! Else by the kernel (cross-memory attach, process_vm_readv(2)): only from the process that the control socket's
-//! credentials name, and only while it lives, which [`super::deaths`] knows after each read from its descriptor, opened when the
-//! connection was. It names this one process and none that has got its number later, and a process does not come back, so
-//! what lives after the read has lived before it, and the answer after one read is the answer before the next. Whether the kernel allows reading
-//! (ptrace scope, containers, users) is found out when a connection opens.
+//! Otherwise the kernel reads it (cross-memory attach, process_vm_readv(2)): only from the process that the control socket's credentials
+//! name, and only while it runs. [`super::deaths`] checks that after each read by the process's descriptor, which was opened with the
+//! connection. The descriptor names this one process and none that gets its id later. A process that runs after a read was also running
+//! before it, so the check after one read serves as the check before the next. Whether the kernel allows reading (ptrace scope, containers,
+//! users) is found out when a connection opens.
 
 use super::deaths::Deaths;
 use super::{Line, Shm};
@@ -23,19 +23,19 @@ use std::sync::Arc;
 use tickwire_components::Span;
 use tickwire_components::limits::READS_A_CALL;
 
-/// An address that no process has anything at: the first page is never mapped.
+/// An address at which no process has memory: the first page is never mapped.
 const NOWHERE: u64 = 16;
 
-/// A read as the kernel is told: where its bytes go, and where they are.
+/// A read in the form that the kernel takes: the local run, and the remote run.
 fn runs(read: &MemoryRead) -> (libc::iovec, libc::iovec) {
     let (start, iov_len) = (std::ptr::without_provenance_mut(read.address as usize), read.into.len());
     (libc::iovec { iov_base: read.into.start().cast(), iov_len }, libc::iovec { iov_base: start, iov_len })
 }
 
-/// Has the kernel read as much of process `pid`'s memory as there is, in their order; returns how many bytes.
+/// Has the kernel read the memory of process `pid`, in order, as far as it is there. Returns how many bytes were read.
 ///
 /// # Safety
-/// What they are read into is of [`runs`].
+/// The local runs come from [`runs`].
 #[expect(unsafe_code, reason = "no crate that is used here has this call")]
 unsafe fn read_once(pid: u32, into: &[libc::iovec], from: &[libc::iovec]) -> Result<usize, Errno> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| Errno::SRCH)?;
@@ -46,7 +46,7 @@ unsafe fn read_once(pid: u32, into: &[libc::iovec], from: &[libc::iovec]) -> Res
     usize::try_from(read).map_err(|_| last_error())
 }
 
-/// Why the last call of the system has failed.
+/// The error of the last system call.
 pub(super) fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
@@ -61,7 +61,7 @@ fn read_one(pid: u32, read: &MemoryRead) -> Result<usize, Errno> {
     }
 }
 
-/// All of several reads, or not: the call costs as much as 30 KiB more of one.
+/// Does several reads in one call, if all of them succeed. A call costs as much as reading another 30 KiB.
 fn read_together(pid: u32, reads: &[MemoryRead]) -> bool {
     let (into, from): (SmallVec<[_; READS_A_CALL]>, SmallVec<[_; READS_A_CALL]>) = reads.iter().map(runs).unzip();
     // SAFETY: what they are read into is of `runs`.
@@ -70,29 +70,29 @@ fn read_together(pid: u32, reads: &[MemoryRead]) -> bool {
     read == Ok(length(reads))
 }
 
-/// Whether this process may read the memory of another one.
+/// Whether this process may read another one's memory.
 pub(super) fn allowed(pid: u32) -> bool {
     let mut byte = [0];
     // SAFETY: a local byte that outlives the call.
     #[expect(unsafe_code, reason = "lends a local byte")]
     let span = unsafe { Span::new(byte.as_mut_ptr(), 1) };
-    // Permission is checked first: only who may read learns that there is nothing.
+    // The kernel checks permission first: only a process that may read learns that nothing is there.
     read_one(pid, &MemoryRead { address: NOWHERE, into: span }) == Err(Errno::FAULT)
 }
 
-/// How much an endpoint has read out of its peers' memory.
+/// How many bytes an endpoint has read out of its peers' memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BytesRead {
-    /// Out of their shared heaps, bytes.
+    /// Bytes read out of their shared heaps.
     pub heap: u64,
-    /// By the kernel, bytes.
+    /// Bytes read by the kernel.
     pub attach: u64,
-    /// Spliced by their senders, bytes.
+    /// Bytes spliced by their senders.
     pub spliced: u64,
 }
 
 impl Shm {
-    /// How much it has read out of its peers' memory.
+    /// How many bytes it has read out of its peers' memory.
     pub fn bytes_read(&self) -> BytesRead {
         self.read
     }
@@ -110,7 +110,7 @@ impl Shm {
         self.read_asked(link, reads, asked)
     }
 
-    /// Reads, where the peer was asked to splice the first `asked` of the reads.
+    /// Does reads of which the peer was asked to splice the first `asked`.
     pub(super) fn read_asked(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
         let spliced = if asked > 0 { self.take_spliced(link, &reads[..asked]) } else { 0 };
         self.read.spliced += spliced as u64;
@@ -177,7 +177,7 @@ impl Shm {
         Ok(())
     }
 
-    /// The shared heap of a peer that has passed one, taken out of what it has passed.
+    /// Maps the shared heap that a peer has passed, if any, and removes it from `passed`.
     pub(super) fn take_heap(
         &self,
         theirs: &Greeting,
@@ -188,7 +188,7 @@ impl Shm {
             return Ok(None);
         }
         let file = passed.pop().ok_or("the peer names a shared heap and has passed none")?;
-        // Procs of one process have one heap, and it is mapped once.
+        // Procs of one process share one heap, which is mapped once.
         let mut known = self.connections.lines().filter_map(Line::heap);
         if let Some(known) = known.find(|heap| heap.is(&file, base, bytes)) {
             return Ok(Some(known.clone()));
@@ -197,7 +197,7 @@ impl Shm {
     }
 }
 
-/// What is left of some reads of which so many bytes are there.
+/// The rest of some reads, after the first `done` bytes.
 fn rest_of(reads: &[MemoryRead], mut done: usize) -> SmallVec<[MemoryRead; READS_A_CALL]> {
     let mut rest = SmallVec::new();
     for &MemoryRead { address, into } in reads {
@@ -210,7 +210,7 @@ fn rest_of(reads: &[MemoryRead], mut done: usize) -> SmallVec<[MemoryRead; READS
     rest
 }
 
-/// Bytes of some reads.
+/// The total length of some reads.
 pub(super) fn length(reads: &[MemoryRead]) -> usize {
     reads.iter().map(|read| read.into.len()).sum()
 }
@@ -220,7 +220,7 @@ pub(super) fn attach(deaths: &mut Deaths, line: &mut Line, reads: &[MemoryRead])
     let Some((pid, process, watched)) = line.readable_process() else {
         return Err("the process's memory may not be read".into());
     };
-    // Each by itself tells which one does not work.
+    // Single reads show which one fails.
     if reads.len() == 1 || !read_together(pid, reads) {
         reads.iter().try_for_each(|read| attach_one(pid, *read))?;
     }

@@ -1,9 +1,10 @@
-//! Whether there is memory for a segment, before it is asked for: what the kernel answers by a signal is no error.
+//! Checks whether there is memory for a segment before it is requested, since the kernel reports some shortages by a signal and not by an
+//! error.
 //!
-//! A file that is longer than the limit of the size of files ends the process by SIGXFSZ. Once memory is used up, of the machine or
-//! of a memory cgroup that the process is in, the kernel looks for a process to end, whoever has asked last. So a segment is
-//! refused that would take more than a sixteenth of what is [available]: with less left than that there is not much time. What one look
-//! has found is good for as much as it allows for, so that many short segments cost one look.
+//! If a file exceeds the file size limit, SIGXFSZ ends the process. If the memory of the machine, or of a memory cgroup of the process, is
+//! used up, the kernel chooses a process to end, no matter which one made the last request. So a segment is refused if it would take more
+//! than a sixteenth of the [available] memory: with less left than that, a shortage is near. One check admits as many bytes as it found, so
+//! that many short segments need one check only.
 
 use super::error::ShmError;
 use rustix::io::Errno;
@@ -11,21 +12,21 @@ use std::cell::Cell;
 use std::path::Path;
 use tickwire_components::check_file_bytes;
 
-/// What a segment may take of the memory that is available: one part of so many.
+/// A segment may take one part in this many of the available memory.
 const PARTS: u64 = 16;
 
-/// What an endpoint knows of the memory that there is.
+/// An endpoint's knowledge of the available memory.
 #[derive(Debug, Default)]
 pub(super) struct Room {
-    /// Bytes that may be taken before the next look.
+    /// Bytes that may be taken before the next check.
     left: Cell<u64>,
 }
 
 impl Room {
-    /// Takes so many bytes.
+    /// Takes `bytes` bytes.
     ///
     /// # Errors
-    /// Which limit they are beyond.
+    /// Which limit they exceed.
     pub(super) fn take(&self, bytes: usize) -> Result<(), ShmError> {
         let wanted = bytes as u64;
         check_file_bytes(wanted)?;
@@ -41,7 +42,7 @@ impl Room {
         Ok(())
     }
 
-    /// Why the system has not given what there was room for.
+    /// The error for a failed request for which there seemed to be room.
     pub(super) fn failure(&self, bytes: usize, source: Errno) -> ShmError {
         self.left.set(0);
         match source {
@@ -51,8 +52,7 @@ impl Room {
     }
 }
 
-/// Bytes that can be had without ending a process, as far as the system tells: of the machine, and of the memory cgroups that this
-/// process is in.
+/// Bytes that can be taken without ending a process, as far as the system tells: of the machine, and of the memory cgroups of this process.
 fn available() -> Option<u64> {
     let machine = read(Path::new("/proc/meminfo")).and_then(|text| machine(&text));
     let groups = read(Path::new("/proc/self/cgroup")).and_then(|text| groups(&text, Path::new("/sys/fs/cgroup")));
@@ -63,7 +63,7 @@ fn read(path: &Path) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// What `/proc/meminfo` says.
+/// The available bytes by `/proc/meminfo`.
 fn machine(text: &str) -> Option<u64> {
     let kib = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -72,7 +72,8 @@ fn machine(text: &str) -> Option<u64> {
     Some((kib("MemAvailable")? + kib("SwapFree").unwrap_or(0)).saturating_mul(1024))
 }
 
-/// What the memory cgroups say that `/proc/self/cgroup` names, and those above them, of either version. A container may see its own as the root.
+/// The available bytes of the memory cgroups that `/proc/self/cgroup` names, and of their parents, of either version. A container may see
+/// its own cgroup as the root.
 fn groups(text: &str, mounted: &Path) -> Option<u64> {
     let paths = text.lines().filter_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -93,7 +94,7 @@ fn groups(text: &str, mounted: &Path) -> Option<u64> {
     left.min()
 }
 
-/// Files of a group: its limit, what it uses, and in `memory.stat` the names of what the kernel can take back at once.
+/// Files of a cgroup: its limit, its usage, and the entries in `memory.stat` of the memory that the kernel can reclaim at once.
 struct Names {
     limit: &'static str,
     used: &'static str,
@@ -107,7 +108,7 @@ const SEPARATE: Names = Names {
     files: ["total_inactive_file", "total_active_file"],
 };
 
-/// Bytes that a group may take yet; `None` if it has no limit.
+/// Bytes that a cgroup may still take; `None` if it has no limit.
 fn left_in(group: &Path, names: &Names) -> Option<u64> {
     let number = |file| read(&group.join(file))?.trim().parse::<u64>().ok();
     let (limit, used) = (number(names.limit)?, number(names.used)?);

@@ -1,19 +1,18 @@
-//! Files of shared memory: made without a name, allocated before they are mapped, gone with their last user.
+//! Segments: files of shared memory that are made without a name, allocated before they are mapped, and freed with their last user.
 //!
-//! A segment is a `memfd`, sealed against shrinking and growing: no name, no directory, nothing that a process that is killed leaves
-//! behind, and no peer can cut it under those that map it. Who is passed one checks the seals, the size and that it is
-//! allocated, before it maps it.
+//! A segment is a `memfd`, sealed against shrinking and growing. It has no name and no directory, a killed process leaves nothing behind,
+//! and no peer can shrink it under the processes that map it. A process that is passed one checks the seals, the size and that it is
+//! allocated, before mapping it.
 //!
-//! Where a process may not make one (old kernels, system call filters), a segment is an unnamed file (`O_TMPFILE`) in the configured directory, and where
-//! the file system has none of these, it is made under the name `tickwire.<job>.<proc>.<pid>.<n>`
-//! and held by a lock until the name is removed, directly after it was mapped: peers get the descriptor, not the
-//! name. A process that dies in between leaves a file that nobody holds, and the next [`sweep`] removes it. The lock
-//! is `flock`, which belongs to the open file like an OFD lock: another open of the same file by the same process
-//! does not hold it. Such a file cannot be sealed, so it is taken by processes only that cannot make better ones.
+//! If a process cannot make one (old kernels, system call filters), a segment is an unnamed file (`O_TMPFILE`) in the configured directory.
+//! If the file system has no such files, it is made under the name `tickwire.<job>.<proc>.<pid>.<n>` and locked until the name is removed,
+//! directly after mapping: peers get the descriptor, not the name. A process that dies in between leaves a file that nobody locks, and the
+//! next [`sweep`] removes it. The lock is `flock`, which belongs to the open file like an OFD lock: another open of the same file by the
+//! same process does not hold it. Such files cannot be sealed, so only processes that cannot make better ones accept them.
 //!
-//! A segment is allocated as a whole (`fallocate`) before it is mapped, so that a lack of memory is met there and never by a
-//! SIGBUS. The limits that answer by a signal are looked at before: that of the size of files (SIGXFSZ), and memory that is nearly used up,
-//! of the machine or of the process's memory cgroup, which the kernel answers by ending a process. See [`super::room`].
+//! A segment is allocated as a whole (`fallocate`) before it is mapped, so that a lack of memory shows there and never as SIGBUS. Limits
+//! that the kernel enforces by a signal are checked first: the file size limit (SIGXFSZ), and memory that is nearly used up, of the machine
+//! or of the process's memory cgroup, where the kernel ends a process. See [`super::room`].
 
 use super::error::ShmError;
 use super::room::Room;
@@ -27,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tickwire_components::limits::PAGE_BYTES;
 
-/// Names that one sweep looks at, at most.
+/// The most names that one sweep checks.
 const SWEEP_LOOKS: usize = 1 << 16;
 /// Names that are tried for a segment before giving up.
 const NAMES: u32 = 64;
@@ -37,11 +36,11 @@ const NAMES: u32 = 64;
 pub(super) struct Map {
     base: NonNull<u8>,
     bytes: usize,
-    /// Counts it, if it was made here.
+    /// Counts its bytes, if this process has made it.
     _share: Option<Share>,
 }
 
-/// Bytes that count in a sum as long as this lives.
+/// Bytes that are counted in a sum as long as this lives.
 #[derive(Debug)]
 pub(super) struct Share {
     bytes: u64,
@@ -79,7 +78,7 @@ impl Map {
         NonNull::new(base.cast()).map(|base| Map { base, bytes, _share: None }).ok_or(Errno::NOMEM)
     }
 
-    /// Maps all pages. Where the kernel cannot, each is mapped when it is first used.
+    /// Maps all pages now. If the kernel cannot, each is mapped when it is first used.
     #[expect(unsafe_code, reason = "a mapping is raw memory")]
     pub(super) fn populate(&self) {
         // SAFETY: the mapping is there; the advice changes none of its bytes.
@@ -102,21 +101,21 @@ impl Drop for Map {
     }
 }
 
-/// What segments are made of.
+/// The kind of files that segments are made of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Files {
-    /// Sealed files in memory.
+    /// Sealed files in memory (`memfd`).
     #[default]
     Memory,
-    /// Files of the directory without a name.
+    /// Unnamed files in the directory.
     Unnamed,
-    /// Files of the directory whose names are removed at once.
+    /// Files in the directory whose names are removed at once.
     #[cfg_attr(not(test), expect(dead_code, reason = "made where there are none without a name; asked for by tests"))]
     Named,
 }
 
 impl Files {
-    /// The best that this process may make.
+    /// The best kind that this process can make.
     pub(super) fn possible() -> Self {
         match memfd() {
             Err(Errno::NOSYS | Errno::PERM | Errno::ACCESS | Errno::INVAL) => Files::Unnamed,
@@ -128,9 +127,9 @@ impl Files {
 /// Where and how to make segments.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// What they are made of.
+    /// The kind of files.
     pub(super) files: Files,
-    /// The directory, for files that have one.
+    /// The directory, for kinds of files that need one.
     pub(super) directory: &'a Path,
     /// The job.
     pub(super) job: &'a str,
@@ -142,7 +141,7 @@ pub(super) struct Place<'a> {
     pub(super) made: &'a Arc<AtomicU64>,
 }
 
-/// Bytes of a page. By libc, since rustix reads the auxiliary vector by itself, which ends a process under valgrind.
+/// Bytes of a page. Asks libc, since rustix reads the auxiliary vector itself, which crashes under valgrind.
 #[expect(unsafe_code, reason = "a call of the C library")]
 fn page_bytes() -> usize {
     // SAFETY: a question without side effects.
@@ -189,7 +188,7 @@ fn create_file(place: Place<'_>, bytes: usize) -> Result<(OwnedFd, Map), Errno> 
     }
     let (file, path) = create_named(place)?;
     let allocated = allocate(file, bytes);
-    // A sweep may have been faster: between creation and lock nobody holds the file.
+    // A sweep may have removed it: between creation and lock nobody holds the file.
     let _ = rustix::fs::unlink(&path);
     allocated
 }
@@ -203,7 +202,7 @@ fn create_named(place: Place<'_>) -> Result<(OwnedFd, std::path::PathBuf), Errno
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         match rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR) {
             Ok(file) => {
-                // Fails only while a sweep looks at it, which then removes the name: as good as held.
+                // Fails only while a sweep checks the file. The sweep then removes the name, which is just as good.
                 let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
                 return Ok((file, path));
             }
@@ -239,7 +238,7 @@ pub(super) fn length(file: &OwnedFd) -> Result<usize, String> {
     usize::try_from(stat.st_size).map_err(|_| format!("the peer passed a segment of {} bytes", stat.st_size))
 }
 
-/// Whether what a peer has passed is a segment as [`receive`] says.
+/// Checks that a file which a peer has passed is a segment as described at [`receive`].
 pub(super) fn check(file: &OwnedFd, bytes: usize, files: Files) -> Result<(), String> {
     let stat = rustix::fs::fstat(file).map_err(|e| format!("the peer passed a segment that cannot be read: {e}"))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
@@ -263,7 +262,7 @@ pub(super) fn check(file: &OwnedFd, bytes: usize, files: Files) -> Result<(), St
     Ok(())
 }
 
-/// Removes segments of this user that nobody holds; returns how many. Files that are not ours are left alone.
+/// Removes this user's segments that nobody holds. Returns how many. Other files are left alone.
 pub(super) fn sweep(directory: &Path) -> usize {
     let uid = rustix::process::getuid().as_raw();
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
@@ -295,7 +294,7 @@ fn is_ours(name: &str) -> bool {
     numbers == 3 && parts.next().is_some_and(|job| !job.is_empty())
 }
 
-/// Says which limit a file of a directory ran into, and what to do.
+/// The error that says which limit a file in a directory has hit, and what to do.
 fn failure(directory: &Path, bytes: usize, source: Errno) -> ShmError {
     let directory = directory.to_owned();
     match source {

@@ -1,4 +1,4 @@
-//! Memory that procs of this host share: how it is made and passed over the control socket, and how the kernel reads and writes what
+//! Memory that procs of this host share: how it is made and passed over the control socket, and how the kernel reads and writes memory that
 //! is not shared.
 
 use super::reading::{attach, last_error};
@@ -15,12 +15,13 @@ use std::sync::Arc;
 use tickwire_components::Span;
 use tickwire_components::limits::SHARED_PASSED;
 
-/// Runs that the kernel moves in one call at most; it takes up to 1024.
+/// The most runs that the kernel moves in one call; it takes up to 1024.
 const RUNS_A_CALL: usize = 512;
-/// Runs of a call for which no memory is allocated.
+/// Runs of a call for which no heap memory is allocated.
 const RUNS_INLINE: usize = 8;
 
-/// Longest run whose pages are all mapped at once: a board is, since each of its pages would cost a fault in one operation or another.
+/// The longest run whose pages are all mapped at once. Boards are mapped so, since otherwise each of their pages would cost a fault in some
+/// operation.
 const POPULATED_MAX: usize = 4 << 20;
 
 /// A run that is mapped whole.
@@ -113,7 +114,7 @@ impl SharedMemory for Shm {
         let Some(line) = self.connections.line_mut(link) else { return false };
         let Some((pid, process, watched)) = line.readable_process() else { return false };
         let Ok(pid) = libc::pid_t::try_from(pid) else { return false };
-        // Another process may have the number of one that has ended.
+        // Another process may have got the process id of one that has ended.
         if !self.deaths.lives(process, watched) {
             return false;
         }
@@ -127,7 +128,7 @@ impl SharedMemory for Shm {
     }
 }
 
-/// Has the kernel write runs into the memory of process `pid`, each to its address; whether all of them were.
+/// Has the kernel write runs into the memory of process `pid`, each to its address. Whether all were written.
 ///
 /// # Safety
 /// The runs are valid for reads.
@@ -153,7 +154,7 @@ unsafe fn write_together(pid: libc::pid_t, runs: &[(u64, Span)]) -> bool {
         Err(_) if last_error() == Errno::INTR => 0,
         Err(_) => return false,
     };
-    // The kernel may have stopped anywhere: the rest goes run by run.
+    // The kernel may have stopped anywhere. Write the rest run by run.
     runs.iter().all(|&(address, from)| {
         let done = left.min(from.len());
         left -= done;
@@ -162,7 +163,7 @@ unsafe fn write_together(pid: libc::pid_t, runs: &[(u64, Span)]) -> bool {
     })
 }
 
-/// The same with one run.
+/// As [`write_together`], for one run.
 ///
 /// # Safety
 /// The run is valid for reads.
@@ -187,20 +188,20 @@ unsafe fn write(pid: libc::pid_t, address: u64, from: Span) -> bool {
 }
 
 impl Shm {
-    /// A peer has passed a shared run, or has none.
+    /// Handles a shared run that a peer has passed, or the news that it has none.
     ///
     /// # Errors
-    /// What about it cannot be, in words.
+    /// Why the run is invalid, in words.
     pub(super) fn hear_shared(&mut self, link: u32, key: u64, passed: Vec<OwnedFd>) -> Result<(), String> {
         let files = self.own.files;
         let Some(line) = self.connections.line_mut(link) else { return Ok(()) };
         let run = match <[OwnedFd; 1]>::try_from(passed) {
             Ok([file]) => {
-                // A run is as long as its maker has made it, which its user checks.
+                // The maker chooses the length of a run. Its user checks it.
                 let bytes = segment::length(&file)?;
                 Some(run_of(segment::receive(file, bytes, files)?, bytes))
             }
-            // It has none, or there was no number for it here.
+            // The peer has none, or there was no free descriptor number here.
             Err(_) => None,
         };
         let shared = &mut line.more.shared;

@@ -1,4 +1,4 @@
-//! Control sockets: packets with descriptors, and who the kernel says is at the other end.
+//! Control sockets: packets with descriptors, and the peer's identity as the kernel reports it.
 
 use super::{ShmConfig, ShmError};
 use crate::connections::BACKLOG;
@@ -13,57 +13,57 @@ use rustix::net::{
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
-/// Descriptors of a packet at most; the kernel closes any further ones.
+/// The most descriptors of a packet. The kernel closes any further ones.
 const DESCRIPTORS_MAX: usize = 4;
 
-/// How long the own name may be taken, ms: a child that is being started holds what a closed endpoint had.
+/// How long this proc's name may still be taken, in ms: a child process that is being started holds the sockets of a closed endpoint.
 const TAKEN_MS_MAX: u32 = 50;
 
 /// A packet and the descriptors that came with it.
 pub(super) struct Received {
     pub(super) packet: Result<Packet, Mismatch>,
-    /// Or the kernel could not give this process all of them.
+    /// The descriptors, or that the kernel could not give this process all of them.
     pub(super) descriptors: Result<Vec<OwnedFd>, NoRoom>,
 }
 
-/// This process may not have as many descriptors as it was passed.
+/// This process has no room for the descriptors that it was passed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoRoom;
 
 impl NoRoom {
-    /// What its peer is told.
+    /// The text for the peer.
     pub(super) fn words(self, me: u32) -> String {
         format!("proc {me} may open no more files, and a connection needs three: raise its limit (ulimit -n)")
     }
 }
 
-/// What reading a control socket gave.
+/// The result of reading a control socket.
 pub(super) enum Read {
-    /// A packet, whatever its worth.
+    /// A packet, which may be invalid.
     Packet(Received),
     /// Nothing yet.
     Nothing,
-    /// The other end is closed.
+    /// The peer has closed the connection.
     Ended,
 }
 
-/// Who is at the other end, by the kernel's word.
+/// The peer's process and user, as the kernel reports them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Credentials {
     pub(super) pid: i32,
     pub(super) uid: u32,
 }
 
-/// A socket that blocks nobody and is not inherited.
+/// A socket that does not block and that child programs do not inherit.
 pub(super) fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// A socket that listens for calls. A name that a process has had which has just ended is waited for, for a moment.
+/// A socket that listens for calls. If the name belongs to a process that has just ended, waits a short time for it.
 ///
 /// # Errors
-/// There is none, or another process has the name.
+/// No socket can be made, or another process has the name.
 pub(super) fn listen(config: &ShmConfig) -> Result<OwnedFd, ShmError> {
     let descriptors = |source| ShmError::Descriptors { source };
     let listener = socket().map_err(descriptors)?;
@@ -81,19 +81,19 @@ pub(super) fn listen(config: &ShmConfig) -> Result<OwnedFd, ShmError> {
     Err(ShmError::Taken { me: config.me, job: config.job.clone() })
 }
 
-/// Where proc `proc` of `job` listens: a name that goes with its socket, in no directory.
+/// The address at which proc `proc` of `job` listens: an abstract name, which vanishes with its socket.
 pub(super) fn address(job: &str, proc: u32) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new_abstract_name(format!("tickwire-{job}-{proc}").as_bytes())
 }
 
-/// Who is at the other end.
+/// The peer's process and user.
 pub(super) fn credentials(socket: &OwnedFd) -> Result<Credentials, Errno> {
     let found = rustix::net::sockopt::socket_peercred(socket)?;
-    // 0 for a process that this one's pid namespace does not contain.
+    // The id is 0 for a process outside this one's pid namespace.
     Ok(Credentials { pid: rustix::process::Pid::as_raw(Some(found.pid)), uid: found.uid.as_raw() })
 }
 
-/// Sends a packet. Nothing is sent in part.
+/// Sends a packet, as a whole or not at all.
 pub(super) fn send(socket: &OwnedFd, packet: &Packet, descriptors: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let bytes = packet.encode();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
@@ -120,7 +120,7 @@ pub(super) fn read(socket: &OwnedFd) -> Read {
     let found = loop {
         match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
             Err(Errno::INTR) => {}
-            // The other end was closed with something unread. What it has said before can still be read, and the error is told once.
+            // The peer has closed the socket with unread data. Its earlier packets can still be read, and the error is reported once.
             Err(Errno::CONNRESET) if !std::mem::replace(&mut reset, true) => {}
             Err(Errno::AGAIN) => return Read::Nothing,
             Err(_) => return Read::Ended,
@@ -136,19 +136,19 @@ pub(super) fn read(socket: &OwnedFd) -> Read {
     if found.bytes == 0 {
         return Read::Ended;
     }
-    // A packet that was too long has filled the buffer, which is one byte longer than any packet.
+    // A packet that is too long fills the buffer, which is one byte longer than any valid packet.
     let packet = Packet::decode(&bytes[..found.bytes.min(bytes.len())]);
     let descriptors = match (found.flags.contains(ReturnFlags::CTRUNC), descriptors.len()) {
         (false, _) => Ok(descriptors),
-        // More than a packet of ours has.
+        // More descriptors than any valid packet has.
         (true, DESCRIPTORS_MAX..) => Ok(Vec::new()),
         (true, _) => Err(NoRoom),
     };
     Read::Packet(Received { packet, descriptors })
 }
 
-/// Closes a socket for its peer, which still reads what was sent. Closing the descriptor is not enough while a child
-/// that was forked meanwhile holds it.
+/// Closes a socket for its peer, which can still read what was sent. Closing the descriptor is not enough if a child that was forked
+/// meanwhile holds it too.
 pub(super) fn hang_up(socket: &OwnedFd) {
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
 }

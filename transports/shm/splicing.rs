@@ -1,18 +1,19 @@
-//! Messages that their senders splice: what a large message is received by while its sender has nothing else to do. This is
-//! the receiver's side; the sender's is [`crate::rings::outlet`].
+//! Splicing: receiving a large message with the help of a sender that has nothing else to do. This is the receiver's side; the sender's is
+//! [`crate::rings::outlet`].
 //!
-//! Reading a peer's memory costs the reader's processor more for finding the pages, one by one, than for copying them. A
-//! sender that waits can find them meanwhile, in its own tables: it puts pages, not bytes, into a pipe (vmsplice(2)), and the
-//! reader copies them out (read(2)). Two pipes take turns, since each has a lock; two words next to the ring say which pieces are
-//! where ([`crate::rings::pieces`]). The reader asks by frames of the ring that no engine ever sees. A connection gets its pipes with the first message that might use them.
+//! When reading a peer's memory, the reader's processor spends more on finding the pages, one by one, than on copying them. A waiting
+//! sender can find them meanwhile, in its own page tables: it puts pages, not bytes, into a pipe (vmsplice(2)), and the reader copies them
+//! out (read(2)). Two pipes are used in turn, since each has a lock; two words next to the ring tell which pieces are where
+//! ([`crate::rings::pieces`]). The reader asks by frames of the ring that no engine sees. A connection gets its pipes with the first
+//! message that might use them.
 //!
-//! The pages stay the sender's, and nothing can be written to them; but a reader that left them in a pipe could look at what
-//! they hold later. So pipes are for those only that could read this process's memory anyway: whom this process may read
-//! itself, unless it has forbidden others to.
+//! The pages remain the sender's, and the reader cannot write to them. But a reader that left them in a pipe could see their later
+//! contents. So only peers get pipes that could read this process's memory anyway: those whose memory this process may read itself, unless
+//! it has forbidden others to read its own.
 //!
-//! Which way is faster depends on the machine, on the moment and on the sender, who may be busy. So the reader keeps what each
-//! has cost lately for messages of a size ([`Costs`]), takes the cheaper one, and now and then the other. It waits for a piece
-//! that it has asked for [`PATIENCE`] at most; what has not come by then it reads by itself.
+//! Which way is faster depends on the machine, the moment, and the sender, which may be busy. So the reader records what each way has cost
+//! lately for messages of a size ([`Costs`]), takes the cheaper one, and now and then the other. It waits at most [`PATIENCE`] for a
+//! requested piece, and then reads the rest itself.
 
 mod costs;
 
@@ -32,28 +33,28 @@ use rustix::process::{DumpableBehavior, dumpable_behavior};
 use std::time::{Duration, Instant};
 use tickwire_components::{NoBytes, Span};
 
-/// How long the reader waits for a piece: for a sender that polls to find the question, and twice as long as a piece takes it.
+/// How long the reader waits for a piece: enough for a polling sender to find the question, and twice the time that a piece takes.
 const PATIENCE: Duration = Duration::from_micros(8);
-/// As [`PATIENCE`], with [`Splicing::Always`]: also for one that has yet to get its processor.
+/// As [`PATIENCE`], with [`Splicing::Always`]: long enough also for a sender that is not running yet.
 const PATIENCE_ALWAYS: Duration = Duration::from_millis(2);
-/// Connections of a proc with pipes at most.
+/// The most connections of a proc with pipes.
 const PIPED_MAX: usize = 16;
-/// Bytes of all pipes of a job at most, as long as each proc has them for one connection.
+/// The most bytes of all pipes of a job, if each proc has them for one connection.
 const JOB_BYTES: usize = 16 << 20;
-/// Reads that are just that behind one out of a shared heap.
+/// After a read out of a shared heap, how many reads do not consider splicing.
 const HEAP_QUIET: u8 = 16;
-/// Looks between two at the clock.
+/// Polls between two reads of the clock.
 const LOOKS: u32 = 32;
 
-/// What the peer's messages are spliced through.
+/// The state of receiving a peer's messages by splicing.
 #[derive(Default)]
 pub(super) struct Pipes {
-    /// Reads by size that are just that, without a question.
+    /// By size, how many further reads do not consider splicing.
     quiet: [u8; SIZES],
     incoming: Incoming,
 }
 
-/// How far the connection is.
+/// Whether the connection has pipes.
 #[derive(Default)]
 enum Incoming {
     /// No message was read yet.
@@ -72,18 +73,18 @@ struct Inlet {
     next: u32,
     /// By size.
     costs: [Costs; SIZES],
-    /// The way of the read that comes next and when it was chosen, if it is timed.
+    /// The way of the current read and when it was chosen, if the read is timed.
     timed: Option<(Way, Instant)>,
 }
 
 impl Shm {
-    /// Asks the peer to splice some reads, if that is likely to cost less than reading them. Returns for how many it was asked,
-    /// from the first on; they are the next that are read.
+    /// Asks the peer to splice some reads, if that is likely to cost less than reading them. Returns for how many it was asked, from the
+    /// first on. They must be the next ones to be read.
     pub(super) fn ask(&mut self, link: u32, reads: &[MemoryRead]) -> usize {
         let Some(mut first) = self.wants_splice(link, reads) else { return 0 };
         let asked = reads.iter().take_while(|read| {
             let (address, length) = (read.address, read.into.len() as u64);
-            // No run that is shorter was ever exposed.
+            // Shorter runs are never exposed.
             if read.into.len() < SPLICE_MIN {
                 return false;
             }
@@ -94,7 +95,7 @@ impl Shm {
         asked.count()
     }
 
-    /// Whether the peer should splice some reads: the number of the first piece then.
+    /// Whether the peer should splice some reads. Returns the number of the first piece if so.
     pub(super) fn wants_splice(&mut self, link: u32, reads: &[MemoryRead]) -> Option<u32> {
         let splicing = self.own.config.splicing;
         let line = self.connections.line_mut(link)?;
@@ -106,7 +107,7 @@ impl Shm {
         let size = size_of_read(bytes);
         let in_heap = |read: &MemoryRead| line.heap()?.find(read.address, read.into.len() as u64);
         if reads.iter().any(|read| in_heap(read).is_some()) {
-            // So are the next ones, most likely.
+            // The next reads are most likely in the heap too.
             line.more.pipes.quiet[size] = HEAP_QUIET;
             return None;
         }
@@ -130,7 +131,7 @@ impl Shm {
         }
     }
 
-    /// Takes what the peer splices of some reads that it was asked for. Returns how many bytes, from the first on.
+    /// Takes the spliced pieces of reads that the peer was asked to splice. Returns how many bytes arrived, from the first on.
     pub(super) fn take_spliced(&mut self, link: u32, asked: &[MemoryRead]) -> usize {
         let patience = if self.own.config.splicing == Splicing::Always { PATIENCE_ALWAYS } else { PATIENCE };
         let memory = self.links.memory(link, false);
@@ -140,14 +141,14 @@ impl Shm {
         match inlet.take(&memory, whole, patience) {
             Ok(bytes) => bytes,
             Err(bytes) => {
-                // What is in the pipes is not what it should be: never again.
+                // The pipes contain something else than expected: never use them again.
                 line.more.pipes.incoming = Incoming::Never;
                 bytes
             }
         }
     }
 
-    /// A read has ended: what it has cost, if it was timed.
+    /// Records what a read has cost, if it was timed.
     pub(super) fn note_cost(&mut self, link: u32, reads: &[MemoryRead], was_asked: bool) {
         if std::mem::take(&mut self.timing)
             && let Some(line) = self.connections.line_mut(link)
@@ -160,18 +161,18 @@ impl Shm {
         }
     }
 
-    /// The peer wants to have messages spliced to it.
+    /// Passes pipes to a peer that wants messages spliced to it.
     pub(super) fn pass_pipes(&mut self, link: u32) {
         let with_pipes = self.links.outlets().filter(|outlet| outlet.is_piped()).count();
         let open = dumpable_behavior() == Ok(DumpableBehavior::Dumpable);
         let room = with_pipes < piped_max(self.own.config.procs);
         let Some(line) = self.connections.line(link) else { return };
-        // There is no outlet where this side does not want to splice.
+        // There is no outlet if this process does not want to splice.
         let Some(outlet) = self.links.outlet(link) else { return line.tell(&Packet::Pipes) };
         if outlet.is_piped() {
             return;
         }
-        // The peer does without where there are none to be had.
+        // If pipes cannot be made, the peer works without them.
         let allowed = open && room && line.readable();
         let Ok(pipes) = (if allowed { outlet::pipes() } else { Err(Errno::PERM) }) else {
             return line.tell(&Packet::Pipes);
@@ -181,7 +182,7 @@ impl Shm {
         }
     }
 
-    /// The peer has made pipes, or says that it cannot.
+    /// Takes the pipes that the peer has made, or the news that it cannot make any.
     pub(super) fn take_pipes(&mut self, link: u32, passed: Vec<OwnedFd>) {
         let Some(line) = self.connections.line_mut(link) else { return };
         let Incoming::Asked = line.more.pipes.incoming else { return };
@@ -194,7 +195,7 @@ impl Shm {
 }
 
 impl Pipes {
-    /// Whether a read of so many bytes is just that, without a question; it counts as one then.
+    /// Whether a read of this length need not consider splicing. Counts it if so.
     pub(super) fn is_quiet(&mut self, bytes: usize, splicing: Splicing) -> bool {
         let quiet = &mut self.quiet[size_of_read(bytes)];
         let is = splicing == Splicing::Never || *quiet > 0;
@@ -204,10 +205,10 @@ impl Pipes {
 }
 
 impl Inlet {
-    /// Takes pieces out of the pipes, in order, until one does not come.
+    /// Takes pieces out of the pipes, in order, until one does not arrive.
     ///
     /// # Errors
-    /// The same number of bytes, if a pipe does not have what it should have.
+    /// The number of bytes so far, if a pipe does not hold what it should.
     fn take(
         &mut self,
         memory: &RawRing,
@@ -239,7 +240,7 @@ impl Inlet {
     }
 }
 
-/// Waits for a piece; `false` if that takes too long.
+/// Waits for a piece; `false` if it takes too long.
 fn wait(memory: &RawRing, number: u32, patience: Duration) -> bool {
     let mut since = None;
     loop {
@@ -260,13 +261,13 @@ fn pieces_of(run: Span) -> impl Iterator<Item = Span> + Clone {
     (0..run.len().div_ceil(SPLICE_BYTES)).map(move |n| run.part(n * SPLICE_BYTES, SPLICE_BYTES))
 }
 
-/// Connections of a proc that have pipes for its messages at most: few, since all pipes of a user together may hold 64 MiB unless
-/// the system's administrator says otherwise, and of these a job of that many procs takes a quarter.
+/// The most connections of a proc that have pipes for its messages. There are few, since all pipes of a user may hold 64 MiB in all by
+/// default, of which a job of this many procs takes a quarter.
 fn piped_max(procs: u32) -> usize {
     (JOB_BYTES / (PIPES * PIPE_BYTES) / procs.max(1) as usize).clamp(1, PIPED_MAX)
 }
 
-/// The end of a pipe that a peer has passed, opened anew: whether reading it waits is this side's to say.
+/// Reopens the end of a pipe that a peer has passed, so that this process decides whether reading blocks.
 fn own_end(passed: &OwnedFd) -> Option<OwnedFd> {
     let found = rustix::fs::fstat(passed).ok()?;
     if FileType::from_raw_mode(found.st_mode) != FileType::Fifo {

@@ -1,4 +1,4 @@
-//! Frames of one VC on their way: when they are due, what is kept back of their credit, and what changes them.
+//! Frames of one VC in flight: when they are due, the credit that is held back from them, and their corruption.
 
 use super::{Corruption, SplitMix};
 use std::collections::VecDeque;
@@ -6,29 +6,29 @@ use tickwire_components::NIL;
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind};
 
-/// Time between two frames that bring nothing but credit that was kept back, ns.
+/// Time between two frames that carry only held-back credit, in ns.
 const REMINDER_NS: u64 = 500_000;
 
 /// The fields of credit in the first word of a header.
 const CREDIT_BITS: u64 = 0xFFFF_FFFF << 32;
 
-/// A frame on its way.
+/// A frame in flight.
 pub(super) struct Late {
     pub(super) due_ns: u64,
     pub(super) header: Header,
     pub(super) payload: Box<[u8]>,
 }
 
-/// Frames of one VC on their way, in their order.
+/// Frames of one VC in flight, in their order.
 pub(super) struct Lane {
-    /// Who sends them.
+    /// The sender.
     pub(super) proc: u32,
     pub(super) frames: VecDeque<Late>,
-    /// When the last of them is due: none overtakes it.
+    /// When the last of them is due. No later frame is due before that.
     due_ns: u64,
-    /// Credit that was taken from frames, and has not been given to others.
+    /// Credit that was taken from frames and not given to others yet.
     pub(super) kept: Credit,
-    /// No frame that brings nothing but credit before this, ns.
+    /// No frame that carries only credit is made before this, in ns.
     reminded_ns: u64,
 }
 
@@ -37,7 +37,7 @@ impl Lane {
         Lane { proc, frames: VecDeque::new(), due_ns: 0, kept: Credit::NONE, reminded_ns: 0 }
     }
 
-    /// A frame that is due at some time, and not before the one before it.
+    /// Adds a frame that is due at `due_ns`, but not before the frame before it.
     pub(super) fn push(&mut self, due_ns: u64, header: Header, payload: Box<[u8]>) {
         self.due_ns = self.due_ns.max(due_ns);
         self.frames.push_back(Late { due_ns: self.due_ns, header, payload });
@@ -51,7 +51,7 @@ impl Lane {
         self.frames.is_empty() && self.kept.is_none()
     }
 
-    /// Takes the credit of a frame, and gives it a portion of what there is.
+    /// Takes the credit out of a frame, and puts a portion of all held-back credit into it.
     pub(super) fn portion(&mut self, header: Header, portion: u16, random: &mut SplitMix) -> Header {
         let credit = header.credit();
         self.kept.lines += credit.lines;
@@ -64,7 +64,7 @@ impl Lane {
         bare.with_credit(part).0
     }
 
-    /// A frame with a portion of the credit that was kept back, now and then, once no other frame can bring any.
+    /// Adds, now and then, a frame with a portion of the held-back credit, once no other frame can carry any.
     pub(super) fn remind(&mut self, now_ns: u64, due_ns: u64, portion: u16, random: &mut SplitMix) {
         if self.frames.is_empty() && !self.kept.is_none() && self.reminded_ns <= now_ns {
             self.reminded_ns = now_ns + REMINDER_NS;
@@ -74,7 +74,7 @@ impl Lane {
     }
 }
 
-/// Changes a frame. `false` if there is nothing to change.
+/// Corrupts a frame. `false` if there is nothing to change.
 pub(super) fn corrupt(how: Corruption, header: &mut Header, payload: &mut [u8], random: &mut SplitMix) -> bool {
     match how {
         Corruption::Refused => refused(header, random),
@@ -85,7 +85,7 @@ pub(super) fn corrupt(how: Corruption, header: &mut Header, payload: &mut [u8], 
                 *word ^= u64::from(bit / 64 == index) << (bit % 64);
             }
         }
-        // What an offer brings is an address, and a wrong one is refused.
+        // The payload of an offer is an address, and a wrong address is refused anyway.
         Corruption::Payload if payload.is_empty() || header.kind() == Some(Kind::Rts) => return false,
         Corruption::Payload => {
             let place = random.below(payload.len() as u64) as usize;
@@ -95,7 +95,7 @@ pub(super) fn corrupt(how: Corruption, header: &mut Header, payload: &mut [u8], 
     true
 }
 
-/// A header that says what cannot be: a kind that there is not, a tag that there is not, or a CAR that there is not.
+/// Makes a header impossible: an unknown kind, an invalid tag, or a CAR that does not exist.
 fn refused(header: &mut Header, random: &mut SplitMix) {
     match header.kind() {
         Some(Kind::Eager | Kind::Rts) if random.below(2) == 0 => header.name |= 1 << 31,

@@ -1,5 +1,5 @@
-//! What a simulated network does, and what is known of it from outside: who has died, what is on its way, what was
-//! changed.
+//! The settings of a simulated network, and its state as seen from outside: which procs have died, which frames are in flight, which were
+//! corrupted.
 
 use super::SplitMix;
 use std::collections::BTreeMap;
@@ -9,49 +9,49 @@ use tickwire_components::Span;
 use tickwire_components::credit::{Credit, cost};
 use tickwire_components::wire::{Header, Kind};
 
-/// What the simulated network does. Each fault has its own knob, and none is on that is not asked for.
+/// The faults of the simulated network. Each has its own setting and is off by default.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
     /// Decides everything below.
     pub seed: u64,
-    /// How long a frame takes, ns of the caller's time.
+    /// How long a frame takes, in ns of the caller's time.
     pub delay_ns: Range<u64>,
-    /// Whether frames of different VCs that are due go on in an order of chance, and not in turn. Those of one VC keep theirs.
+    /// Whether due frames of different VCs are handed out in random order instead of in turn. Frames of one VC keep their order.
     pub shuffled: bool,
-    /// Sends that are refused although there is room, of 256.
+    /// How many of 256 sends are refused although there is room.
     pub blocked_of_256: u8,
-    /// Sends after which their link takes nothing for a time, of 256.
+    /// After how many of 256 sends the link refuses sends for a time.
     pub storm_of_256: u8,
-    /// How long that is, ns.
+    /// How long that time is, in ns.
     pub storm_ns: Range<u64>,
-    /// Frames that are taken in parts, of 256. With any, [`crate::Capabilities::whole_frames`] is off.
+    /// How many of 256 frames are taken in parts. If not 0, [`crate::Capabilities::whole_frames`] is off.
     pub partial_of_256: u8,
-    /// The most lines, and envelopes, that one frame brings: other credit is kept back and follows later. 0 for all.
+    /// The most lines, and envelopes, of credit that one frame carries. Further credit is held back and follows later. 0 for no bound.
     pub credit_portion: u16,
-    /// Frames that are changed on their way, of 65536.
+    /// How many of 65536 frames are corrupted.
     pub corrupt_of_65536: u16,
-    /// How they are changed.
+    /// How they are corrupted.
     pub corruption: Corruption,
     /// Whether procs may read each other's memory. If not, long messages go in pieces.
     pub remote_read: bool,
-    /// Reads of memory that are refused, some after a part was read, of 256.
+    /// How many of 256 reads of memory are refused, some after a part was read.
     pub unread_of_256: u8,
-    /// Engines that are slow, of 256. A cluster ticks these in one round of [`SimConfig::slow_rounds`] only.
+    /// How many of 256 engines are slow. A cluster ticks these only in one of [`SimConfig::slow_rounds`] rounds.
     pub slow_of_256: u8,
     /// See [`SimConfig::slow_of_256`].
     pub slow_rounds: u32,
-    /// Time from a death until the others are told, ns.
+    /// Time from a death until the others are told, in ns.
     pub notice_ns: u64,
 }
 
-/// How a frame is changed on its way.
+/// How a frame is corrupted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Corruption {
-    /// Its header says what no engine accepts, so its VC ends.
+    /// Its header becomes one that no engine accepts, so its VC ends.
     Refused,
-    /// One bit of its header, whatever comes of it. A payload that no longer has the length that it says ends the link.
+    /// One bit of its header is flipped, whatever results. If the payload no longer has the length that the header says, the link ends.
     Header,
-    /// One bit of its payload, which nobody can notice but who knows what was sent. The address in an offer is left alone.
+    /// One bit of its payload is flipped. Only a receiver that knows what was sent can notice. The address in an offer is not changed.
     Payload,
 }
 
@@ -82,7 +82,7 @@ impl SimConfig {
         }
     }
 
-    /// In one round of how many an engine is ticked.
+    /// The number of rounds in which an engine is ticked once.
     pub fn pace(&self, proc: u32) -> u32 {
         let slow = SplitMix::new(self.seed ^ 0x51_0E ^ (u64::from(proc) << 32)).happens(self.slow_of_256);
         if slow { self.slow_rounds.max(1) } else { 1 }
@@ -98,12 +98,12 @@ pub enum Death {
     At(u64),
 }
 
-/// What was sent by one proc to another and has not been read, in credit.
+/// The credit in flight from one proc to another: frames that were sent and not read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Flight {
-    /// What the messages and offers have cost.
+    /// Credit that the messages and offers have used.
     pub spent: Credit,
-    /// What the frames grant.
+    /// Credit that the frames grant.
     pub granted: Credit,
 }
 
@@ -121,7 +121,7 @@ pub(super) struct State {
     pub(super) pairs: BTreeMap<(u32, u32), Pair>,
 }
 
-/// What is known of a proc.
+/// State of a proc.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fate {
     frames: u64,
@@ -130,7 +130,7 @@ struct Fate {
     died_ns: Option<u64>,
 }
 
-/// What is known of the frames from one proc to another.
+/// State of the frames from one proc to another.
 #[derive(Debug, Default)]
 pub(super) struct Pair {
     flight: Flight,
@@ -145,18 +145,18 @@ pub(super) struct Pair {
 }
 
 impl SimNet {
-    /// A network of so many procs, all in good health.
+    /// A network of `procs` procs, none of which dies yet.
     pub fn new(procs: u32, config: SimConfig) -> Self {
         let state = State { procs: vec![Fate::default(); procs as usize], ..State::default() };
         SimNet { config, state: Arc::new(Mutex::new(state)) }
     }
 
-    /// What it was made with.
+    /// The settings of the network.
     pub fn config(&self) -> &SimConfig {
         &self.config
     }
 
-    /// Says when a proc dies.
+    /// Sets when a proc dies.
     pub fn kill(&self, proc: u32, death: Death) {
         if let Some(fate) = self.lock().procs.get_mut(proc as usize) {
             fate.death = Some(death);
@@ -173,7 +173,7 @@ impl SimNet {
         self.lock().procs.get(proc as usize).and_then(|fate| fate.died_ns)
     }
 
-    /// What is on its way from one proc to another.
+    /// The credit in flight from one proc to another.
     pub fn flight(&self, from: u32, to: u32) -> Flight {
         self.lock().pairs.get(&(from, to)).map_or(Flight::default(), |pair| pair.flight)
     }
@@ -219,7 +219,7 @@ impl SimNet {
         true
     }
 
-    /// A frame has left a proc for another.
+    /// Notes that a frame has left one proc for another.
     pub(super) fn leaves(&self, from: u32, to: u32, header: &Header) {
         let mut state = self.lock();
         let flight = &mut state.pairs.entry((from, to)).or_default().flight;
@@ -227,11 +227,11 @@ impl SimNet {
         flight.granted = combine(flight.granted, header.credit(), u32::wrapping_add);
     }
 
-    /// A frame from one proc has been handed to another.
+    /// Notes that a frame from one proc was handed to another.
     pub(super) fn lands(&self, from: u32, to: u32, header: &Header) {
         let mut state = self.lock();
         let flight = &mut state.pairs.entry((from, to)).or_default().flight;
-        // A frame that was changed on its way may bring more than has left.
+        // A corrupted frame may carry more than has left, so the sums wrap.
         flight.spent = combine(flight.spent, spent(header), u32::wrapping_sub);
         flight.granted = combine(flight.granted, header.credit(), u32::wrapping_sub);
     }
@@ -252,7 +252,7 @@ impl SimNet {
     }
 }
 
-/// What a frame has cost its sender.
+/// The credit that a frame has cost its sender.
 fn spent(header: &Header) -> Credit {
     match header.kind() {
         Some(Kind::Eager | Kind::Head) => Credit { lines: cost(header.length), envelopes: 0 },

@@ -1,9 +1,7 @@
-//! A transport that matches by itself, for tests: wraps another one and does what a libfabric provider does with tagged
-//! messages, from a seed.
+//! A transport for tests that wraps another one and matches as a libfabric provider does with tagged messages, derived from a seed.
 //!
-//! A message that is matched is known by the bits of its tag, its CQ data and its peer alone. Completions come late,
-//! in one order for the whole endpoint; a receive that is asked back is still there for a while, so that a message may
-//! find it first; and now and then there is no room for a receive.
+//! A matched message is described by its tag bits, its CQ data and its peer alone. Completions are delayed, in one order for the whole
+//! endpoint. A cancelled receive stays for a while, so a message may match it first. Now and then there is no room for a receive.
 
 mod delivering;
 mod matching;
@@ -21,33 +19,33 @@ use tickwire_components::{Arrival, ArrivalState, Destination, NIL, Pieces, Row, 
 /// Frames that are taken from the wrapped transport at once.
 const CHUNK: usize = 64;
 
-/// What a [`Provider`] does.
+/// The settings of a [`Provider`].
 #[derive(Clone, Debug)]
 pub struct ProviderConfig {
     /// Its name among the transports of an engine.
     pub name: &'static str,
-    /// What everything follows from.
+    /// The seed of all random numbers.
     pub seed: u64,
     /// The tag mode.
     pub mode: TagMode,
-    /// What it has for tags.
+    /// What the provider offers for tags.
     pub tags: ProviderTags,
-    /// How late completions are, ns.
+    /// How long completions are delayed, in ns.
     pub completion_ns: Range<u64>,
-    /// How long a receive stays that was asked back, ns.
+    /// How long a cancelled receive stays, in ns.
     pub recall_ns: Range<u64>,
     /// How often of 256 times there is no room for a receive.
     pub blocked_of_256: u8,
-    /// Bytes of a message at most that goes whole.
+    /// The most bytes of a message that is sent whole.
     pub matched_max: usize,
-    /// Procs that it reaches; `None` for all.
+    /// The procs that it reaches; `None` for all.
     pub procs: Option<Vec<u32>>,
     /// Its priority among the transports that reach a proc.
     pub priority: u8,
 }
 
 impl ProviderConfig {
-    /// One that does all of it to a bearable extent.
+    /// A provider with a moderate amount of all delays.
     pub fn new(seed: u64) -> Self {
         ProviderConfig {
             completion_ns: 0..400_000,
@@ -57,7 +55,7 @@ impl ProviderConfig {
         }
     }
 
-    /// One that is prompt.
+    /// A provider without delays.
     pub fn calm(seed: u64) -> Self {
         ProviderConfig {
             name: "provider",
@@ -74,13 +72,13 @@ impl ProviderConfig {
     }
 }
 
-/// A message as it is matched.
+/// A tagged message.
 struct Tagged {
     bits: u64,
     data: u64,
     proc: u32,
     vc: Row,
-    /// Of a message with a header, that.
+    /// The header, if the message has one.
     header: Option<Header>,
     payload: Box<[u8]>,
 }
@@ -89,13 +87,13 @@ struct Receive {
     row: Row,
     wanted: ReceiveEnvelope,
     pattern: TagPattern,
-    /// The proc that it takes from; [`NIL`] for any.
+    /// The proc whose messages it matches; [`NIL`] for any.
     proc: u32,
-    /// When it goes back, if it was asked back.
+    /// When the cancelled receive is given back; `None` if it is not cancelled.
     back_ns: Option<u64>,
 }
 
-/// What is in the completion queue.
+/// An entry of the completion queue.
 enum Completed {
     Frame(Header, Box<[u8]>, Row),
     Matched(Row, Header, Box<[u8]>, Row),
@@ -118,9 +116,9 @@ pub struct Provider<T> {
     links: Vec<LinkState>,
     /// Oldest first.
     receives: Vec<Receive>,
-    /// Messages that nothing has been paired with, oldest first.
+    /// Messages that no receive has matched, oldest first.
     unexpected: Vec<Tagged>,
-    /// With the time from which they can be read, in order.
+    /// Completions with the time from which they can be read, in order.
     completed: VecDeque<(u64, Completed)>,
     look: Option<(ReceiveEnvelope, bool)>,
     seen: Peeked,
@@ -131,10 +129,10 @@ pub struct Provider<T> {
 }
 
 impl<T: Transport> Provider<T> {
-    /// Puts a transport of proc `me` behind one that matches.
+    /// Wraps a transport of proc `me` in one that matches.
     ///
     /// # Errors
-    /// If the tag mode cannot be, in words.
+    /// If the tag mode is not possible, in words.
     pub fn new(inner: T, me: u32, config: ProviderConfig) -> Result<Self, String> {
         let format = TagFormat::new(config.mode, &config.tags)?;
         let capabilities = Capabilities {
@@ -191,7 +189,7 @@ impl<T: Transport> Provider<T> {
         self.completed.push_back((due_ns.max(last_ns), completed));
     }
 
-    /// The envelope of a message, which was found by what was asked for.
+    /// The envelope of a message that has matched `wanted`.
     fn envelope(&self, tagged: &Tagged, wanted: &ReceiveEnvelope) -> Header {
         let (source, tag) = (self.format.source(tagged.bits, tagged.data), self.format.tag(tagged.bits));
         let length = tagged.payload.len() as u64;
@@ -203,7 +201,7 @@ impl<T: Transport> Provider<T> {
         self.complete(Completed::Matched(receive.row, header, tagged.payload, tagged.vc));
     }
 
-    /// Takes what the wrapped transport has, and matches.
+    /// Takes all frames of the wrapped transport, and matches.
     fn take_in(&mut self, now_ns: u64) {
         self.now_ns = self.now_ns.max(now_ns);
         self.give_back();

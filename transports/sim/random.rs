@@ -1,4 +1,4 @@
-//! Numbers of chance that a seed reproduces.
+//! Pseudo-random numbers that a seed reproduces.
 
 /// A small generator of pseudo-random numbers (Steele, Lea, Flood: SplitMix64), for tests that a seed must reproduce.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ impl SplitMix {
         range.start + self.below(range.end.saturating_sub(range.start).max(1))
     }
 
-    /// Whether something happens that happens `of_256` times in 256. What never happens takes no number.
+    /// Whether an event occurs that occurs `of_256` times in 256. With 0, no random number is consumed.
     pub fn happens(&mut self, of_256: u8) -> bool {
         of_256 > 0 && self.below(256) < of_256.into()
     }

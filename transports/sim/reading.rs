@@ -1,14 +1,14 @@
-//! Memory of peers: what a proc has exposed to another one, which that one reads at once, while frames take their time.
+//! Memory of peers: what a proc has exposed to another one, which can read it at once, while frames are delayed.
 //!
-//! The wrapped transport has no part in it. All endpoints of a simulated network are in one process, so the network knows
-//! what is exposed, and to whom, and copies it.
+//! The wrapped transport is not involved. All endpoints of a simulated network are in one process, so the network knows what is exposed,
+//! and to whom, and copies it.
 
 use super::Sim;
 use super::net::SimNet;
 use crate::{Memory, MemoryRead, Transport, copy};
 use tickwire_components::{NIL, Span};
 
-/// So many bytes at an address, if they are all of a run.
+/// The `length` bytes at an address, if all of them are in the run.
 fn part(run: Span, address: u64, length: usize) -> Option<Span> {
     let first = usize::try_from(address.checked_sub(run.start().addr() as u64)?).ok()?;
     (first.checked_add(length)? <= run.len()).then(|| run.part(first, length))
@@ -24,7 +24,7 @@ impl SimNet {
         self.lock().pairs.entry((from, to)).or_default().exposed.push(run);
     }
 
-    /// A send of a run is over. What was exposed more than once is taken back as often.
+    /// Withdraws a run, since its send is over. A run that was exposed several times must be withdrawn as often.
     pub(super) fn withdraw(&self, from: u32, to: u32, run: Span) {
         let mut state = self.lock();
         let Some(pair) = state.pairs.get_mut(&(from, to)) else { return };
@@ -34,14 +34,14 @@ impl SimNet {
         }
     }
 
-    /// Another proc reads nothing of a proc's memory that was exposed so far.
+    /// Withdraws all memory of a proc that was exposed to another one.
     pub(super) fn withdraw_from(&self, from: u32, to: u32) {
         if let Some(pair) = self.lock().pairs.get_mut(&(from, to)) {
             pair.exposed.clear();
         }
     }
 
-    /// Nothing of a proc's memory is read any more.
+    /// Withdraws all memory of a proc.
     pub(super) fn withdraw_all(&self, from: u32) {
         let mut state = self.lock();
         state.pairs.range_mut((from, 0)..=(from, u32::MAX)).for_each(|(_, pair)| pair.exposed.clear());
@@ -92,7 +92,7 @@ unsafe impl<T: Transport> Memory for Sim<T> {
     unsafe fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String> {
         let proc = self.readable(link).ok_or("the connection is over, or the proc has died")?;
         let refused = self.random.happens(self.net.config().unread_of_256);
-        // Of what is refused, any part may have been filled.
+        // A refused read may have filled any part.
         let filled = if refused { self.random.below(reads.len() as u64 + 1) as usize } else { reads.len() };
         for MemoryRead { address, into } in &reads[..filled] {
             // SAFETY: by the same contract.
@@ -109,7 +109,8 @@ unsafe impl<T: Transport> Memory for Sim<T> {
 
     unsafe fn expose(&mut self, link: u32, run: Span) {
         let Some(state) = self.links.get(link as usize) else { return };
-        // What is exposed over a link that is over is read by nobody, and the end of it may have been told before.
+        // Memory exposed over a link that is over is never read, and nothing would withdraw it, since the link's end may have been reported
+        // already.
         if !state.over && state.proc != NIL {
             // SAFETY: by the same contract.
             unsafe { self.net.expose(self.me, state.proc, run) };

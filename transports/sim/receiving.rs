@@ -1,4 +1,4 @@
-//! Frames on their way in: what becomes of them, when they are due, and how they are handed out.
+//! Incoming frames: what happens to them, when they are due, and how they are handed out.
 
 use super::lane::{Lane, Late, corrupt};
 use super::{Corruption, Sim, SplitMix, bytes, span};
@@ -8,7 +8,7 @@ use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Arrival, ArrivalState, Row, Span};
 
 impl<T: Transport> Sim<T> {
-    /// Takes what the wrapped transport has; the frames' times are decided here.
+    /// Takes all frames of the wrapped transport, and decides when they are due.
     pub(super) fn take_in(&mut self, now_ns: u64) {
         loop {
             let count = self.inner.drain(now_ns, &mut self.scratch);
@@ -30,15 +30,15 @@ impl<T: Transport> Sim<T> {
         }
     }
 
-    /// A frame of the wrapped transport: what becomes of it, and when.
+    /// Decides what happens to a frame of the wrapped transport, and when.
     fn take_frame(&mut self, now_ns: u64, mut header: Header, mut payload: Box<[u8]>, vc: Row) {
         let config = self.net.config();
         let Some(link) = self.links.iter_mut().find(|link| link.vc == vc && !link.over) else { return };
         if link.failed.is_some() {
             return;
         }
-        // What becomes of a frame follows from its number on its way, not from when somebody looked, nor from how much of the
-        // credit went in frames of its own.
+        // What happens to a frame follows from its number on its way from sender to receiver. It does not depend on when it was polled, nor
+        // on how much credit went in frames of its own.
         link.frames += u64::from(header.kind() != Some(Kind::Credit));
         let way = u64::from(link.proc) << 48 ^ u64::from(self.me) << 32 ^ link.frames;
         let mut random = SplitMix::new(config.seed ^ way.wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -83,7 +83,7 @@ impl<T: Transport> Sim<T> {
             let Some(lane) = self.lanes.get_mut(&vc) else { break };
             let Some(late) = lane.frames.pop_front() else { break };
             self.net.lands(lane.proc, self.me, &late.header);
-            // Its address is taken where it stays.
+            // Take its address only now that it will not move.
             self.delivered.push(late.payload);
             let payload = self.delivered.last_mut().map_or(Span::EMPTY, |payload| span(payload));
             let state = ArrivalState::New;
@@ -93,7 +93,7 @@ impl<T: Transport> Sim<T> {
         count
     }
 
-    /// Hands frames that are due to `take`, one by one, as far as it takes them; whether something may be left then.
+    /// Hands frames that are due to `take`, one by one, as long as `take` accepts them. Returns how many, and whether any may be left.
     pub(super) fn hand_over(&mut self, now_ns: u64, most: u32, take: &mut impl Take) -> (u32, bool) {
         for count in 0..most {
             let Some(vc) = self.next_lane(now_ns, None) else { return (count, !self.lanes.is_empty()) };

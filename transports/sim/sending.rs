@@ -1,4 +1,4 @@
-//! Frames on their way out: sends that are refused, and frames that are taken in parts.
+//! Outgoing frames: sends that are refused, and frames that are taken in parts.
 
 use super::{Sim, SimState};
 use crate::{Sent, Transport};
@@ -6,7 +6,7 @@ use tickwire_components::Pieces;
 use tickwire_components::wire::{Header, Kind};
 
 impl<T: Transport> Sim<T> {
-    /// Whether a send on a link is refused whatever there is room for.
+    /// Whether a send on a link is refused, even if there is room.
     pub(super) fn refuses(&mut self, link: u32) -> bool {
         let config = self.net.config();
         let begins = self.random.happens(config.storm_of_256);
@@ -20,7 +20,7 @@ impl<T: Transport> Sim<T> {
         refused || link.storm_ns > now_ns
     }
 
-    /// Takes a frame, or the rest of one of which a part was taken before, or another part of it.
+    /// Takes a frame; or a further part, or the rest, of a frame that was begun before.
     pub(super) fn send_parts<P: Pieces + ?Sized>(
         &mut self,
         link: u32,
@@ -28,7 +28,7 @@ impl<T: Transport> Sim<T> {
         pieces: &P,
         state: &mut SimState<T::RowState>,
     ) -> Sent {
-        // A last word is not tried twice.
+        // A goodbye is not sent a second time.
         let whole = header.kind() == Some(Kind::Bye) || pieces.layout().is_some();
         let (length, writing) = (header.payload() as usize, self.link(link).writing.take());
         let mut taken = match (writing, state.begun) {
@@ -57,14 +57,14 @@ impl<T: Transport> Sim<T> {
                 return sent;
             }
         }
-        // Also where the wrapped transport has no room: this one has all of the frame then, and tries again.
+        // Also if the wrapped transport has no room: then all of the frame has been taken, and the next call tries again.
         state.begun = Some(*header);
         self.link(link).writing = Some(taken);
         Sent::Blocked
     }
 }
 
-/// Appends bytes of a payload, from one on.
+/// Appends `length` bytes of a payload, from byte `from` on.
 #[expect(unsafe_code, reason = "the bytes of a frame that is being sent")]
 fn gather<P: Pieces + ?Sized>(pieces: &P, mut from: usize, mut length: usize, into: &mut Vec<u8>) {
     for index in 0..pieces.pieces() {

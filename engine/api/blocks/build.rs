@@ -1,4 +1,4 @@
-//! Posting the graph of a block: its rows. Its memory is planned in `plan.rs`.
+//! Posting the graph of a block: takes its rows. `plan.rs` plans its memory.
 
 use super::builder::{NodeSketch, Sketch};
 use super::plan::Plan;
@@ -58,7 +58,7 @@ impl Engine {
         }
     }
 
-    /// Takes the rows of a graph. A persistent one keeps where its buffers are.
+    /// Takes the rows of a graph. A persistent graph also keeps the addresses of its buffers.
     fn build_blocks(
         &mut self,
         name: &'static str,
@@ -72,7 +72,7 @@ impl Engine {
         wrong.map_or(Ok(()), Err)?;
         check_circle(&sketch)?;
         if sketch.nodes.is_empty() {
-            // What is started ends by Complete.
+            // Every graph ends by Complete, so it has at least one node.
             sketch.nodes.push(NodeSketch::Copy { from: Span::EMPTY, to: Span::EMPTY });
         }
         let peers = self.reach_block_peers(comm, &sketch)?;
@@ -85,7 +85,7 @@ impl Engine {
         let Communicator { context: word, rank: me, priority, .. } = all.communicators[Communicator::row(comm.0)];
         let word = word | context::BLOCK;
         let mut rows = Vec::with_capacity(count + 1);
-        // As many as were asked for.
+        // `need_rows` has made sure that there are as many.
         rows.extend(std::iter::from_fn(|| all.progress.free_cars.pop(all.cars)).take(count + 1));
         let Some(request) = rows.pop().filter(|_| rows.len() == count) else { return Err(self.full()) };
         let (needs, successors) = edges(&sketch, &rows, &plan);
@@ -102,7 +102,7 @@ impl Engine {
             note(all.progress, row, None);
         }
         for inlet in &mut plan.blocks.inlets {
-            // Until now the index of its message.
+            // Until now this was the index of the inlet's message.
             inlet.from = plan.blocks.passages[inlet.from as usize].row;
         }
         own_request(all.cars, all.requests, request, word);
@@ -133,7 +133,7 @@ impl Engine {
         Ok(number)
     }
 
-    /// Sees to it that there are supply rows for so many windows more.
+    /// Makes sure that there are supply rows for this many more windows.
     fn need_windows(&mut self, more: usize) -> Result<(), PostError> {
         while self.store.all().supplies.len() < self.store.progress().graphs.windows + more {
             if !self.store.as_mut().grow_supplies() {
@@ -143,7 +143,7 @@ impl Engine {
         Ok(())
     }
 
-    /// The VC of the peer of each node; [`NIL`] for those without one.
+    /// The VC of each node's peer. [`NIL`] for nodes without a peer.
     fn reach_block_peers(&mut self, comm: Comm, sketch: &Sketch) -> Result<Vec<Row>, PostError> {
         let mut peers = Vec::with_capacity(sketch.nodes.len());
         for node in &sketch.nodes {
@@ -165,7 +165,7 @@ impl Engine {
     }
 }
 
-/// The CAR of a node, of which all is known that does not depend on what it is.
+/// The CAR of a node. `car` has all fields that do not depend on the kind of node.
 fn node_car(node: &NodeSketch, me: u32, car: Car) -> Car {
     let (kind, source, tag) = match *node {
         NodeSketch::Incoming { from, tag, .. } => (CarKind::Receive, from.0, tag.0),
@@ -175,7 +175,7 @@ fn node_car(node: &NodeSketch, me: u32, car: Car) -> Car {
     Car { kind, source, tag, state: CarState::Waiting, ..car }
 }
 
-/// Tells a message its row. Returns what is chained under it: that says where its bytes are.
+/// Notes a message's row. Returns the row that is chained under it, which says where the message's bytes are. [`NIL`] for computations.
 fn chained(all: &mut Tables<'_>, plan: &mut Plan, row: Row, node: &NodeSketch, index: usize) -> Row {
     if !matches!(node, NodeSketch::Incoming { .. } | NodeSketch::Outgoing { .. }) {
         return NIL;
@@ -186,7 +186,7 @@ fn chained(all: &mut Tables<'_>, plan: &mut Plan, row: Row, node: &NodeSketch, i
         true => (CarKind::Data, passage.staging),
         false => (CarKind::Passage, Span::EMPTY),
     };
-    // As many as were asked for.
+    // `need_rows` has made sure that there are as many.
     let chain = all.progress.free_cars.pop(all.cars).unwrap_or(NIL);
     if let Some(car) = all.cars.get_mut(chain as usize) {
         *car = Car { kind, span, state: CarState::Chained, ..Car::default() };
@@ -194,8 +194,8 @@ fn chained(all: &mut Tables<'_>, plan: &mut Plan, row: Row, node: &NodeSketch, i
     chain
 }
 
-/// How many things each node needs, and the rows of those that need it. A message that passes others on needs them, too: one that
-/// leaves as a whole their bytes, another one the first envelope.
+/// How many things each node waits for, and the rows of the nodes that wait for it. An outgoing message also waits for what it passes on: a
+/// message that leaves as a whole for all those bytes, another one for the first envelope.
 fn edges(sketch: &Sketch, rows: &[Row], plan: &Plan) -> (Vec<u32>, Vec<Vec<Row>>) {
     let passes = |node: usize| {
         let passage = plan.blocks.passages.get(plan.passage_of[node] as usize);
@@ -210,7 +210,7 @@ fn edges(sketch: &Sketch, rows: &[Row], plan: &Plan) -> (Vec<u32>, Vec<Vec<Row>>
     (needs, successors)
 }
 
-/// What nodes compute, in their order.
+/// The computations of the nodes, in the nodes' order.
 fn computations(sketch: &Sketch) -> Box<[Computation]> {
     let computation = |node: &NodeSketch| match *node {
         NodeSketch::Reduce { into, other, operation } => {
@@ -222,7 +222,7 @@ fn computations(sketch: &Sketch) -> Box<[Computation]> {
     sketch.nodes.iter().filter_map(computation).collect()
 }
 
-/// Checks that no node waits for itself, also by way of others.
+/// Checks that no node waits for itself, directly or through other nodes.
 fn check_circle(sketch: &Sketch) -> Result<(), PostError> {
     let mut next: Vec<Vec<u32>> = vec![Vec::new(); sketch.nodes.len()];
     let mut before = vec![0u32; sketch.nodes.len()];

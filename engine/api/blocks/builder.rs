@@ -1,4 +1,4 @@
-//! Graphs that an application builds: messages in parts, computations, and edges between them.
+//! Graphs that an application builds: messages with parts, computations, and edges between them.
 
 use super::handles::{Elements, GraphNode, Incoming, Outgoing, Outgoings, Place};
 use crate::api::persistent::Persistent;
@@ -15,15 +15,15 @@ use tickwire_components::{
 static BUILDERS: AtomicU64 = AtomicU64::new(0);
 
 impl Engine {
-    /// A graph: messages that are made of parts, and computations, and which of them wait for others. What a
-    /// [scatter block](Engine::scatter_block) and a [gather block](Engine::gather_block) are made of.
+    /// Builds a graph: messages that consist of parts, computations, and edges that say which of them wait for others. [Scatter
+    /// blocks](Engine::scatter_block) and [gather blocks](Engine::gather_block) are graphs, too.
     ///
-    /// A message that comes in is dealt out to its parts, in the order in which they are added; one that leaves is the concatenation
-    /// of its parts. What is passed on from one to the other goes on as it comes (a progress edge). [`GraphBuilder::after`] adds an
-    /// edge of the other kind: one node starts when another one is done.
+    /// An incoming message is dealt out to its parts, in the order in which they were added. An outgoing message is the concatenation of
+    /// its parts. Bytes that are passed on from one to the other leave as they arrive (a progress edge). [`GraphBuilder::after`] adds the
+    /// other kind of edge: one node starts when another one is done.
     ///
-    /// Bytes of a message come in order. So where a part of it waits for a peer that does not take it, the parts behind it wait too.
-    /// Messages of two graphs to one rank may arrive in either order if they have the same tag: give them two.
+    /// The bytes of a message arrive in order. If one of its parts waits for a peer that does not take it, the parts behind it wait too.
+    /// Messages of two graphs to one rank may arrive in either order if they have the same tag: give them different tags.
     ///
     /// ```
     /// # use tickwire::{Bootstrap, Engine, Tag, op};
@@ -63,16 +63,16 @@ pub struct GraphBuilder<'e, 'b, B> {
     buffers: B,
     sketch: Sketch,
     number: u64,
-    /// The first thing that was wrong.
+    /// The first error found while building.
     wrong: Option<PostError>,
     _lent: PhantomData<fn(&'b ())>,
 }
 
-/// A graph as it is drawn.
+/// A graph as it was built so far.
 #[derive(Default)]
 pub(super) struct Sketch {
     pub(super) nodes: Vec<NodeSketch>,
-    /// The second node starts when the first one is done.
+    /// Pairs of nodes: the second one starts when the first one is done.
     pub(super) edges: Vec<(u32, u32)>,
     pub(super) operations: Vec<Reduction>,
 }
@@ -88,7 +88,7 @@ pub(super) enum NodeSketch {
         tag: Tag,
         parts: Vec<OutSketch>,
     },
-    /// Reduces two runs into the first one, which is the left operand, by an operation.
+    /// Reduces two runs of elements into the first one by an operation. The first run has the left operands.
     Reduce {
         into: Span,
         other: Span,
@@ -100,20 +100,20 @@ pub(super) enum NodeSketch {
     },
 }
 
-/// A part of a message that comes.
+/// A part of an incoming message.
 pub(super) struct InSketch {
     pub(super) bytes: u64,
     pub(super) segment: Span,
     pub(super) combine: Combine,
     pub(super) operation: Option<(Reduction, u32)>,
-    /// The messages that pass it on.
+    /// The outgoing messages that pass it on.
     pub(super) to: Vec<u32>,
 }
 
-/// A part of a message that leaves.
+/// A part of an outgoing message.
 pub(super) enum OutSketch {
     Given(Span),
-    /// From a part of a message that comes.
+    /// Passed on from a part of an incoming message.
     Passed {
         message: u32,
         part: u32,
@@ -129,7 +129,7 @@ impl<'e, 'b> GraphBuilder<'e, 'b, ()> {
 }
 
 impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
-    /// Adds a buffer whose elements are read.
+    /// Adds a buffer whose elements are only read.
     pub fn with<P: Sequence + Send + 'b>(self, buffer: P) -> (GraphBuilder<'e, 'b, (B, P)>, Elements<P::Item>) {
         let GraphBuilder { engine, name, comm, scoped, buffers, sketch, number, wrong, .. } = self;
         let elements = Elements { span: buffer.piece(0), number, _type: PhantomData };
@@ -147,32 +147,32 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
         (graph, Place(elements))
     }
 
-    /// A message that comes from a rank.
+    /// Adds a message that is received from a rank.
     pub fn receive(&mut self, from: Rank, tag: Tag) -> Incoming {
         Incoming(self.add(NodeSketch::Incoming { from, tag, parts: Vec::new() }))
     }
 
-    /// A message that goes to a rank.
+    /// Adds a message that is sent to a rank.
     pub fn send(&mut self, to: Rank, tag: Tag) -> Outgoing {
         Outgoing(self.add(NodeSketch::Outgoing { to, tag, parts: Vec::new() }))
     }
 
-    /// The next part of a message goes into a buffer.
+    /// Receives the next part of a message into a buffer.
     pub fn take<T: Element>(&mut self, from: Incoming, into: Place<T>) {
         self.add_in(from, into.0, Combine::Never, None, Outgoings::default());
     }
 
-    /// The next part of a message is combined with the elements of a buffer, into it. The left operand is that of the lower rank.
+    /// Combines the next part of a message with the elements of a buffer, into the buffer. The left operand is that of the lower rank.
     pub fn take_op<T: Element>(&mut self, from: Incoming, into: Place<T>, operation: impl Operation<T>) {
         self.add_in(from, into.0, Combine::Receive, Some(operand(operation)), Outgoings::default());
     }
 
-    /// The next part of a message goes into a buffer, and is the next part of one that leaves, or of each of several.
+    /// Receives the next part of a message into a buffer, and adds it as the next part to one or several outgoing messages.
     pub fn take_pass<T: Element>(&mut self, from: Incoming, into: Place<T>, to: impl Into<Outgoings>) {
         self.add_in(from, into.0, Combine::Never, None, to.into());
     }
 
-    /// As [`GraphBuilder::take_op`], and the result is the next part of a message that leaves, or of each of several.
+    /// As [`GraphBuilder::take_op`], and adds the result as the next part to one or several outgoing messages.
     pub fn take_op_pass<T: Element>(
         &mut self,
         from: Incoming,
@@ -183,8 +183,8 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
         self.add_in(from, into.0, Combine::Receive, Some(operand(operation)), to.into());
     }
 
-    /// The next part of a message, combined with the elements of a buffer, is the next part of one that leaves, or of each of several.
-    /// The buffer stays as it is.
+    /// Combines the next part of a message with the elements of a buffer, and adds the result as the next part to one or several outgoing
+    /// messages. The buffer stays as it is.
     pub fn pass_op<T: Element>(
         &mut self,
         from: Incoming,
@@ -195,7 +195,7 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
         self.add_in(from, own, Combine::Send, Some(operand(operation)), to.into());
     }
 
-    /// The next so many bytes of a message are the next part of one that leaves, or of each of several.
+    /// Adds the next `bytes` bytes of a message as the next part to one or several outgoing messages.
     pub fn pass(&mut self, from: Incoming, bytes: usize, to: impl Into<Outgoings>) {
         let segment = Span::EMPTY;
         let to = self.outgoing(to.into());
@@ -203,7 +203,7 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
         self.push_in(from, part);
     }
 
-    /// Elements of a buffer are the next part of a message that leaves. They are read when it does.
+    /// Adds elements of a buffer as the next part to an outgoing message. They are read when the message leaves.
     pub fn give<T: Element>(&mut self, to: Outgoing, elements: Elements<T>) {
         self.check(elements.number);
         if let Some(NodeSketch::Outgoing { parts, .. }) = self.node(to.0) {
@@ -211,7 +211,7 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
         }
     }
 
-    /// Combines the elements of two buffers into the first one, whose elements are the left operands.
+    /// Combines the elements of two buffers into the first one. The first buffer has the left operands.
     pub fn reduce<T: Element>(
         &mut self,
         into: Place<T>,
@@ -231,7 +231,7 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
         self.add(NodeSketch::Copy { from: from.span, to: to.0.span })
     }
 
-    /// A node starts when another one is done.
+    /// Adds an edge: the second node starts when the first one is done.
     pub fn after(&mut self, first: impl Into<GraphNode>, then: impl Into<GraphNode>) {
         let (first, then) = (first.into(), then.into());
         self.check(first.number);
@@ -239,16 +239,18 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
         self.sketch.edges.push((first.index, then.index));
     }
 
-    /// Starts it. The request is done when all of its nodes are, and holds the buffers, each beside a pair of those before it.
+    /// Starts the graph. The request is done when all nodes of the graph are. It holds the buffers in nested pairs: each buffer stands
+    /// beside the pair of those before it.
     ///
     /// # Errors
-    /// A wrong rank or tag, a handle of another graph, buffers of different lengths, a circle, or no free row; the buffers come back.
+    /// A wrong rank or tag, a handle of another graph, buffers of different lengths, a circle, or no free row. The error gives the buffers
+    /// back.
     pub fn start(self) -> Posted<B> {
         let GraphBuilder { engine, name, comm, scoped, buffers, sketch, wrong, .. } = self;
         engine.post_blocks(name, comm, buffers, sketch, wrong, scoped)
     }
 
-    /// A persistent request of it: [`Engine::start`] starts it, and allocates nothing.
+    /// Makes a persistent request of the graph. [`Engine::start`] starts it, and allocates nothing.
     ///
     /// # Errors
     /// As [`GraphBuilder::start`].
@@ -268,7 +270,7 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
         }
     }
 
-    /// Whether two runs of elements can be operands of one computation.
+    /// Checks that two runs of elements can be operands of one computation.
     fn check_pair<T: Element>(&mut self, into: Elements<T>, other: Elements<T>) {
         self.check(into.number);
         self.check(other.number);
@@ -283,7 +285,7 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
         }
     }
 
-    /// Whether a run is of whole elements of so many bytes.
+    /// Checks that a run consists of whole elements of this many bytes.
     fn check_whole(&mut self, run: Span, element: usize) {
         let (given, element) = (run.len(), element.max(1));
         if !given.is_multiple_of(element) {
@@ -338,7 +340,7 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
     }
 }
 
-/// How elements are reduced, and how many bytes they have.
+/// The reduction of an operation, and the bytes of its elements.
 fn operand<T: Element>(operation: impl Operation<T>) -> (Reduction, usize) {
     let element = operation.element();
     (reduce(operation), element)

@@ -1,4 +1,4 @@
-//! What a builder of a graph gives out: names of its messages and computations, and of elements of its buffers.
+//! Handles that a graph builder returns: for messages, computations, and elements of buffers.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use tickwire_components::{Element, Rank, Span};
 #[derive(Debug)]
 pub struct Elements<T> {
     pub(super) span: Span,
-    /// Of the builder that has the buffer.
+    /// The number of the builder that has the buffer.
     pub(super) number: u64,
     pub(super) _type: PhantomData<fn() -> T>,
 }
@@ -17,11 +17,11 @@ pub struct Elements<T> {
 #[derive(Debug)]
 pub struct Place<T>(pub(super) Elements<T>);
 
-/// A message that comes.
+/// An incoming message of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Incoming(pub(super) GraphNode);
 
-/// A message that leaves.
+/// An outgoing message of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outgoing(pub(super) GraphNode);
 
@@ -29,19 +29,19 @@ pub struct Outgoing(pub(super) GraphNode);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GraphNode {
     pub(super) index: u32,
-    /// Of its builder.
+    /// The number of the node's builder.
     pub(super) number: u64,
 }
 
-/// Messages that leave: one, or several that pass on the same.
+/// Outgoing messages: one, or several that pass on the same part.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Outgoings(pub(super) Vec<Outgoing>);
 
-/// Ranks that something goes to: one, or several.
+/// Ranks that a part goes to: one, or several.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ranks(pub(super) Vec<Rank>);
 
-/// Makes several things of one, or of many.
+/// Converts one item, or many, to a list.
 macro_rules! several {
     ($all:ident of $one:ident) => {
         impl From<$one> for $all {
@@ -102,15 +102,15 @@ impl<T> Clone for Place<T> {
 impl<T> Copy for Place<T> {}
 
 impl<T: Element> Elements<T> {
-    /// How many there are. Of a [`Packed`](crate::Packed) buffer each byte counts.
+    /// The number of elements. In a [`Packed`](crate::Packed) buffer each byte counts as an element.
     pub fn count(&self) -> usize {
         self.span.len().checked_div(size_of::<T>()).unwrap_or(0)
     }
 
-    /// Some of them, by number.
+    /// The elements with these indices.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If an index is out of range.
     pub fn part(&self, range: Range<usize>) -> Self {
         let (count, size) = (self.count(), size_of::<T>());
         assert!(range.start <= range.end && range.end <= count, "elements {range:?} of {count}");
@@ -119,20 +119,20 @@ impl<T: Element> Elements<T> {
 }
 
 impl<T: Element> Place<T> {
-    /// The elements, to be read.
+    /// The same elements, for reading.
     pub fn elements(&self) -> Elements<T> {
         self.0
     }
 
-    /// How many there are.
+    /// The number of elements.
     pub fn count(&self) -> usize {
         self.0.count()
     }
 
-    /// Some of them, by number.
+    /// The elements with these indices.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If an index is out of range.
     pub fn part(&self, range: Range<usize>) -> Self {
         Place(self.0.part(range))
     }

@@ -1,4 +1,4 @@
-//! Where the bytes of a graph's messages go, and who supplies the memory of what they pass on.
+//! Where the bytes of a graph's messages go, and who supplies the memory for bytes that messages pass on.
 
 use super::builder::{InSketch, NodeSketch, OutSketch, Sketch};
 use crate::run::engine::Engine;
@@ -11,14 +11,14 @@ use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_systems::steps::supply::decide::decide;
 
 impl Engine {
-    /// Where the bytes of all messages go, and through whose memory.
+    /// Plans where the bytes of all messages go, and through which memory.
     pub(super) fn plan(&mut self, comm: Comm, sketch: &Sketch, peers: &[Row]) -> Plan {
         let all = self.store.all();
         let me = all.communicators[Communicator::row(comm.0)].rank;
         let method = |node: usize| -> &Endpoint { &all.endpoints[all.vcs[peers[node] as usize].endpoint as usize] };
         let mut plan = Plan { passage_of: vec![NIL; sketch.nodes.len()], ..Plan::default() };
         let mut passages = Vec::new();
-        // Those that leave first: what comes may go straight to where they are put together.
+        // Outgoing messages first: an incoming part may go straight to the place where an outgoing message is put together.
         for (node, sketched) in sketch.nodes.iter().enumerate() {
             if let NodeSketch::Outgoing { parts, .. } = sketched {
                 plan.passage_of[node] = passages.len() as u32;
@@ -66,17 +66,17 @@ impl Engine {
     }
 }
 
-/// The memory of a graph, before its rows are taken.
+/// The plan of a graph's memory, made before its rows are taken.
 #[derive(Default)]
 pub(super) struct Plan {
     pub(super) blocks: Blocks,
     pub(super) temporaries: Vec<Temporary>,
-    /// The passage of each node, by index; of a computation its number.
+    /// For each message, the index of its passage; for each computation, its number.
     pub(super) passage_of: Vec<u32>,
 }
 
 impl Plan {
-    /// So many bytes of memory that live as long as the graph.
+    /// Allocates this many bytes, which live as long as the graph.
     fn temporary(&mut self, bytes: usize) -> Span {
         let mut memory: Temporary = vec![0; bytes.div_ceil(size_of::<u128>())].into();
         // SAFETY: the plan keeps the memory, then the graph, for as long as its nodes.
@@ -86,7 +86,7 @@ impl Plan {
         span
     }
 
-    /// A message that leaves over a method.
+    /// Plans an outgoing message.
     fn outgoing(&mut self, sketch: &Sketch, parts: &[OutSketch], method: &Endpoint) -> Passage {
         let mut passage = Passage::new(NIL, outgoing_parts(sketch, parts));
         let passed = passage.parts.iter().filter(|part| matches!(part.what, PartKind::Passed(_)));
@@ -99,7 +99,7 @@ impl Plan {
         passage
     }
 
-    /// A message that comes, whose inlets begin with this one.
+    /// Plans an incoming message, whose inlets begin at `first`.
     fn incoming(&mut self, parts: &[InSketch], first: u32) -> Passage {
         let mut passage = Passage::new(NIL, incoming_parts(parts, first));
         let sizes = parts.iter().filter_map(|part| part.operation.as_ref()).map(|(_, size)| *size as usize);
@@ -109,44 +109,44 @@ impl Plan {
         passage
     }
 
-    /// Decides what the bytes of a part go through that is passed on from one method to another.
+    /// Decides through which memory a part's bytes go from one transport to another.
     fn connect(&mut self, inlet: &mut Inlet, part: &InSketch, message: &[InSketch], from: &Endpoint, to: &Endpoint) {
         let (receive, send) = (from.abilities, to.abilities);
         inlet.supplier = supplier(part, receive, send, to.eager_max);
-        // What one of several messages gets is a piece at least.
+        // If several messages share a window, each is granted at least one piece.
         let minimum = receive.minimum.max(send.minimum).max(to.piece_bytes).min(GRANT_BYTES as u64) as u32;
         let whole = part.operation.as_ref().map_or(Some(minimum), |(_, size)| whole_elements(minimum, *size));
         inlet.minimum = whole.unwrap_or(minimum);
         let bytes: u64 = message.iter().map(|part| part.bytes).sum();
         inlet.memory = match inlet.supplier {
             Supplier::Segment => InletMemory::Place(part.segment),
-            // No window has room for an element.
+            // No grant has room for an element.
             _ if whole.is_none() => InletMemory::Place(self.temporary(part.bytes as usize)),
             _ if bytes <= PASSED_WHOLE_MAX as u64 => InletMemory::Place(self.temporary(part.bytes as usize)),
             _ => InletMemory::Window(NIL),
         };
         if inlet.supplier == Supplier::Segment && part.combine == Combine::Never {
-            // It is where it leaves from.
+            // The segment is the memory from which the part leaves.
             inlet.segment = Span::EMPTY;
         }
     }
 
-    /// A part that goes on to several ranks has a place: where it stays, or memory of the graph's own.
+    /// Gives a place to a part that goes on to several ranks: the segment where it stays, or memory of the graph.
     fn fan_out(&mut self, inlet: &mut Inlet, part: &InSketch) {
         let stays = part.combine != Combine::Send && !part.segment.is_empty();
         inlet.supplier = if stays { Supplier::Segment } else { Supplier::Temporary };
         let place = if stays { part.segment } else { self.temporary(part.bytes as usize) };
         inlet.memory = InletMemory::Place(place);
         if stays && part.combine == Combine::Never {
-            // It is where it leaves from.
+            // The segment is the memory from which the part leaves.
             inlet.segment = Span::EMPTY;
         }
     }
 }
 
-/// The length of a grant of about so many bytes that holds whole elements. Bytes are combined element by element: if an element were cut by
-/// the end of a grant, its first part would stay there, and the grant would not be free for the next one. `None` if an element is longer
-/// than a grant may be.
+/// The length of a grant of about this many bytes that holds whole elements. Bytes are combined element by element. If the end of a grant
+/// cut an element, its first part would stay there, and the grant would not be free for the next one. `None` if an element is longer than a
+/// grant may be.
 fn whole_elements(bytes: u32, element: u32) -> Option<u32> {
     let element = element.max(1);
     let most = GRANT_BYTES as u32 / element * element;
@@ -154,7 +154,7 @@ fn whole_elements(bytes: u32, element: u32) -> Option<u32> {
     (more > 0).then_some(more)
 }
 
-/// The parts of a message that leaves; where one is passed on, [`NIL`] stands for its inlet until that is known.
+/// The parts of an outgoing message. In parts that are passed on, [`NIL`] stands for the inlet until it is known.
 fn outgoing_parts(sketch: &Sketch, parts: &[OutSketch]) -> Box<[Part]> {
     let mut start = 0;
     let part = |part: &OutSketch| {
@@ -171,7 +171,7 @@ fn outgoing_parts(sketch: &Sketch, parts: &[OutSketch]) -> Box<[Part]> {
     parts.iter().map(part).collect()
 }
 
-/// The parts of a message that comes, whose inlets begin with this one.
+/// The parts of an incoming message, whose inlets begin at `first`.
 fn incoming_parts(parts: &[InSketch], first: u32) -> Box<[Part]> {
     let mut start = 0;
     let part = |(inlet, part): (u32, &InSketch)| {
@@ -181,7 +181,7 @@ fn incoming_parts(parts: &[InSketch], first: u32) -> Box<[Part]> {
     (first..).zip(parts).map(part).collect()
 }
 
-/// An inlet of a message, which is not passed on; the operand that comes is on this side.
+/// An inlet of a message, which is not passed on yet. The received operand is on `side`.
 fn inlet(part: &InSketch, message: u32, side: Side) -> Inlet {
     let operation = part.operation.clone().map(|(reduce, size)| Operand { reduce, size, side });
     Inlet {
@@ -197,7 +197,7 @@ fn inlet(part: &InSketch, message: u32, side: Side) -> Inlet {
     }
 }
 
-/// Who supplies the memory between a part that comes and the message that passes it on.
+/// Who supplies the memory between an incoming part and the message that passes it on.
 fn supplier(part: &InSketch, receive: Abilities, send: Abilities, frame: u64) -> Supplier {
     let target = if part.segment.is_empty() { Target::Nowhere } else { Target::Runs };
     let (receive, send) = (Some(receive), Some(send));
@@ -205,8 +205,8 @@ fn supplier(part: &InSketch, receive: Abilities, send: Abilities, frame: u64) ->
         .supplier
 }
 
-/// Tells a message that leaves which inlet the part is that it passes on. Returns where that is put together, if it leaves as a
-/// whole.
+/// Notes in an outgoing message which inlet has the part that it passes on. Returns the part's place in the message's staging memory, which
+/// is empty unless the message leaves as a whole.
 fn adopt(passage: &mut Passage, sketch: &Sketch, to: u32, part: (u32, u32), inlet: u32) -> Span {
     let NodeSketch::Outgoing { parts, .. } = &sketch.nodes[to as usize] else { return Span::EMPTY };
     let is_it = |sketched: &OutSketch| matches!(*sketched, OutSketch::Passed { message, part: number } if (message, number) == part);

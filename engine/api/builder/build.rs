@@ -33,11 +33,11 @@ impl Builder {
     /// Opens the transports, exchanges cards with the other procs, and builds the world and its schedule.
     ///
     /// # Errors
-    /// What is wrong with the limits, the bootstrap, a transport or the systems, and what to do.
+    /// What is wrong with the limits, the bootstrap, a transport or the systems. The error says what to do.
     pub fn build(mut self, bootstrap: Bootstrap) -> Result<Engine, BuildError> {
         self.limits.check().map_err(BuildError::Limits)?;
         self.read_environment()?;
-        // What is checked column by column is checked once, and costs nothing where it is not.
+        // Deliver and boards do not check types. So with `check_types` they are off, and without it they need no check.
         self.limits.deliver &= !self.limits.check_types;
         self.limits.boards &= !self.limits.check_types;
         self.shared_heap = Some(shared_heap::decide(self.shared_heap)?);
@@ -46,7 +46,7 @@ impl Builder {
         let (mut world, slots) = self.prepare_world()?;
         let mut endpoints = self.open(&mut world, &*exchange)?;
         let (matcher, tags) = choose_matcher(&mut endpoints, &self.limits, exchange.size())?;
-        // Before the other ranks are waited for: who does not come can be told from who waits.
+        // Before this rank waits for the others: if a rank does not come, those that wait can be asked who is missing.
         let observer = self.observer(&mut endpoints, &*exchange)?;
         let (cards, card_bytes) = exchange_cards(&mut *exchange, &mut endpoints)?;
         let opened = Opened { exchange, slots, endpoints, matcher, tags, observer, cards, card_bytes };
@@ -59,7 +59,7 @@ impl Builder {
         Ok(engine)
     }
 
-    /// The world as the application has prepared it, and the static slots.
+    /// Makes the world as the application prepares it. Also returns the static slots.
     fn prepare_world(&mut self) -> Result<(World, Vec<SlotInfo>), BuildError> {
         let mut world = World::new();
         for prepare in self.worlds.drain(..) {
@@ -68,7 +68,7 @@ impl Builder {
         let mut slots = Vec::new();
         for (_, info, register) in self.slots.drain(..) {
             match register(&mut world) {
-                // The application may have registered it with the world before.
+                // The application may have registered the slot with the world itself.
                 Ok(()) | Err(RequiredComponentsError::DuplicateRegistration(..)) => slots.push(info),
                 Err(error) => return Err(BuildError::World(format!("endpoint slot {}: {error}", info.name))),
             }
@@ -76,7 +76,7 @@ impl Builder {
         Ok((world, slots))
     }
 
-    /// What others see of the engine.
+    /// The engine's observer: what other processes can see of the engine.
     fn observer(&self, endpoints: &mut [Endpoint], exchange: &dyn Exchange) -> Result<Observer, BuildError> {
         let names: Vec<String> = endpoints.iter_mut().map(|e| e.transport.get().name().to_owned()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -100,7 +100,7 @@ impl Builder {
         }
     }
 
-    /// The engine, with tables, schedule and what it sleeps on. Nothing is connected yet.
+    /// Makes the engine, with its tables, its schedule and its waiter. Nothing is connected yet.
     fn into_engine(mut self, world: World, mut opened: Opened) -> Result<Engine, BuildError> {
         let (home, epoch) = Home::take();
         let submissions = Submissions::new(self.limits.submissions_max).map_err(BuildError::Descriptors)?;
@@ -170,7 +170,7 @@ impl Builder {
         })
     }
 
-    /// The tables.
+    /// Makes the tables.
     fn store(
         &self,
         world: World,
@@ -201,12 +201,12 @@ impl Builder {
     }
 }
 
-/// What has been opened, before there are tables.
+/// What was opened before there are tables.
 struct Opened {
     exchange: Box<dyn Exchange>,
     slots: Vec<SlotInfo>,
     endpoints: Vec<Endpoint>,
-    /// The endpoint that matches by itself, and what fits its tags.
+    /// The endpoint that matches messages itself, and the limits of its tags.
     matcher: Option<u32>,
     tags: TagLimits,
     observer: Observer,
@@ -216,7 +216,8 @@ struct Opened {
 }
 
 impl Opened {
-    /// What the engine sleeps on: its transports, its submissions, its launcher, and who asks for a dump.
+    /// The descriptors that the engine sleeps on: those of its transports, of submissions, of its launcher, and of processes that ask for a
+    /// dump.
     fn waiter(&mut self, submissions: &Submissions) -> Result<Waiter, BuildError> {
         let transports: Vec<_> = self.endpoints.iter_mut().map(|e| e.transport.get().wait_fd()).collect();
         let own = [Some(submissions.doorbell.as_fd())];
@@ -225,8 +226,8 @@ impl Opened {
         Waiter::new(transports.into_iter().chain(own).chain(launcher).chain(visitors)).map_err(BuildError::Descriptors)
     }
 
-    /// The rows of endpoints that may hold frames back, of those whose messages are delivered by the look that finds them, and
-    /// of all others that have looks of their own.
+    /// The rows of three kinds of endpoints: those that may hold frames back, those whose messages are delivered by the look that finds
+    /// them, and all others that are polled separately.
     fn rows_by_look(&mut self) -> [Box<[usize]>; 3] {
         let mut rows = |of: fn(&mut Endpoint) -> bool| {
             (0..).zip(&mut self.endpoints).filter_map(|(row, endpoint)| of(endpoint).then_some(row)).collect()

@@ -1,4 +1,4 @@
-//! A row for each transport that is opened, with a tap where events are told.
+//! Makes the row of each transport that is opened. Where events are traced, the transport gets a tap.
 
 use bevy_ecs::prelude::World;
 use tickwire_components::limits::Limits;
@@ -6,7 +6,7 @@ use tickwire_systems::procs::endpoint::{Endpoint, RowStates};
 use tickwire_traces::Trace;
 use tickwire_transports::{AnyTransport, Tapped, Transport};
 
-/// A row for a transport that has a variant of its own, with a tap and without.
+/// The row of a transport that has its own variant of [`AnyTransport`], with a tap if events are traced.
 pub(super) fn inside<T: Transport + 'static>(limits: &Limits, trace: Option<&Trace>, transport: T) -> Endpoint
 where
     AnyTransport: From<T> + From<Tapped<T>>,
@@ -18,7 +18,7 @@ where
     Endpoint::new(transport, limits, None)
 }
 
-/// A row for a transport that has no variant of its own.
+/// The row of a transport that has no variant of its own, with a tap if events are traced.
 pub(super) fn outside<T: Transport + 'static>(
     world: &mut World,
     limits: &Limits,
@@ -37,7 +37,7 @@ fn tapped<T: Transport>(transport: T, trace: &Trace) -> Tapped<T> {
     Tapped::new(transport, unsafe { trace.second() })
 }
 
-/// The row. A transport without a state for each CAR has no column.
+/// The row of a boxed transport. It has a column only if the transport keeps state for each CAR.
 fn boxed<T: Transport + 'static>(world: &mut World, limits: &Limits, transport: T) -> Endpoint {
     let rows = (size_of::<T::RowState>() > 0).then(|| RowStates::register::<T>(world));
     Endpoint::new(AnyTransport::outside(transport), limits, rows)

@@ -1,4 +1,4 @@
-//! Whether and which endpoints over libfabric an engine opens.
+//! Which endpoints over libfabric an engine opens, if any.
 
 use crate::bootstrap::Exchange;
 use tickwire_components::limits::Limits;
@@ -7,7 +7,7 @@ use tickwire_transports::ofi::{Choice, Ofi, OfiConfig, OfiError};
 /// The name that stands for all transports over libfabric.
 pub(crate) const NAME: &str = "ofi";
 
-/// Whether a transport is meant by a name in a list: its own, or that of its kind.
+/// Whether a name in a list means this transport: the transport's own name, or the name of its kind.
 pub(crate) fn is_named(transport: &str, name: &str) -> bool {
     transport == name
         || transport.strip_prefix(name).is_some_and(|rest| {
@@ -15,12 +15,12 @@ pub(crate) fn is_named(transport: &str, name: &str) -> bool {
         })
 }
 
-/// The provider that a name asks for.
+/// The provider in a name such as `ofi:tcp`.
 fn provider(name: &str) -> Option<&str> {
     name.strip_prefix("ofi:").filter(|provider| !provider.is_empty())
 }
 
-/// What to open: what was asked for, or what a list names, or one endpoint where procs run on several hosts.
+/// Which endpoints to open: those that were asked for, or those that a list names, or one where procs run on several hosts.
 pub(crate) fn wanted(asked: Option<Choice>, names: Option<&[String]>, exchange: &dyn Exchange) -> Vec<Choice> {
     if exchange.size() == 1 {
         return Vec::new();
@@ -34,10 +34,10 @@ pub(crate) fn wanted(asked: Option<Choice>, names: Option<&[String]>, exchange: 
     if named.is_empty() && names.iter().any(|name| name == NAME) { vec![asked] } else { named }
 }
 
-/// Opens them, without the providers that a list of transports excludes.
+/// Opens these endpoints, without the providers that a list of transports excludes.
 ///
 /// # Errors
-/// What is missing, and what to do.
+/// What is missing. The error says what to do.
 pub(crate) fn open(
     choices: Vec<Choice>,
     excluded: &[String],
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use crate::bootstrap::fixed::Fixed;
 
-    /// The first of two ranks, which run on one host or not.
+    /// Rank 0 of two ranks, which run on one host or not.
     fn world(one_host: bool) -> Fixed {
         Fixed { rank: 0, size: 2, one_host }
     }

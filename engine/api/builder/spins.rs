@@ -2,13 +2,14 @@
 
 use tickwire_components::limits::{self, Limits};
 
-/// Spins of `wait`: a peer that shares the processor cannot answer while this proc spins.
+/// Empty looks of `wait` before it yields. Few where procs share processors: a peer on the same processor cannot answer while this proc
+/// spins.
 pub(super) fn spins(limits: &Limits, procs: u32) -> u32 {
     if procs > processors() { limits.spins.min(limits::SPINS_SHARED) } else { limits.spins }
 }
 
-/// Processors that the procs of this host have between them. A proc that is bound to some of them leaves the others to
-/// its peers, so the binding does not count.
+/// The number of processors that the procs of this host share. A proc that is bound to some of them leaves the others to its peers, so a
+/// binding does not count.
 fn processors() -> u32 {
     let allowed = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Whether long messages between processes of a host are spliced: as the builder says, else the environment.
+//! Whether long messages between processes of a host are spliced. The builder decides; if it does not, the environment does.
 
 use tickwire_components::BuildError;
 use tickwire_transports::shm::Splicing;

@@ -1,4 +1,4 @@
-//! Which transports an engine opens, and what its procs tell each other of them.
+//! Which transports an engine opens, and what procs tell each other about them.
 
 use super::endpoint::inside;
 use super::{Builder, fabric, splicing};
@@ -11,7 +11,7 @@ use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_transports::shm::ShmConfig;
 use tickwire_transports::{Hub, Loopback, Shm, TagLimits};
 
-/// The variable that chooses transports by name: a list to use, or after `^` a list not to use.
+/// The variable that chooses transports by name: a list of those to use, or, after `^`, a list of those not to use.
 pub const ENV_TRANSPORTS: &str = "TICKWIRE_TRANSPORTS";
 
 /// The variable that says which transports may carry a class of traffic: `messages=shm,loopback one-sided=ofi`.
@@ -43,7 +43,7 @@ impl Builder {
         Ok(())
     }
 
-    /// What the environment says of classes of traffic that the application has said nothing of.
+    /// Reads routes from the environment, for traffic classes for which the application has set none.
     fn read_routes(&mut self) -> Result<(), BuildError> {
         let Ok(value) = std::env::var(ENV_ROUTES) else { return Ok(()) };
         for entry in value.split_whitespace() {
@@ -63,7 +63,7 @@ impl Builder {
         Ok(())
     }
 
-    /// Says which endpoints may carry each class of traffic.
+    /// Sets which endpoints may carry each class of traffic.
     fn allow_classes(&self, endpoints: &mut [Endpoint], procs: u32) -> Result<(), BuildError> {
         for (class, names) in &self.routes {
             let Some(number) = TrafficClass::ALL.iter().position(|of| of == class) else { continue };
@@ -82,7 +82,7 @@ impl Builder {
                              Without a route updates go with one-sided traffic over shared memory, else with messages";
                 return Err(failed(&names.join(","), words.to_owned()));
             }
-            // A proc that is alone opens no others.
+            // A proc that is alone does not open the other transports.
             let missing = names.iter().zip(is_open).find(|(_, is_open)| !is_open && procs > 1);
             if let Some((name, _)) = missing {
                 let open: Vec<_> = endpoints.iter_mut().map(|e| e.transport.get().name().to_owned()).collect();
@@ -99,7 +99,7 @@ impl Builder {
             && !self.exclude.iter().any(|n| fabric::is_named(name, n))
     }
 
-    /// The endpoints of all transports that are wanted, in the order of their rows.
+    /// Opens all wanted transports. Returns their endpoints in the order of their rows.
     pub(super) fn open(&mut self, world: &mut World, exchange: &dyn Exchange) -> Result<Vec<Endpoint>, BuildError> {
         let mut endpoints = Vec::new();
         let clustered = self.hub.is_some();
@@ -150,8 +150,8 @@ impl Builder {
         Ok(inside(&self.limits, self.trace.as_ref(), shm))
     }
 
-    /// Whether every name that the list of transports has is that of an open one. Shared memory, and libfabric where this proc
-    /// is alone, may be missing: nobody would be reached by them.
+    /// Checks that each name in the list of transports is that of an open one. Shared memory may be missing, and so may libfabric if this
+    /// proc is alone: it would reach nobody.
     fn check_included(&self, endpoints: &mut [Endpoint], procs: u32) -> Result<(), BuildError> {
         for name in self.include.iter().flatten() {
             let known = endpoints.iter_mut().any(|e| fabric::is_named(e.transport.get().name(), name));
@@ -170,8 +170,8 @@ fn failed(transport: &str, reason: String) -> BuildError {
     BuildError::Transport { transport: transport.into(), reason }
 }
 
-/// The endpoint that matches by itself, and what fits its tags. There is one at most: a receive from any source could not be
-/// given to two. The engine matches for the others.
+/// The endpoint that matches messages itself, and the limits of its tags. There is at most one, since a receive from any source could not
+/// be given to two. For all others the engine does the matching.
 pub(super) fn choose_matcher(
     endpoints: &mut Vec<Endpoint>,
     limits: &Limits,
@@ -196,7 +196,7 @@ pub(super) fn choose_matcher(
     Ok((matcher, tags))
 }
 
-/// Names are how transports are chosen, and how each finds its part of a card.
+/// Checks that names are unique and not too long: they are used to choose transports, and to find a transport's part of a card.
 fn check_names(endpoints: &mut [Endpoint]) -> Result<(), BuildError> {
     let mut names = Vec::new();
     for endpoint in endpoints {
@@ -216,7 +216,7 @@ fn check_names(endpoints: &mut [Endpoint]) -> Result<(), BuildError> {
     Ok(())
 }
 
-/// Gives the own card to all procs and gets theirs: (cards, bytes of a card).
+/// Gives this proc's card to all procs and gets theirs. Returns all cards, one behind the other, and the bytes of one card.
 pub(super) fn exchange_cards(
     exchange: &mut dyn Exchange,
     endpoints: &mut [Endpoint],

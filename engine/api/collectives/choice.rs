@@ -9,30 +9,30 @@ use tickwire_systems::procs::communicators::live;
 
 /// How an operation is to run.
 pub(super) enum Choice<D> {
-    /// On boards. Elements are reduced in this way, if they are.
+    /// On boards. The reduction says how elements are combined, if they are.
     Boards(Collective, Option<Reduction>),
-    /// By messages, as drawn.
+    /// By messages, with the graph as drawn.
     Drawn(Box<Draft>),
-    /// By messages.
+    /// By messages. The graph is not drawn yet.
     NotYet(D),
 }
 
-/// What became of a call that waits.
+/// The result of a call that waits.
 pub(super) enum Run<D> {
-    /// It has run on boards.
+    /// The operation has run on boards.
     Ended(Result<(), OperationError>),
-    /// It is to run by messages, as drawn.
+    /// The operation must run by messages. Its graph is drawn.
     Drawn(Box<Draft>),
-    /// It is to run by messages.
+    /// The operation must run by messages. Its graph is not drawn yet.
     NotYet(D),
-    /// It was called in a wrong way.
+    /// The call had wrong arguments.
     Refused(PostError),
 }
 
 impl Engine {
-    /// Runs an operation on boards, if it can, and waits for it. The first one of a communicator opens them.
+    /// Runs an operation on boards, if possible, and waits for it. The first operation of a communicator opens the boards.
     ///
-    /// What a short operation needs is one piece of code, so that nothing is passed on by way of memory.
+    /// The code for a short operation is inlined into one function, so that nothing is passed through memory.
     #[inline(always)]
     pub(super) fn run_on_boards<B, D: Draw<B>>(
         &mut self,
@@ -48,7 +48,7 @@ impl Engine {
         let member = Member { rank, size, has_boards: true, comm, topologies: &self.comms.topologies };
         match draw(member, buffer) {
             Ok(Plan::Boards(call, reduction)) => {
-                // Without optimisation one piece of code is enough, and compiled in a fraction of the time.
+                // Without optimisation this separate function is enough, and compiles in a fraction of the time.
                 if cfg!(debug_assertions) {
                     return Run::Ended(self.call_on_boards(comm, call, reduction));
                 }
@@ -60,7 +60,7 @@ impl Engine {
         }
     }
 
-    /// The own rank in a communicator whose boards are open, and how many members it has.
+    /// This rank in a communicator whose boards are open, and the number of members. `None` if the boards are not open.
     #[inline(always)]
     fn member_on_boards(&mut self, comm: Comm) -> Result<Option<(u32, u32)>, PostError> {
         self.closed.check_post()?;
@@ -69,7 +69,7 @@ impl Engine {
         Ok(all.boards.open(Communicator::row(comm.0), context).map(|_| (rank, size)))
     }
 
-    /// As [`Engine::run_on_boards`], where there are none yet, or never will be.
+    /// As [`Engine::run_on_boards`], where the boards are not open yet, or never will be.
     #[cold]
     #[inline(never)]
     fn run_without_boards<B, D: Draw<B>>(&mut self, (name, comm): (&'static str, Comm), buffer: &B, draw: D) -> Run<D> {
@@ -101,7 +101,7 @@ impl Engine {
     /// Decides whether an operation runs on boards.
     ///
     /// # Errors
-    /// Wrong arguments, a communicator that is not there, or one whose boards could not be opened since a member has failed.
+    /// Wrong arguments, a communicator that does not exist, or one whose boards could not be opened because a member has failed.
     pub(super) fn choose_boards<B, D: Draw<B>>(
         &mut self,
         comm: Comm,
@@ -124,7 +124,7 @@ impl Engine {
         }
     }
 
-    /// This rank's part of an operation that runs by messages.
+    /// Draws this rank's part of an operation that runs by messages.
     pub(super) fn draw<B>(&mut self, comm: Comm, buffer: &B, draw: impl Draw<B>) -> Result<Box<Draft>, PostError> {
         self.closed.check_post()?;
         let &Communicator { rank, size, .. } = live(self.store.all().communicators, comm.0)?;

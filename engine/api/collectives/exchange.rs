@@ -54,7 +54,8 @@ pub(super) fn allgatherv<S: Sequence, R: Sequence<Item = S::Item>>(
                 exchange::allgather(draft, place, own);
             });
         }
-        // Elsewhere in the order of ranks: what passes is runs of ranks.
+        // The places are not in the order of ranks. So a temporary holds the elements in the order of ranks, and runs of ranks are passed
+        // on.
         let mut starts = vec![0];
         starts.extend((0..member.size).scan(0, |end, rank| {
             *end += to.of_rank(rank).1;
@@ -133,7 +134,7 @@ pub(super) fn alltoallv<S: Sequence, R: Sequence<Item = S::Item>>(
     })
 }
 
-/// A buffer to send and one to receive for each rank.
+/// A buffer to send to each rank, and a buffer to receive from each rank.
 pub(super) type Lists<S, R> = (List<S>, List<R>);
 
 pub(super) fn alltoallw<S: OneRun, R: OneRun>(

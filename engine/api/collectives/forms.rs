@@ -1,4 +1,4 @@
-//! The forms of each operation: those of an engine, and those of a scope, whose buffers may be borrowed.
+//! The forms of each operation: those of an engine, and those of a scope, which may borrow the buffers.
 
 use super::{exchange, neighbors, prefix, reduction, spread};
 use crate::api::persistent::Persistent;
@@ -8,7 +8,7 @@ use crate::run::engine::Engine;
 use std::ops::Range;
 use tickwire_components::{Comm, LeasedBytes, List, NoBytes, OneRun, Operation, Rank, Sequence};
 
-/// Gives a call its forms. The names are those of the one that waits, of the one that does not, and of the persistent one.
+/// Generates the forms of each call. The three names are those of the blocking form, the non-blocking form and the persistent form.
 macro_rules! forms {
     ($(
         $(#[$doc:meta])*
@@ -29,7 +29,7 @@ macro_rules! forms {
             #[doc = concat!("Starts [`Engine::", stringify!($name), "`]: the request is done when this rank's part is.")]
             ///
             /// # Errors
-            /// A wrong argument or no free row; the buffers come back.
+            /// A wrong argument or no free row. The error gives the buffers back.
             pub fn $iname<$($generic),*>(&mut self, $($arg: $type,)* comm: Comm) -> Posted<$buffer>
             where $($generic: Send + 'static $(+ $bound)*),*
             {
@@ -40,7 +40,7 @@ macro_rules! forms {
             /// [`Engine::start`] starts it, and allocates nothing.
             ///
             /// # Errors
-            /// A wrong argument or no free row; the buffers come back.
+            /// A wrong argument or no free row. The error gives the buffers back.
             pub fn $init<$($generic),*>(&mut self, $($arg: $type,)* comm: Comm)
                 -> Result<Persistent<$buffer>, Rejected<$buffer>>
             where $($generic: Send + 'static $(+ $bound)*),*
@@ -57,7 +57,7 @@ macro_rules! forms {
             pub fn $name<$($generic),*>(&mut self, $($arg: $type,)* comm: Comm) -> Result<(), OperationError>
             where $($generic: Sized $(+ $bound)*),*
             {
-                // A panic that comes out of the engine ends all loans; one of the scope's own body does not.
+                // A panic inside the engine ends all loans; a panic in the scope's own closure does not.
                 self.engine.lending(|engine| engine.$name($($arg,)* comm))
             }
 
@@ -86,75 +86,75 @@ macro_rules! forms {
 }
 
 forms! {
-    /// Waits until all members of a communicator have called it (`MPI_Barrier`).
+    /// Waits until all members of a communicator have called this (`MPI_Barrier`).
     barrier, ibarrier, barrier_init = spread::barrier;
     []() -> NoBytes;
 
-    /// The elements of the root come to all members (`MPI_Bcast`). All give as many.
+    /// Copies the elements of the root to all members (`MPI_Bcast`). All members pass the same number of elements.
     bcast, ibcast, bcast_init = spread::bcast;
     [B: (LeasedBytes, Sequence)](buffer: B, root: Rank) -> B;
 
-    /// The elements of all members come to the root, in the order of ranks (`MPI_Gather`). All send as many, and the root's
-    /// `receive` has room for those of all; it does not matter elsewhere, and may be empty. The root's own may be
-    /// [in place](crate::in_place).
+    /// Collects the elements of all members at the root, in the order of ranks (`MPI_Gather`). All members send the same number of
+    /// elements, and the root's `receive` has room for all of them. On other ranks `receive` is ignored, and may be empty. The root's own
+    /// elements may be [in place](crate::in_place).
     gather, igather, gather_init = spread::gather;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)](send: S, receive: R, root: Rank) -> (S, R);
 
-    /// The elements of all members come to the root (`MPI_Gatherv`): those of rank r to `places[r]` of its `receive`, element
-    /// numbers. Elsewhere `receive` and `places` do not matter, and may be empty. The root's own may be
-    /// [in place](crate::in_place). See [`consecutive`](crate::consecutive).
+    /// Collects the elements of all members at the root (`MPI_Gatherv`). Those of rank r go to `places[r]` of the root's `receive`, in
+    /// element numbers. On other ranks `receive` and `places` are ignored, and may be empty. The root's own elements may be [in
+    /// place](crate::in_place). See [`consecutive`](crate::consecutive).
     gatherv, igatherv, gatherv_init = spread::gatherv;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)]
         (send: S, receive: R, places: &[Range<usize>], root: Rank) -> (S, R);
 
-    /// The elements of the root go to all members, to each as many, in the order of ranks (`MPI_Scatter`). `send` does not
-    /// matter but at the root, and may be empty. The root's own may stay [in place](crate::in_place): it gives that for
+    /// Distributes the elements of the root to all members, the same number to each, in the order of ranks (`MPI_Scatter`). On other ranks
+    /// `send` is ignored, and may be empty. The root's own elements may stay [in place](crate::in_place): then the root passes that for
     /// `receive`.
     scatter, iscatter, scatter_init = spread::scatter;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)](send: S, receive: R, root: Rank) -> (S, R);
 
-    /// The elements of the root go to all members (`MPI_Scatterv`): to rank r those at `places[r]` of its `send`, element
-    /// numbers. Elsewhere `send` and `places` do not matter, and may be empty. The root's own may stay
-    /// [in place](crate::in_place): it gives that for `receive`.
+    /// Distributes the elements of the root to all members (`MPI_Scatterv`). Rank r gets those at `places[r]` of the root's `send`, in
+    /// element numbers. On other ranks `send` and `places` are ignored, and may be empty. The root's own elements may stay [in
+    /// place](crate::in_place): then the root passes that for `receive`.
     scatterv, iscatterv, scatterv_init = spread::scatterv;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)]
         (send: S, receive: R, places: &[Range<usize>], root: Rank) -> (S, R);
 
-    /// The elements of all members come to all, in the order of ranks (`MPI_Allgather`). All send as many. With `send`
-    /// [in place](crate::in_place) a member's own are at their place already.
+    /// Collects the elements of all members at all members, in the order of ranks (`MPI_Allgather`). All send the same number of elements.
+    /// With `send` [in place](crate::in_place) a member's own elements are at their place in `receive` already.
     allgather, iallgather, allgather_init = exchange::allgather;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)](send: S, receive: R) -> (S, R);
 
-    /// The elements of all members come to all (`MPI_Allgatherv`): those of rank r to `places[r]` of `receive`, element
-    /// numbers. How many each rank sends, all say alike; where they go is each member's own affair.
+    /// Collects the elements of all members at all members (`MPI_Allgatherv`). Those of rank r go to `places[r]` of `receive`, in element
+    /// numbers. The length of each place must be the same on all members; its position may differ.
     allgatherv, iallgatherv, allgatherv_init = exchange::allgatherv;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)](send: S, receive: R, places: &[Range<usize>]) -> (S, R);
 
-    /// Every member has elements for each, as many for all: those from rank r come to place r (`MPI_Alltoall`). With `send`
-    /// [in place](crate::in_place) they are taken out of `receive`, of which a copy is made.
+    /// Every member sends elements to each member, the same number to all; those from rank r go to place r of `receive` (`MPI_Alltoall`).
+    /// With `send` [in place](crate::in_place) the elements are taken from `receive`, of which a copy is made.
     alltoall, ialltoall, alltoall_init = exchange::alltoall;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)](send: S, receive: R) -> (S, R);
 
-    /// Every member has elements for each (`MPI_Alltoallv`): those for rank r are at `from[r]` of `send`, those of rank r come
-    /// to `to[r]` of `receive`, element numbers. What one sends the other one expects. With `send` [in place](crate::in_place) they
-    /// are taken out of `receive`, of which a copy is made, from `to[r]` for rank r; `from` does not matter then, and may be empty.
+    /// Every member sends elements to each member (`MPI_Alltoallv`). Those for rank r are at `from[r]` of `send`, those from rank r go to
+    /// `to[r]` of `receive`, in element numbers. Sender and receiver must give the same number. With `send` [in place](crate::in_place) the
+    /// elements for rank r are taken from `to[r]` of `receive`, of which a copy is made. Then `from` is ignored, and may be empty.
     alltoallv, ialltoallv, alltoallv_init = exchange::alltoallv;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)]
         (send: S, from: &[Range<usize>], receive: R, to: &[Range<usize>]) -> (S, R);
 
-    /// Every member has a buffer for each, and one from each, of any types and lengths (`MPI_Alltoallw`): entry r of a list is
-    /// for rank r. What one sends the other one expects, bytes. If all entries of `send` are [in place](crate::in_place), what goes
-    /// to a rank is taken out of the buffer for what comes from it.
+    /// Every member has one buffer to send to each member, and one to receive from each, of any types and lengths (`MPI_Alltoallw`). Entry
+    /// r of a list is for rank r. Sender and receiver must give the same number of bytes. If all entries of `send` are [in
+    /// place](crate::in_place), the bytes for a rank are taken from the buffer that receives from that rank.
     alltoallw, ialltoallw, alltoallw_init = exchange::alltoallw;
     [S: (OneRun), R: (OneRun, LeasedBytes)](send: List<S>, receive: List<R>) -> (List<S>, List<R>);
 
-    /// Element by element, those of all members are combined, and the result comes to the root (`MPI_Reduce`). `receive` does
-    /// not matter elsewhere, and may be empty. The root's own operand may be [in place](crate::in_place).
+    /// Combines the elements of all members, element by element. The root gets the result (`MPI_Reduce`). On other ranks `receive` is
+    /// ignored, and may be empty. The root's own operand may be [in place](crate::in_place).
     reduce, ireduce, reduce_init = reduction::reduce;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)]
         (send: S, receive: R, operation: impl Operation<S::Item>, root: Rank) -> (S, R);
 
-    /// Element by element, those of all members are combined, and the result comes to all (`MPI_Allreduce`).
+    /// Combines the elements of all members, element by element. All members get the result (`MPI_Allreduce`).
     ///
     /// ```
     /// # use tickwire::{Bootstrap, Engine, in_place, op};
@@ -170,47 +170,48 @@ forms! {
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)]
         (send: S, receive: R, operation: impl Operation<S::Item>) -> (S, R);
 
-    /// Element by element, those of all members are combined, and each member gets a part of the result, all as many
-    /// (`MPI_Reduce_scatter_block`). With `send` [in place](crate::in_place) the operands are in `receive`, and the part comes
-    /// to its beginning.
+    /// Combines the elements of all members, element by element. Each member gets a part of the result, all parts of the same length
+    /// (`MPI_Reduce_scatter_block`). With `send` [in place](crate::in_place) the operands are in `receive`, and the part goes to its
+    /// beginning.
     reduce_scatter_block, ireduce_scatter_block, reduce_scatter_block_init = reduction::reduce_scatter_block;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)]
         (send: S, receive: R, operation: impl Operation<S::Item>) -> (S, R);
 
-    /// Element by element, those of all members are combined, and rank r gets `counts[r]` of the result
-    /// (`MPI_Reduce_scatter`). In place as [`Engine::reduce_scatter_block`].
+    /// Combines the elements of all members, element by element. Rank r gets `counts[r]` elements of the result (`MPI_Reduce_scatter`). In
+    /// place as [`Engine::reduce_scatter_block`].
     reduce_scatter, ireduce_scatter, reduce_scatter_init = reduction::reduce_scatter;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)]
         (send: S, receive: R, counts: &[usize], operation: impl Operation<S::Item>) -> (S, R);
 
-    /// Element by element, those of the ranks up to the own one are combined (`MPI_Scan`). The operand may be
-    /// [in place](crate::in_place).
+    /// Combines, element by element, the elements of all ranks up to and including this one (`MPI_Scan`). The operand may be [in
+    /// place](crate::in_place).
     scan, iscan, scan_init = prefix::scan;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)]
         (send: S, receive: R, operation: impl Operation<S::Item>) -> (S, R);
 
-    /// Element by element, those of the ranks before the own one are combined (`MPI_Exscan`). On rank 0 `receive` stays as it
-    /// is. The operand may be [in place](crate::in_place).
+    /// Combines, element by element, the elements of all ranks before this one (`MPI_Exscan`). On rank 0 `receive` stays as it is. The
+    /// operand may be [in place](crate::in_place).
     exscan, iexscan, exscan_init = prefix::exscan;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)]
         (send: S, receive: R, operation: impl Operation<S::Item>) -> (S, R);
 
-    /// The elements of each rank go to those that it sends to, and it gets those of its sources (`MPI_Neighbor_allgather`): all
-    /// send as many; those of source k come to place k, and where a grid ends nothing comes.
+    /// Sends this rank's elements to all of its destinations, and receives those of its sources (`MPI_Neighbor_allgather`). All send the
+    /// same number of elements. Those from source k go to place k of `receive`. Beyond the edge of a grid there is no source, and that
+    /// place stays as it is.
     neighbor_allgather, ineighbor_allgather, neighbor_allgather_init = neighbors::neighbor_allgather;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)](send: S, receive: R) -> (S, R);
 
-    /// As [`Engine::neighbor_allgather`], those of source k to `places[k]`, element numbers (`MPI_Neighbor_allgatherv`).
+    /// As [`Engine::neighbor_allgather`], but the elements from source k go to `places[k]`, in element numbers (`MPI_Neighbor_allgatherv`).
     neighbor_allgatherv, ineighbor_allgatherv, neighbor_allgatherv_init = neighbors::neighbor_allgatherv;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)](send: S, receive: R, places: &[Range<usize>]) -> (S, R);
 
-    /// Every rank has elements for each of those that it sends to, as many for all, and gets as many of each source
+    /// Sends elements to each destination of this rank, the same number to all, and receives as many from each source
     /// (`MPI_Neighbor_alltoall`).
     neighbor_alltoall, ineighbor_alltoall, neighbor_alltoall_init = neighbors::neighbor_alltoall;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)](send: S, receive: R) -> (S, R);
 
-    /// As [`Engine::neighbor_alltoall`], with a place for each neighbour (`MPI_Neighbor_alltoallv`): those for destination k are
-    /// at `from[k]`, those of source k come to `to[k]`, element numbers.
+    /// As [`Engine::neighbor_alltoall`], with a place for each neighbour (`MPI_Neighbor_alltoallv`). The elements for destination k are at
+    /// `from[k]`, those from source k go to `to[k]`, in element numbers.
     neighbor_alltoallv, ineighbor_alltoallv, neighbor_alltoallv_init = neighbors::neighbor_alltoallv;
     [S: (Sequence), R: (LeasedBytes, Sequence<Item = S::Item>)]
         (send: S, from: &[Range<usize>], receive: R, to: &[Range<usize>]) -> (S, R);

@@ -50,7 +50,7 @@ impl Engine {
         comm: Comm,
     ) -> Result<(), OperationError> {
         let Call { name, buffer, draw, same } = call;
-        // After a panic a peer may still read what was lent: it is not freed.
+        // After a panic a peer may still read the buffers that were lent, so they are not freed.
         let buffer = ManuallyDrop::new(buffer);
         let run = self.lending(|engine| engine.run_on_boards((name, comm), &*buffer, draw));
         let draw = match run {
@@ -68,7 +68,7 @@ impl Engine {
         self.run_drawn((name, comm), buffer, same, draw)
     }
 
-    /// Runs an operation of messages, and waits for it. Its buffers stay with the caller.
+    /// Runs an operation by messages, and waits for it. Its buffers stay with the caller.
     pub(crate) fn run_graph<B: Pieces>(
         &mut self,
         call: Call<B, impl Draw<B>>,
@@ -93,7 +93,7 @@ impl Engine {
         ended
     }
 
-    /// Waits for an operation of messages that was started; its row is [`NIL`] if there was nothing to do.
+    /// Waits for an operation by messages that was started. Its row is [`NIL`] if there was nothing to do.
     fn finish_graph(
         &mut self,
         (name, comm): (&'static str, Comm),
@@ -109,7 +109,7 @@ impl Engine {
         }
     }
 
-    /// The row of its request; [`NIL`] if there is nothing to do.
+    /// Starts an operation by messages. Returns the row of its request, or [`NIL`] if there is nothing to do.
     fn start_collective<B: Pieces>(
         &mut self,
         (name, comm): (&'static str, Comm),
@@ -131,7 +131,7 @@ impl Engine {
         self.start_draft((name, comm), draft, key)
     }
 
-    /// Starts the graph of a call before that was the same, if there is one: the row of its request.
+    /// If an earlier call was the same and its graph is free, starts that graph. Returns the row of the request.
     fn start_like(&mut self, comm: Comm, key: Option<&GraphKey>) -> Result<Option<Row>, PostError> {
         self.closed.check_post()?;
         live(self.store.all().communicators, comm.0)?;
@@ -143,7 +143,7 @@ impl Engine {
         Ok(Some(self.start_numbered(number)))
     }
 
-    /// Starts an operation as it was drawn: the row of its request, [`NIL`] if there is nothing to do.
+    /// Starts an operation from its drawn graph. Returns the row of its request, or [`NIL`] if there is nothing to do.
     fn start_draft(
         &mut self,
         (name, comm): (&'static str, Comm),
@@ -151,7 +151,7 @@ impl Engine {
         key: Option<GraphKey>,
     ) -> Result<Row, PostError> {
         if draft.acts.is_empty() {
-            // Others may have something to do: their next operation is this rank's next one.
+            // Other members may have something to do, so the operation is counted here too: all members number operations alike.
             self.next_call(comm, false);
             return Ok(NIL);
         }
@@ -159,14 +159,14 @@ impl Engine {
         Ok(self.start_numbered(number))
     }
 
-    /// Starts a graph; the row of its request.
+    /// Starts a graph. Returns the row of its request.
     fn start_numbered(&mut self, number: u32) -> Row {
         let request = self.store.progress().graphs.get(number).map_or(NIL, |graph| graph.request);
         self.store.with(|rows, wire| start_graph(rows, wire, number));
         request
     }
 
-    /// Takes the rows of a graph, and counts an operation of the communicator. A persistent one keeps where its buffers are.
+    /// Takes the rows of a graph, and counts an operation of the communicator. A persistent graph also keeps the addresses of its buffers.
     pub(super) fn build_graph(
         &mut self,
         name: &'static str,
@@ -182,7 +182,7 @@ impl Engine {
         let Communicator { context: word, rank: me, priority, .. } = all.communicators[Communicator::row(comm.0)];
         let word = word | context::COLLECTIVE;
         let mut rows = Vec::with_capacity(draft.acts.len() + 1);
-        // As many as were asked for.
+        // `need_rows` has made sure that there are as many.
         rows.extend(std::iter::from_fn(|| all.progress.free_cars.pop(all.cars)).take(draft.acts.len() + 1));
         let Some(request) = rows.pop().filter(|_| rows.len() == draft.acts.len()) else { return Err(self.full()) };
         let computations: Vec<Computation> = draft.acts.iter().filter_map(computation).collect();
@@ -235,7 +235,7 @@ impl Engine {
         Ok(number)
     }
 
-    /// Gives the graph of a call before that was the same a request of its own.
+    /// Gives the graph of an earlier call that was the same a new request.
     fn renew_graph(&mut self, number: u32, comm: Comm) -> Result<u32, PostError> {
         let call = self.next_call(comm, false);
         let all = self.store.all();
@@ -268,7 +268,7 @@ impl Engine {
         (number, PERSISTENT_TAG | tag(number))
     }
 
-    /// The VC of the peer of each act; [`NIL`] for those without one.
+    /// The VC of each act's peer. [`NIL`] for acts without a peer.
     fn reach_peers(&mut self, comm: Comm, draft: &Draft) -> Result<Vec<Row>, PostError> {
         let mut peers = Vec::with_capacity(draft.acts.len());
         for act in &draft.acts {
@@ -284,7 +284,7 @@ impl Engine {
         Ok(peers)
     }
 
-    /// Cancels graphs whose requests have borrowed buffers: of one request, or all.
+    /// Cancels graphs and operations on boards whose requests have borrowed buffers: of one request, or all.
     #[cold]
     pub(crate) fn cancel_graphs(&mut self, only: Option<RequestId>) {
         self.cancel_on_boards(only);
@@ -301,13 +301,13 @@ impl Engine {
     }
 }
 
-/// What a graph is built from.
+/// The source of a graph.
 enum Drawing<D> {
     Drawn(Box<Draft>),
     NotYet(D),
 }
 
-/// What an act computes.
+/// The computation of an act, if it computes.
 fn computation(act: &Act) -> Option<Computation> {
     match *act {
         Act::Compute(computation) => Some(computation),
@@ -315,7 +315,7 @@ fn computation(act: &Act) -> Option<Computation> {
     }
 }
 
-/// How many nodes each one needs, and the rows of those that need it.
+/// How many nodes each node waits for, and the rows of the nodes that wait for it.
 fn edges(draft: &Draft, rows: &[Row]) -> (Vec<u32>, Vec<Vec<Row>>) {
     let mut needs = vec![0; rows.len()];
     let mut successors = vec![Vec::new(); rows.len()];

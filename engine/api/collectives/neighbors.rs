@@ -5,7 +5,7 @@ use std::ops::Range;
 use tickwire_components::{List, Neighbors, OneRun, Pieces, PostError, Sequence};
 use tickwire_systems::collectives::neighbors::exchange;
 
-/// Checks that what a rank sends to itself has the length of what it expects of itself.
+/// Checks that a rank sends itself as many elements or bytes as it expects from itself.
 fn check_own(
     member: Member<'_>,
     of: &Neighbors,

@@ -1,4 +1,4 @@
-//! Persistent collective operations: how they are made, and how those of messages are started.
+//! Persistent collective operations: making them, and starting those that run by messages.
 
 use super::choice::Choice;
 use super::{Call, Draw};
@@ -28,7 +28,7 @@ impl Engine {
                 Choice::NotYet(draw) => engine.draw(comm, &buffer, draw)?,
             };
             if draft.acts.is_empty() {
-                // What is started ends by Complete.
+                // Every graph ends by Complete, so it has at least one node.
                 draft.copy(Span::EMPTY, Span::EMPTY, &[]);
             }
             let (row, context) = engine.context_of(comm);
@@ -54,7 +54,7 @@ impl Engine {
         }
     }
 
-    /// Starts a persistent operation that is not active: its row and its graph.
+    /// Starts the graph of a persistent operation that is not active. `row` is its request, `number` its graph.
     ///
     /// # Safety
     /// The row holds a buffer of this type.
@@ -82,8 +82,8 @@ impl Engine {
 
 /// A persistent operation that was made.
 enum Built {
-    /// The row of its request, and its number among those that run on boards, now or as soon as there are some.
+    /// The row of its request, and its number among the persistent operations on boards. It runs on boards as soon as there are some.
     Boards(Row, u32),
-    /// Its number among the graphs.
+    /// The number of its graph.
     Graph(u32),
 }

@@ -110,7 +110,7 @@ pub(super) fn reduce_scatter<S: Sequence, R: Sequence<Item = S::Item>, O: Operat
     })
 }
 
-/// Combines elements within this process, the left one of each pair from `left`, into `right` (`MPI_Reduce_local`).
+/// Combines the elements of two local buffers into `right` (`MPI_Reduce_local`). The left operands are in `left`.
 ///
 /// ```
 /// let mut sums = [1, 2];
@@ -120,7 +120,7 @@ pub(super) fn reduce_scatter<S: Sequence, R: Sequence<Item = S::Item>, O: Operat
 /// ```
 ///
 /// # Errors
-/// Buffers of different lengths.
+/// The buffers have different lengths.
 pub fn reduce_local<S: Sequence, R: LeasedBytes + Sequence<Item = S::Item>>(
     left: S,
     right: R,

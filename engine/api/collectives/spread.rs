@@ -5,7 +5,7 @@ use std::ops::Range;
 use tickwire_components::{Collective, CollectiveKind, NoBytes, Rank, Sequence, Span};
 use tickwire_systems::collectives::spread;
 
-/// Who may give no buffer of its own.
+/// The member that may give no buffer of its own.
 const ROOT: &str = "the root";
 
 pub(super) fn barrier() -> Call<NoBytes, impl Draw<NoBytes>> {

@@ -1,4 +1,4 @@
-//! The tree that members of a communicator talk along, and the messages on its edges.
+//! The tree along which members of a communicator exchange messages, and the messages on its edges.
 
 use super::message::Message;
 use super::state::{Edge, Key, Owed};
@@ -9,7 +9,8 @@ use tickwire_systems::steps::activate::take_rows;
 use tickwire_systems::steps::arguments::Envelope;
 use tickwire_systems::steps::posting::{queue_receive, queue_send, receive_car, send_car};
 
-/// The children of a place in a binomial tree of `size`, each with the members of its part: places `child..child + span`.
+/// The children of a node in a binomial tree of `size` nodes. Each comes with the size of its subtree, which has the nodes `child..child +
+/// span`.
 pub(super) fn children(index: u32, size: u32) -> impl Iterator<Item = (u32, u32)> {
     let steps = if index == 0 { u32::BITS } else { index.trailing_zeros() };
     let child = move |step: u32| 1u32.checked_shl(step).and_then(|step| Some((index.checked_add(step)?, step)));
@@ -18,7 +19,7 @@ pub(super) fn children(index: u32, size: u32) -> impl Iterator<Item = (u32, u32)
 }
 
 impl Owed {
-    /// `false` if rows are short.
+    /// Posts what is owed. `false` if there are not enough rows.
     pub(super) fn post(&self, engine: &mut Engine) -> bool {
         let full = match self {
             Owed::Message(key, own, proc, bytes) => send(engine, *key, *own, *proc, bytes).err(),
@@ -29,7 +30,7 @@ impl Owed {
 }
 
 impl Edge {
-    /// Leaves the edge's next message to the engine.
+    /// Leaves the edge's next message to the engine, which receives and drops it.
     pub(super) fn leave(&mut self, engine: &mut Engine) {
         self.receive = None;
         let bytes = std::mem::take(&mut self.bytes);
@@ -39,7 +40,7 @@ impl Edge {
     }
 }
 
-/// Posts the receive of an edge's next message, if there are rows for it; else [`hear`] does.
+/// Posts the receive of an edge's next message. If there is no row for it, [`hear`] tries again.
 pub(super) fn expect(engine: &mut Engine, edge: &mut Edge) -> Result<(), CommError> {
     match receive(engine, edge.key, edge.rank, edge.proc, edge.bytes) {
         Ok(receive) => (edge.receive, edge.bytes) = (Some(receive), 0),
@@ -49,7 +50,8 @@ pub(super) fn expect(engine: &mut Engine, edge: &mut Edge) -> Result<(), CommErr
     Ok(())
 }
 
-/// Sends a message over an edge. One to a member that is gone is lost: it is missed where its answer is due.
+/// Sends a message over an edge. A message to a member that has failed is lost: the failure is noticed when that member's answer is
+/// missing.
 pub(super) fn tell(engine: &mut Engine, own: u32, edge: &Edge, message: &Message) -> Option<Request<Vec<u8>>> {
     let bytes = message.encode(ProcId(engine.rank().0));
     let before = |owed: &Owed| matches!(owed, Owed::Message(key, _, proc, _) if (*key, *proc) == (edge.key, edge.proc));
@@ -64,7 +66,7 @@ pub(super) fn tell(engine: &mut Engine, own: u32, edge: &Edge, message: &Message
     None
 }
 
-/// Looks for the next message of an edge; `true` if it is there.
+/// Looks for the next message of an edge. Returns `true` if it has come.
 pub(super) fn hear(engine: &mut Engine, edge: &mut Edge) -> Result<bool, CommError> {
     if edge.bytes > 0 {
         expect(engine, edge)?;
@@ -90,7 +92,7 @@ pub(super) fn hear(engine: &mut Engine, edge: &mut Edge) -> Result<bool, CommErr
     }
 }
 
-/// A peer has sent what cannot be: its VC ends.
+/// Reports that a peer has sent something invalid. The VC to the peer fails.
 #[cold]
 pub(super) fn accuse(engine: &mut Engine, proc: u32) -> CommError {
     let words = "a message between members that makes no sense";
@@ -102,15 +104,14 @@ pub(super) fn accuse(engine: &mut Engine, proc: u32) -> CommError {
     CommError::MemberFailed { proc: ProcId(proc), reason: format!("protocol violation: {words}") }
 }
 
-/// The envelope of a message between members: under a context of the engine's own, which no receive of the application
-/// is posted for.
+/// The envelope of a message between members. Its context is one of the engine's own, for which the application can post no receive.
 fn envelope(key: Key, source: u32, proc: u32, length: usize) -> Envelope {
     let (word, plane, tag) = key;
     debug_assert_ne!(plane, context::USER);
     Envelope { context: word | plane, source, tag, proc, length: length as u64 }
 }
 
-/// Posts a send to a member, without the checks of an application's call.
+/// Posts a send to a member, without the argument checks of an application's call.
 fn send(engine: &mut Engine, key: Key, own: u32, proc: u32, bytes: &[u8]) -> Result<Request<Vec<u8>>, PostError> {
     engine.closed.check_post()?;
     let vc_row = engine.reach(proc)?;
@@ -130,7 +131,7 @@ fn send(engine: &mut Engine, key: Key, own: u32, proc: u32, bytes: &[u8]) -> Res
     Ok(engine.hold(row, bytes, false))
 }
 
-/// Posts a receive from a member, likewise.
+/// Posts a receive from a member, without the argument checks of an application's call.
 fn receive(engine: &mut Engine, key: Key, rank: u32, proc: u32, bytes: usize) -> Result<Request<Vec<u8>>, PostError> {
     engine.closed.check_post()?;
     let buffer = vec![0; bytes];

@@ -1,4 +1,4 @@
-//! Error handlers: what an error does besides being returned. Nothing here is on the path of an operation that ends well.
+//! Error handlers: what happens on an error, besides returning it. Operations that succeed do not run this code.
 
 use crate::run::engine::Engine;
 use std::fmt::Display;
@@ -8,11 +8,11 @@ use tickwire_components::{
 };
 use tickwire_systems::procs::communicators::live;
 
-/// The row of the communicator whose handler is asked when there is no other.
+/// The row of the communicator (self) whose handler is used if there is no other.
 const SELF_ROW: Row = 1;
 
 impl Engine {
-    /// How a request that is done has ended, after its communicator's handler if not well.
+    /// How a request that is done has ended. An error goes to the handler of its communicator first.
     #[inline]
     pub(crate) fn outcome(&mut self, id: RequestId) -> Result<Status, RequestError> {
         match self.ended_well(id) {
@@ -31,7 +31,7 @@ impl Engine {
         ended
     }
 
-    /// Why a receive from any source cannot go on, after its communicator's handler.
+    /// The reason why a receive from any source cannot go on. It goes to the handler of its communicator first.
     #[cold]
     pub(crate) fn disturbed(&mut self, id: RequestId) -> RequestError {
         let error = self.disturbance(id);
@@ -39,7 +39,7 @@ impl Engine {
         error
     }
 
-    /// An operation could not be posted.
+    /// Passes on the error of an operation that could not be posted, after the error handler.
     #[cold]
     #[inline(never)]
     pub(crate) fn raise_post(&self, comm: Comm, what: &str, error: PostError) -> PostError {
@@ -48,22 +48,22 @@ impl Engine {
         error
     }
 
-    /// An operation on a communicator as a whole failed.
+    /// Passes on the error of an operation on a communicator as a whole, after the error handler.
     #[cold]
     pub(crate) fn raise_comm(&self, comm: Comm, what: &str, error: CommError) -> CommError {
         self.raise(Communicator::row(comm.0) as Row, None, what, &error);
         error
     }
 
-    /// An agreement on a communicator's offspring failed; the communicator may be closing.
+    /// Passes on the error of an agreement on a new communicator, after the error handler. The parent communicator may be closing.
     #[cold]
     pub(super) fn raise_row(&self, row: Row, what: &str, error: CommError) -> CommError {
         self.raise(row, None, what, &error);
         error
     }
 
-    /// A request ended in an error, or cannot end well. A request that was cancelled, also by finalizing, did what it was
-    /// told.
+    /// Tells the error handler that a request ended in an error, or cannot end. A cancelled request is no error, even if finalizing has
+    /// cancelled it: it did what it was told.
     #[cold]
     #[inline(never)]
     fn raise_request(&mut self, id: RequestId, error: &RequestError) {
@@ -73,13 +73,13 @@ impl Engine {
         }
         let all = self.store.all();
         let Some(car) = all.cars.get(id.row as usize) else { return };
-        // Of the engine's own messages, who has posted them raises what comes of it.
+        // Errors of the engine's own messages are raised by the code that has posted them.
         if context::plane(car.context) != context::USER {
             return;
         }
         let what = if car.kind == CarKind::Send { "send" } else { "receive" };
         let word = car.context;
-        // The handler outlives the communicator for as long as its row is none other's.
+        // The communicator's handler is used for as long as no other communicator has taken its row.
         let row = context::id(word);
         let is_its = |comm: &&Communicator| context::word(row, comm.incarnation) == context::base(word);
         if all.communicators.get(row as usize).filter(is_its).is_some() {
@@ -87,7 +87,7 @@ impl Engine {
         }
     }
 
-    /// Does what a communicator's handler says. `given` is what the caller named it by, if it does not exist.
+    /// Runs a communicator's error handler. If the communicator does not exist, `given` is the handle that the caller passed.
     fn raise(&self, row: Row, given: Option<Comm>, what: &str, error: &dyn Display) {
         self.tell_error(&format!("{what}: {error}"));
         let Some(comm) = self.store.communicators().get(row as usize) else { return };
@@ -101,7 +101,7 @@ impl Engine {
             _ => format!("communicator {row}"),
         };
         let rank = self.rank();
-        // One write, so that lines of several ranks do not mix; a closed stderr is no reason to go on.
+        // A single write, so that lines of several ranks do not mix. If stderr is closed, the process ends all the same.
         let line = format!("tickwire: rank {rank}: {what} on {name}: {error}; ending the process\n");
         let _ = std::io::stderr().write_all(line.as_bytes());
         if let Some(trace) = &mut *self.trace.borrow_mut() {

@@ -10,10 +10,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tickwire_components::{Comm, CommError, Pending, RequestError, Status};
 
-/// A future of the communicator that the members agree on: what [`Engine::agreed`] gives. Whoever owns the engine must tick
-/// meanwhile.
+/// A future of the communicator that the members agree on, returned by [`Engine::agreed`]. The owner of the engine must tick meanwhile.
 ///
-/// Polled again after its end it is [`CommError::Stale`]. Dropping it before withdraws nothing: the engine completes the agreement, and then frees the communicator.
+/// Polled again after its end, it returns [`CommError::Stale`]. Dropping it earlier does not withdraw this member: the engine completes the
+/// agreement, and then frees the communicator.
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct Agreeing(Promise<Made>);
 
@@ -26,11 +26,11 @@ impl Future for Agreeing {
 }
 
 impl Engine {
-    /// Calls a function once when the members have agreed, with what [`Engine::test_agreement`] would have returned then. The
-    /// communicator is the function's to use and to free.
+    /// Calls a function once when the members have agreed, with the result that [`Engine::test_agreement`] would return. The function owns
+    /// the communicator, and has to free it.
     ///
-    /// It is called by a tick, from Complete, as [`Engine::on_complete`] is. It is called with an error too when the engine is
-    /// closed first.
+    /// A tick calls it, from Complete, as with [`Engine::on_complete`]. If the engine is closed first, the function is called with an
+    /// error.
     ///
     /// # Errors
     /// [`CommError::Stale`] if the result was taken before.
@@ -67,7 +67,7 @@ impl Engine {
         Ok(Agreeing(promise))
     }
 
-    /// Has those called by the next run of Complete whose agreements have ended.
+    /// Has the next run of Complete call the functions whose agreements have ended.
     pub(super) fn call_agreed(&mut self) {
         let due = |negotiation: &Negotiation| negotiation.is_over() && negotiation.caller.is_some();
         while let Some(place) = self.comms.negotiations.iter().position(due) {
@@ -80,7 +80,7 @@ impl Engine {
         }
     }
 
-    /// The engine is closed by a panic: nobody will agree any more.
+    /// Calls the functions of all open agreements with an error, since a panic has closed the engine and nobody will agree any more.
     pub(crate) fn call_disappointed(&mut self) {
         let callers: Vec<_> =
             self.comms.negotiations.iter_mut().filter_map(|negotiation| negotiation.caller.take()).collect();

@@ -1,9 +1,9 @@
-//! What is to become of a communicator.
+//! The operations that make a new communicator.
 
 use super::message::Entry;
 use tickwire_components::Group;
 
-/// What is to become of a communicator.
+/// An operation that makes a new communicator.
 pub(super) enum Operation {
     Dup,
     Split { color: Option<u32>, key: i32 },
@@ -21,12 +21,12 @@ impl Operation {
         }
     }
 
-    /// The call, in words.
+    /// The name of the call, for errors.
     pub(super) fn name(&self) -> &'static str {
         ["comm_dup", "comm_split", "comm_create", "comm_create_group"][self.number() as usize - 1]
     }
 
-    /// Whether a proc that calls it will be in the communicator.
+    /// Whether a proc that calls this operation will be in the new communicator.
     pub(super) fn takes_part(&self, proc: u32) -> bool {
         match self {
             Operation::Dup | Operation::CreateGroup(_) => true,
@@ -35,7 +35,8 @@ impl Operation {
         }
     }
 
-    /// The members of the communicator, by rank in it; `entries` is what all of the parent have asked of a split.
+    /// The members of the new communicator, by their ranks in it. For a split, `entries` has the color and key of each member of the
+    /// parent.
     pub(super) fn members(&self, parent: &Group, entries: &[Entry]) -> Group {
         match self {
             Operation::Dup => parent.clone(),

@@ -1,4 +1,4 @@
-//! What an engine keeps about communicators that change.
+//! What an engine keeps about communicators that are being made or freed.
 
 use super::message::{Entry, Message};
 use super::operation::Operation;
@@ -8,29 +8,29 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tickwire_components::{Comm, CommError, RequestError, Row, Topology};
 
-/// What an engine keeps about communicators that change.
+/// What an engine keeps about communicators that are being made or freed.
 #[derive(Default)]
 pub(crate) struct Comms {
-    /// Agreements in progress or not taken yet.
+    /// Agreements that are in progress, or whose results were not taken yet.
     pub(super) negotiations: Vec<Negotiation>,
-    /// Ids that are reserved here, and for whom.
+    /// Context ids that are reserved here, and the key of the agreement that has reserved each.
     pub(super) reserved: Vec<(u32, Key)>,
-    /// Messages and receives of agreements that there were no rows for.
+    /// Messages and receives of agreements for which there were no rows.
     pub(super) owed: VecDeque<Owed>,
-    /// Rows that were freed while operations on them were pending.
+    /// Rows of communicators that were freed while operations on them were pending.
     pub(super) closing: Vec<Row>,
-    /// Who is whose neighbour, where that was said.
+    /// The topologies of communicators that have one.
     pub(in crate::api) topologies: Vec<(Comm, Topology)>,
-    /// No id below is free here.
+    /// No context id below this one is free here.
     pub(super) lowest: u32,
-    /// The number of the next agreement.
+    /// The number of the last agreement that was started.
     pub(super) next: u64,
 }
 
 /// How an agreement ends: the new communicator, or `None` if this member is not in it.
 pub(super) type Made = Result<Option<Comm>, CommError>;
 
-/// Whom to call when an agreement has ended. Dropped before, it tells that the engine is closed.
+/// A function to call when an agreement has ended. If this is dropped before, the function is told that the engine is closed.
 pub(super) struct Caller(Option<Box<dyn FnOnce(Made) + Send>>);
 
 impl Caller {
@@ -48,7 +48,7 @@ impl Caller {
 impl Drop for Caller {
     fn drop(&mut self) {
         if let Some(call) = self.0.take() {
-            // It is the application's: its panic must not end what drops this.
+            // The function is the application's. If it panics, the drop must still go on.
             let _ = catch_unwind(AssertUnwindSafe(|| call(Err(CommError::Wait(RequestError::Finalized)))));
         }
     }
@@ -57,42 +57,42 @@ impl Drop for Caller {
 /// One member's part of an agreement.
 pub(super) struct Negotiation {
     pub(super) number: u64,
-    /// Shared with the token.
+    /// Shared with the [`Agreement`](super::agreement::Agreement), so that the engine sees when that is dropped.
     pub(super) token: Arc<()>,
     pub(super) key: Key,
     pub(super) operation: Operation,
-    /// Whom to call when it has ended, in place of a token.
+    /// The function to call at the end, if there is one.
     pub(super) caller: Option<Caller>,
-    /// The communicator it comes from.
+    /// The communicator on which the operation was called.
     pub(super) parent: Row,
-    /// How it ended.
+    /// How the agreement ended, once it has.
     pub(super) result: Option<Result<Option<Comm>, CommError>>,
-    /// Own rank in the parent.
+    /// This proc's rank in the parent communicator.
     pub(super) rank: u32,
     pub(super) up: Option<Edge>,
     pub(super) down: Vec<Edge>,
     pub(super) phase: Phase,
-    /// Messages of this pair of passes that have left.
+    /// Whether this member's messages of this pair of passes, up and down, have left.
     pub(super) up_sent: bool,
     pub(super) down_sent: bool,
     pub(super) sends: Vec<Request<Vec<u8>>>,
-    /// How many take part.
+    /// How many members take part.
     pub(super) size: u32,
-    /// Split: what the members of this part of the tree have asked for, then all.
+    /// For a split: the entries of the members in this part of the tree. From the first proposal on: those of all members.
     pub(super) entries: Vec<Entry>,
-    /// Whether `entries` has all: from the first proposal on.
+    /// Whether `entries` has those of all members: from the first proposal on.
     pub(super) complete: bool,
-    /// The proposal; `NIL` if there is none.
+    /// The proposed context id. `NIL` if there is none.
     pub(super) id: u32,
-    /// No id below is free on all.
+    /// No context id below this one is free on all members.
     pub(super) floor: u32,
-    /// Own vote: a no, or the incarnation known here.
+    /// This member's vote, once there is one: `None` for no, or the highest incarnation of the id known here.
     pub(super) vote: Option<Option<u32>>,
     /// Whether the id is reserved here for this agreement.
     pub(super) reserved: bool,
 }
 
-/// What a member waits for.
+/// What a member does or waits for in an agreement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
     Gather,
@@ -102,32 +102,32 @@ pub(super) enum Phase {
     Ended,
 }
 
-/// What orders agreements: the parent's context word, the plane and the tag of its messages. The same on all members.
+/// The order of agreements: the parent's context word, and the plane and tag of the agreement's messages. It is the same on all members.
 pub(super) type Key = (u32, u32, u32);
 
 /// An edge of the tree.
 pub(super) struct Edge {
-    /// Whose messages it carries.
+    /// The key of the agreement whose messages the edge carries.
     pub(super) key: Key,
     /// The peer's rank in the parent communicator.
     pub(super) rank: u32,
-    /// The peer.
+    /// The peer's proc.
     pub(super) proc: u32,
-    /// Members in its part of the tree.
+    /// The number of members in the peer's part of the tree.
     pub(super) span: u32,
-    /// Room for its next message, while no receive is posted for that; else 0.
+    /// The size of the edge's next message, bytes, while there is no receive for it yet; else 0.
     pub(super) bytes: usize,
-    /// The receive of its next message.
+    /// The receive of the edge's next message.
     pub(super) receive: Option<Request<Vec<u8>>>,
-    /// That message, once there.
+    /// The edge's next message, once it has come.
     pub(super) message: Option<Message>,
 }
 
-/// What an engine owes the members of an agreement, for want of rows when it was due. Sent and posted as soon as there are some,
-/// in this order, also if the agreement has failed meanwhile.
+/// What an engine owes the members of an agreement, because it lacked rows when it was due. The engine sends and posts these as soon as
+/// there are rows, in this order, even if the agreement has failed meanwhile.
 pub(super) enum Owed {
-    /// A message: key of the agreement, own rank, proc of the member, bytes.
+    /// A message: key of the agreement, own rank, proc of the peer, bytes.
     Message(Key, u32, u32, Vec<u8>),
-    /// A receive whose message nobody looks at: key, rank and proc of the member, bytes.
+    /// A receive whose message nobody reads: key of the agreement, rank and proc of the peer, bytes.
     Receive(Key, u32, u32, usize),
 }

@@ -5,15 +5,15 @@ use crate::run::engine::Engine;
 use tickwire_components::{Cartesian, Comm, CommError, NIL, Rank, Source, Tag, Topology, TopologyError, op};
 use tickwire_systems::protocols::graph::kept::forget;
 
-/// Tag of what members of a new communicator tell each other about its edges.
+/// Tag of the messages by which members of a new communicator tell each other about its edges.
 const EDGE: Tag = Tag(0);
 
 impl Engine {
-    /// Makes a communicator whose ranks are the points of a grid (`MPI_Cart_create`), of the first ranks of another one, in their
-    /// order. All members call it; `None` for those that the grid has no point for.
+    /// Makes a communicator whose ranks are the points of a grid (`MPI_Cart_create`). It has the first ranks of `comm`, in their order. All
+    /// members call it. Returns `None` on ranks for which the grid has no point.
     ///
     /// # Errors
-    /// A grid of more points than ranks, or as [`Engine::comm_split`].
+    /// The grid has more points than `comm` has ranks, or as [`Engine::comm_split`].
     pub fn cart_create(&mut self, comm: Comm, grid: &Cartesian) -> Result<Option<Comm>, CommError> {
         let (rank, ranks) = (self.comm_rank(comm)?, self.comm_size(comm)?);
         let points = grid.points();
@@ -26,11 +26,11 @@ impl Engine {
         Ok(Some(made))
     }
 
-    /// Divides the communicator of a grid into one for each part in which only the dimensions vary that `stay`
-    /// (`MPI_Cart_sub`). All members call it.
+    /// Divides the communicator of a grid into subgrids (`MPI_Cart_sub`). In each subgrid only the dimensions vary that `stay`. All members
+    /// call it.
     ///
     /// # Errors
-    /// A communicator without a grid, another number of dimensions, or as [`Engine::comm_split`].
+    /// The communicator has no grid, `stay` has another number of dimensions, or as [`Engine::comm_split`].
     pub fn cart_sub(&mut self, comm: Comm, stay: &[bool]) -> Result<Comm, CommError> {
         let rank = self.comm_rank(comm)?;
         let Some(Topology::Cartesian(grid)) = self.comm_topology(comm) else {
@@ -42,7 +42,7 @@ impl Engine {
             return Err(self.raise_comm(comm, "cart_sub", error.into()));
         }
         let at = grid.coordinates(rank);
-        // Ranks of one part have the other coordinates in common.
+        // Ranks of one subgrid have the other coordinates in common.
         let parts = grid.dimensions().iter().zip(stay).zip(&at);
         let color =
             parts.fold(0, |color, ((&(points, _), &stays), &at)| if stays { color } else { color * points + at });
@@ -53,11 +53,12 @@ impl Engine {
         Ok(made)
     }
 
-    /// Makes a communicator in which each rank names its neighbours (`MPI_Dist_graph_create_adjacent`): those that send to it,
-    /// and those that it sends to. What one names as a destination names that one as a source, as often. All members call it.
+    /// Makes a communicator in which each rank names its neighbours (`MPI_Dist_graph_create_adjacent`): the sources that send to it, and
+    /// the destinations that it sends to. If rank a names rank b as a destination n times, b must name a as a source n times. All members
+    /// call it.
     ///
     /// # Errors
-    /// A neighbour that is no rank, or as [`Engine::comm_dup`].
+    /// A neighbour is not a rank, or as [`Engine::comm_dup`].
     pub fn graph_create_adjacent(
         &mut self,
         comm: Comm,
@@ -73,11 +74,11 @@ impl Engine {
         Ok(made)
     }
 
-    /// Makes a communicator of the edges that its members name together, from one rank to another one, whoever names them
-    /// (`MPI_Dist_graph_create`). The neighbours of a rank are in the order of ranks then. All members call it.
+    /// Makes a communicator from edges that its members name together (`MPI_Dist_graph_create`). An edge goes from one rank to another, and
+    /// any member may name it. The neighbours of each rank are in the order of ranks. All members call it.
     ///
     /// # Errors
-    /// An edge of what is no rank, or as [`Engine::comm_dup`].
+    /// An edge has an end that is not a rank, or as [`Engine::comm_dup`].
     pub fn graph_create(&mut self, comm: Comm, edges: &[(Rank, Rank)]) -> Result<Comm, Error> {
         let ranks = self.comm_size(comm)?;
         let last = ranks - 1;
@@ -85,10 +86,10 @@ impl Engine {
             return Err(self.raise_comm(comm, "graph_create", TopologyError::Rank { rank, last }.into()).into());
         }
         let made = self.comm_dup(comm)?;
-        // The notices below come from any rank, whatever the application has promised of its own receives.
+        // The notices below are received from any source, whatever the application has promised about its own receives.
         let promised = self.communicator(made, "graph_create")?.no_wildcard;
         self.comm_set_no_wildcard(made, false)?;
-        // Both ends of an edge are told; how many notices come, the sum over all says.
+        // Both ends of an edge get a notice. A reduction tells each rank how many notices it will get.
         let mut notices = vec![0u32; ranks as usize];
         edges.iter().flat_map(|(from, to)| [from, to]).for_each(|rank| notices[rank.0 as usize] += 1);
         let mut expected = [0u32];
@@ -119,10 +120,10 @@ impl Engine {
         Ok(made)
     }
 
-    /// Gives a communicator a topology, in place of the one that it may have. Local; all members do it alike.
+    /// Sets the topology of a communicator, in place of the one that it may have. Local; all members must do the same.
     ///
     /// # Errors
-    /// One that does not fit, or no such communicator.
+    /// The topology does not fit, or there is no such communicator.
     pub fn comm_set_topology(&mut self, comm: Comm, topology: Topology) -> Result<(), CommError> {
         if let Err(error) = topology.check(self.comm_size(comm)?) {
             return Err(self.raise_comm(comm, "comm_set_topology", error.into()));
@@ -138,7 +139,7 @@ impl Engine {
         found.map(|(_, topology)| topology)
     }
 
-    /// Before a topology goes, what was drawn by it goes: at once, or as soon as it has ended.
+    /// Removes a communicator's topology. First removes the graphs that were drawn from it: at once, or as soon as they have ended.
     pub(super) fn forget_topology(&mut self, comm: Comm) {
         self.store.with(|rows, _| {
             for graph in rows.progress.graphs.list.iter_mut().flatten().filter(|graph| graph.comm == comm) {

@@ -1,5 +1,5 @@
-//! Asking the other hosts of a job. An engine of this host says where the ranks of the others listen, and what they have to be shown; one
-//! rank of each host answers for all that it can see there.
+//! Asking the other hosts of a job. An engine on this host says where the ranks on the other hosts listen, and which secret they have to be
+//! shown. One rank of each host answers for all ranks that it can see there.
 
 use super::{ASKED_AT_ONCE, Process, call, listen};
 use crate::observe::answer::Way;
@@ -13,22 +13,22 @@ use tickwire_traces::whowaits::RankReport;
 use tickwire_transports::WatcherDoor;
 use tickwire_transports::ofi::{ask, hear_all};
 
-/// Engines of this host that are asked for the ways to the others, at most.
+/// Most engines on this host that are asked how to reach the other hosts.
 const GUIDES_MAX: usize = 4;
-/// Ranks of a host that are asked at most while none answers, and at most after one has.
+/// Most ranks of a host that are asked while none answers, and most that are asked after one has answered.
 const TRIES_MAX: usize = 3;
 const MORE_MAX: usize = 16;
-/// What an answer may take on its way beside what was asked for.
+/// Extra time that an answer may take on its way, beside the time that was asked for.
 const WAY_TIME: Duration = Duration::from_secs(1);
-/// The least time for a connection.
+/// Shortest time that is allowed for a connection.
 const CALL_TIME_MIN: Duration = Duration::from_millis(100);
 
 /// The ranks of a host that can be asked from this one.
 struct Host {
-    /// Its number; `None` of a rank whose host the launcher does not tell.
+    /// The host's number. `None` for a rank whose host the launcher does not tell.
     number: Option<u32>,
     doors: Vec<(u32, WatcherDoor)>,
-    /// Who has answered last.
+    /// The index of the door that has answered last.
     good: usize,
 }
 
@@ -38,34 +38,34 @@ pub struct Hosts {
     hosts: Vec<Host>,
 }
 
-/// What became of a question about a rank.
+/// The result of a question about a rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Told {
-    /// Its host has answered.
+    /// The rank's host has answered.
     Answer {
         /// The answer.
         of: Box<RankAnswer>,
-        /// The clock of its pages at that time, ns.
+        /// The clock of the host's pages at that time, ns.
         now_ns: u64,
     },
-    /// Its host has answered, and has no process of it.
+    /// The rank's host has answered, and has no process of the rank.
     Absent,
-    /// It cannot be asked, for this reason.
+    /// The rank cannot be asked, for this reason.
     Unknown(String),
 }
 
 impl Hosts {
-    /// The other hosts of the job of some processes: none, if all ranks run on this one.
+    /// The other hosts of a job, of which `processes` are on this host. Empty if all ranks run on this host.
     ///
     /// # Errors
-    /// No engine here says how they are asked: none of them ticks.
+    /// No engine here says how to ask the other hosts, since none of them ticks.
     pub fn of(processes: &[Process], patience: Duration) -> Result<Self, String> {
         let size = processes.first().map_or(0, |process| process.size);
         let (mut reason, mut silent) = (None, 0);
         for process in processes.iter().filter(|process| !process.pages.is_empty()) {
             match ways(process, patience / GUIDES_MAX as u32) {
                 Ok(ways) => return Ok(Hosts { size, hosts: by_host(ways) }),
-                // It has no such door: it needs none.
+                // This engine has no door for such questions, since it needs none.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(error) => {
                     reason.get_or_insert((process.pid, error));
@@ -82,13 +82,13 @@ impl Hosts {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no other hosts.
     pub fn is_empty(&self) -> bool {
         self.hosts.is_empty()
     }
 
-    /// Asks about some ranks, all hosts at the same time. It takes three times `patience` and a second at most, for each 64 hosts.
-    /// Ranks that nobody can be asked about are left out.
+    /// Asks about some ranks, all hosts at the same time. For each 64 hosts it takes at most three times `patience` and a second. Ranks
+    /// that nobody can be asked about are left out of the result.
     pub fn ask(&mut self, what: What, wanted: &[u32], patience: Duration) -> BTreeMap<u32, Told> {
         let mut told = BTreeMap::new();
         let (size, wanted): (u32, BTreeSet<u32>) = (self.size, wanted.iter().copied().collect());
@@ -110,7 +110,7 @@ impl Hosts {
     }
 }
 
-/// What is asked of each host.
+/// The question for each host.
 struct Inquiry {
     question: Question,
     size: u32,
@@ -118,13 +118,13 @@ struct Inquiry {
 }
 
 impl Host {
-    /// What is known of those of its ranks that are wanted.
+    /// Asks the host's ranks. Returns what is known of those that are wanted.
     fn ask(&mut self, inquiry: &Inquiry, wanted: &BTreeSet<u32>) -> BTreeMap<u32, Told> {
         let mut told: BTreeMap<u32, Told> = BTreeMap::new();
         let mut refused = BTreeSet::new();
         let (mut failures, mut answers, mut reason) = (0, 0, None);
         let first = self.good;
-        // A rank that is wanted for itself can say most.
+        // A wanted rank can say most about itself, so these are asked first.
         let mut places: Vec<usize> = (first..self.doors.len()).chain(0..first).collect();
         places.sort_by_key(|&place| place != first && !wanted.contains(&self.doors[place].0));
         for place in places {
@@ -133,7 +133,7 @@ impl Host {
             if failures >= TRIES_MAX || answers >= MORE_MAX || self.wanted(wanted).all(|rank| known(&rank)) {
                 break;
             }
-            // Once one has answered for its host, others are asked for themselves: they may be in a container.
+            // Once one rank has answered for the host, the others are asked only about themselves: they may be in a container.
             if answers > 0 && (known(&rank) || !wanted.contains(&rank)) {
                 continue;
             }
@@ -143,7 +143,7 @@ impl Host {
                     self.note(answer, wanted, &mut told);
                 }
                 Err(error) => {
-                    // Who refuses has said so at once.
+                    // A refusal comes at once, so it does not count as a failure.
                     let is_refused = error.kind() == io::ErrorKind::ConnectionRefused;
                     failures += usize::from(!is_refused);
                     answers += usize::from(is_refused && answers > 0);
@@ -174,16 +174,16 @@ impl Host {
         told
     }
 
-    /// Those of its ranks that are wanted.
+    /// The wanted ranks of this host.
     fn wanted(&self, wanted: &BTreeSet<u32>) -> impl Iterator<Item = u32> {
         self.doors.iter().map(|(rank, _)| *rank).filter(|rank| wanted.contains(rank))
     }
 
-    /// Notes what a rank has answered: it speaks for its host, and for no other.
+    /// Notes what a rank has answered. It may speak for ranks of its own host only.
     fn note(&self, answer: Answer, wanted: &BTreeSet<u32>, told: &mut BTreeMap<u32, Told>) {
         for of in answer.ranks {
             let is_ours = wanted.contains(&of.rank) && self.doors.iter().any(|(rank, _)| *rank == of.rank);
-            // It sees that there is a process, but cannot ask it: as well as nothing.
+            // The rank sees a process, but cannot ask it. That is no answer.
             let is_known =
                 !matches!(of.report, Some(RankReport::Unknown(_) | RankReport::Missing | RankReport::Elsewhere { .. }));
             if is_ours && is_known {
@@ -204,7 +204,7 @@ impl Inquiry {
     }
 }
 
-/// Asks an engine of this host for the ways to the others.
+/// Asks an engine on this host how to reach the ranks on the other hosts.
 fn ways(process: &Process, patience: Duration) -> io::Result<Vec<Way>> {
     let end = Instant::now() + patience;
     let mut refused = io::Error::from(io::ErrorKind::ConnectionRefused);
@@ -217,7 +217,7 @@ fn ways(process: &Process, patience: Duration) -> io::Result<Vec<Way>> {
     Err(refused)
 }
 
-/// The ranks of each host. One whose address cannot be read cannot be asked.
+/// Groups ranks by host. A rank whose address cannot be read is left out.
 fn by_host(ways: Vec<Way>) -> Vec<Host> {
     let mut hosts: BTreeMap<(Option<u32>, u32), Host> = BTreeMap::new();
     for (rank, number, address, secret) in ways {

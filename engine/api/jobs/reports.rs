@@ -15,7 +15,7 @@ pub fn report_all(processes: &[Process], patience: Duration) -> Vec<RankReport> 
     reports
 }
 
-/// What is known of one rank of a job, wherever it runs. Only this one is asked.
+/// What is known of one rank of a job, wherever it runs. Only this rank is asked.
 pub fn report_one(processes: &[Process], rank: u32, patience: Duration) -> RankReport {
     let of_rank = |process: &&Process| process.rank == rank;
     let engaged = processes.iter().filter(of_rank).find(|process| !process.pages.is_empty());
@@ -33,7 +33,7 @@ pub fn report_one(processes: &[Process], rank: u32, patience: Duration) -> RankR
     reports.swap_remove(rank as usize)
 }
 
-/// Whether another host may know more of a rank.
+/// Whether another host may know more about a rank.
 fn is_open(report: &RankReport) -> bool {
     matches!(report, RankReport::Missing | RankReport::Elsewhere { .. } | RankReport::Unknown(_))
 }
@@ -66,7 +66,7 @@ fn ask_hosts(processes: &[Process], open: &[u32], patience: Duration, reports: &
 pub fn report(processes: &[Process], patience: Duration) -> Vec<RankReport> {
     let size = processes.first().map_or(0, |process| process.size);
     let mut reports = vec![RankReport::Missing; size as usize];
-    // Of several processes of one rank, such as a shell and its program, the one with an engine speaks.
+    // If a rank has several processes, such as a shell and its program, the one with an engine answers.
     for process in processes.iter().filter(|process| process.pages.is_empty()) {
         if let Some(report) = reports.get_mut(process.rank as usize) {
             *report = RankReport::NoEngine;
@@ -92,7 +92,7 @@ pub fn report(processes: &[Process], patience: Duration) -> Vec<RankReport> {
     reports
 }
 
-/// Ranks without a process here are not gone if those that are here say that they run on other hosts.
+/// Ranks without a process here are not gone if a dump says that they run on other hosts.
 fn name_elsewhere(reports: &mut [RankReport]) {
     let dumped = reports.iter().find_map(|report| match report {
         RankReport::Dumped(dumps) => dumps.first(),
@@ -106,7 +106,7 @@ fn name_elsewhere(reports: &mut [RankReport]) {
     }
 }
 
-/// Puts the reports of several hosts together. Each is about all ranks; who has asked a rank knows most of it.
+/// Merges the reports of several hosts. Each has all ranks. For each rank, the report of the host that has asked the rank is kept.
 pub fn together(hosts: Vec<Vec<RankReport>>) -> Vec<RankReport> {
     let knows = |report: &RankReport| match report {
         RankReport::Missing => 0,

@@ -1,4 +1,4 @@
-//! Messages to oneself: past the transport if their receive is posted.
+//! Messages to the own rank. They bypass the transport if their receive is posted.
 
 use crate::run::engine::Engine;
 use tickwire_components::index::EnvelopeKey;
@@ -13,7 +13,7 @@ use tickwire_traces::{DELIVER, Trace};
 pub(crate) const OWN_ROW: Row = 0;
 
 impl Engine {
-    /// A message to oneself.
+    /// Sends a message to the own rank.
     #[inline(never)]
     pub(super) fn send_to_oneself(&mut self, run: Span, context: u32, tag: u32, source: u32) -> bool {
         let message = EnvelopeKey { context, source, tag };
@@ -23,8 +23,8 @@ impl Engine {
         self.send_to_oneself_otherwise(run, &message)
     }
 
-    /// As [`Engine::send_to_oneself`], for those who watch. If its receive does not take it, it goes to the transport like any
-    /// other message.
+    /// As [`Engine::send_to_oneself`], where somebody watches. If no posted receive takes the message, it goes to the transport like any
+    /// other.
     #[inline(never)]
     fn send_to_oneself_otherwise(&mut self, run: Span, message: &EnvelopeKey) -> bool {
         if self.watching.is_on() && self.deliver_own_watched(message, run) {
@@ -64,8 +64,8 @@ impl Engine {
         true
     }
 
-    /// Says who delivers messages to oneself by the call that sends them: without Deliver nobody, and they go through a tick
-    /// like all others; if somebody watches, the part that tells of it.
+    /// Chooses whether the send of a message to the own rank also delivers it. Without Deliver it does not, and the message goes through a
+    /// tick like all others. If a trace or receipts watch, the send uses the variant that reports to them.
     pub(crate) fn choose_own_at_once(&mut self) {
         let own = self.delivers && self.limits.own_at_once;
         self.own_at_once = if own { self.rank().0 } else { NIL };

@@ -1,4 +1,4 @@
-//! Posting receives: the frequent cases by one row, the others in any case.
+//! Posting receives. The frequent cases take one row and few checks; `post_receive_rows` handles all cases.
 
 use super::run::{Run, only_run};
 use crate::api::request::{Rejected, Request};
@@ -30,7 +30,7 @@ impl Engine {
         self.post_receive_rows(buffer, source, tag, comm, scoped)
     }
 
-    /// The frequent cases of a receive of one run of bytes: its row, or [`NIL`].
+    /// The frequent cases of a receive into one run of bytes. Returns its row, or [`NIL`] if it is none of these.
     #[inline(always)]
     pub(super) fn receive_from(&mut self, run: Span, source: Source, tag: TagFilter, comm: Comm) -> Row {
         match source {
@@ -42,8 +42,8 @@ impl Engine {
         }
     }
 
-    /// The frequent case of a receive: one run of bytes, a row free, and a peer that is connected and of which nothing waits.
-    /// [`NIL`] if it is not so.
+    /// The most frequent case of a receive: one run of bytes, a free row, and a connected peer of which no message waits. [`NIL`] in any
+    /// other case.
     #[inline(never)]
     fn receive_run(&mut self, run: Span, rank: u32, tag: u32, comm: Comm) -> Row {
         let tables = self.store.all();
@@ -52,8 +52,7 @@ impl Engine {
         self.receive_over_vc(run, u64::from(envelope.context) | u64::from(rank) << 32, tag, vc_row)
     }
 
-    /// [`Engine::receive_run`] with a right envelope, with the context and the source in one word: as many arguments as there are
-    /// registers for.
+    /// [`Engine::receive_run`] with a checked envelope. Context and source share one word, so that all arguments fit into registers.
     #[inline(never)]
     fn receive_over_vc(&mut self, run: Span, origin: u64, tag: u32, vc_row: Row) -> Row {
         let (context, source) = (origin as u32, (origin >> 32) as u32);
@@ -66,7 +65,7 @@ impl Engine {
         }
     }
 
-    /// From any source, or where something may be there already.
+    /// A receive from any source, or one whose message may have arrived already.
     #[inline(never)]
     fn receive_among(&mut self, run: Span, rank: u32, tag: u32, comm: Comm) -> Row {
         let tables = self.store.all();
@@ -94,7 +93,7 @@ impl Engine {
         NIL
     }
 
-    /// As [`Engine::post_receive`], in any case.
+    /// As [`Engine::post_receive`], for all cases.
     #[inline(never)]
     pub(super) fn post_receive_rows<B: LeasedBytes>(
         &mut self,
@@ -134,7 +133,8 @@ impl Engine {
         if envelope.proc != NIL {
             vc_row = tables.procs.known[envelope.proc as usize].row;
             if vc_row == NIL || tables.vcs[vc_row as usize].state == VcState::Unconnected {
-                // Only who is connected hears of the peer's death. The request tells a failure, after what has arrived.
+                // Without a connection, nothing reports the peer's death. A failure is reported by the request, after messages that have
+                // arrived.
                 vc_row = self.reach(envelope.proc)?;
                 tables = self.store.all();
             }

@@ -7,7 +7,7 @@ use tickwire_systems::protocols::graph::kept::forget;
 use tickwire_systems::steps::signatures::note;
 
 impl Engine {
-    /// Checks the arguments of an operation with no proc.
+    /// Checks the arguments of an operation whose peer is `MPI_PROC_NULL`.
     #[cold]
     pub(crate) fn check_null(
         &mut self,
@@ -17,7 +17,7 @@ impl Engine {
         check(self.store.all().communicators)
     }
 
-    /// Gives a posted request its buffer, and its poster the token.
+    /// Stores the buffer of a posted request, and returns the request's token.
     #[inline(always)]
     pub(crate) fn hold<B: Pieces>(&mut self, row: Row, buffer: B, scoped: bool) -> Request<B> {
         if self.limits.check_types {
@@ -33,7 +33,8 @@ impl Engine {
         Request::new(self.home, row, request.generation)
     }
 
-    /// The token of what was posted, complete already if it has no row; or the buffer back, after the communicator's handler.
+    /// The token of a posted operation, which is complete already if it has no row. If posting failed, the error goes to the communicator's
+    /// handler first, and gives the buffer back.
     pub(crate) fn token_of<B: Pieces>(
         &mut self,
         posted: Result<Row, PostError>,
@@ -54,7 +55,7 @@ impl Engine {
         note(self.store.progress(), row, buffer.type_name());
     }
 
-    /// Sees to it that an operation finds so many rows.
+    /// Makes sure that this many rows are free.
     #[cold]
     pub(crate) fn need_rows(&mut self, needed: usize) -> Result<(), PostError> {
         self.free_dropped();

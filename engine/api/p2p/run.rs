@@ -1,9 +1,9 @@
-//! One run of bytes, as most buffers are.
+//! A buffer that is one run of bytes, as most are.
 
 use tickwire_components::{Pieces, Span};
 
-/// One run of bytes, while the buffer that it belongs to stays with the caller. Spans themselves are no buffers: anybody can
-/// copy one, and post it after the buffer is gone.
+/// One run of bytes, while the caller keeps the buffer that it belongs to. A plain span is not a buffer: anybody can copy a span, and post
+/// it after the buffer is gone.
 pub(super) struct Run(pub(super) Span);
 
 // SAFETY: whoever makes one keeps the buffer, whose address does not depend on where this is.
@@ -15,7 +15,7 @@ unsafe impl Pieces for Run {
     }
 }
 
-/// The bytes of a buffer that is one run, as most are.
+/// The bytes of a buffer, if it is one run. Most buffers are.
 #[inline(always)]
 pub(super) fn only_run(buffer: &impl Pieces) -> Option<Span> {
     (buffer.pieces() == 1).then(|| buffer.piece(0))

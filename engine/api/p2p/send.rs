@@ -1,4 +1,4 @@
-//! Posting sends: the frequent cases without a row, the others through the tables.
+//! Posting sends. The frequent cases need no row; the others go through the tables.
 
 use super::run::{Run, only_run};
 use crate::api::request::{Rejected, Request};
@@ -41,7 +41,7 @@ impl Engine {
         self.post_send_rows(buffer, length, to, tag, comm, scoped, SendOptions::new())
     }
 
-    /// [`Engine::send_at_once`] of one run of bytes.
+    /// [`Engine::send_at_once`] for one run of bytes.
     #[inline(never)]
     pub(super) fn send_run(&mut self, run: Span, to: Rank, tag: Tag, comm: Comm) -> bool {
         match self.envelope(run.len(), to, tag, comm) {
@@ -59,7 +59,7 @@ impl Engine {
         self.send_run_over_vc(run, u64::from(context) | u64::from(source) << 32, tag, proc)
     }
 
-    /// Sends a message if it leaves as a whole at once; its proc, if it has left.
+    /// Sends a message if it can leave at once and as a whole. Returns the peer's proc if it has left.
     pub(crate) fn send_whole<B: Pieces>(&mut self, buffer: &B, to: Rank, tag: Tag, comm: Comm) -> Option<u32> {
         let envelope = self.envelope(buffer.total(), to, tag, comm)?;
         let proc = envelope.proc;
@@ -70,21 +70,21 @@ impl Engine {
         sent.then_some(proc)
     }
 
-    /// [`Engine::send_over_vc`] of one run of bytes, with the context and the source in one word: as many arguments as there are
-    /// registers for.
+    /// [`Engine::send_over_vc`] for one run of bytes. Context and source share one word, so that all arguments fit into registers.
     #[inline(never)]
     pub(super) fn send_run_over_vc(&mut self, run: Span, origin: u64, tag: u32, proc: u32) -> bool {
         let (context, source, length) = (origin as u32, (origin >> 32) as u32, run.len() as u64);
         self.send_over_vc(&Envelope { context, source, tag, proc, length }, &Run(run))
     }
 
-    /// [`Engine::send_over_vc`] of any buffer.
+    /// [`Engine::send_over_vc`] for any buffer.
     #[inline(never)]
     fn send_pieces_over_vc<B: Pieces + ?Sized>(&mut self, envelope: &Envelope, buffer: &B) -> bool {
         self.send_over_vc(envelope, buffer)
     }
 
-    /// What is read out of one run of bytes is offered at once; the row of its request, or [`NIL`] if it is not so.
+    /// Offers a message of one run of bytes at once, if its receiver will read it out of this memory. Returns the row of its request, or
+    /// [`NIL`] in any other case.
     #[inline(never)]
     pub(super) fn offer_run(&mut self, run: Span, to: Rank, tag: Tag, comm: Comm) -> Row {
         match self.envelope(run.len(), to, tag, comm) {
@@ -95,7 +95,8 @@ impl Engine {
         }
     }
 
-    /// The frequent case of a send: connected, nothing before it, short enough. `false` if it is not so.
+    /// The frequent case of a send: the peer is connected, nothing waits before the message, and it is short enough. Returns `false` in any
+    /// other case.
     #[inline(always)]
     pub(crate) fn send_at_once<B: Pieces + ?Sized>(&mut self, buffer: &B, to: Rank, tag: Tag, comm: Comm) -> bool {
         match self.envelope(buffer.total(), to, tag, comm) {
@@ -104,7 +105,7 @@ impl Engine {
         }
     }
 
-    /// The envelope of a send, if all is well with it.
+    /// The envelope of a send, if its arguments are right and the engine is open.
     #[inline(always)]
     pub(crate) fn envelope(&mut self, length: usize, to: Rank, tag: Tag, comm: Comm) -> Option<Envelope> {
         let tables = self.store.all();
@@ -114,7 +115,7 @@ impl Engine {
         send_envelope(tables.communicators, comm.0, to.0, tag.0, length)
     }
 
-    /// A message whose envelope is right, to the transport of its VC.
+    /// Gives a message with a checked envelope to the transport of its VC.
     #[inline(always)]
     fn send_over_vc<B: Pieces + ?Sized>(&mut self, envelope: &Envelope, buffer: &B) -> bool {
         let tables = self.store.all();
@@ -122,14 +123,14 @@ impl Engine {
         let Some(vc) = tables.vcs.get_mut(row as usize) else { return false };
         let endpoint = &mut tables.endpoints[vc.endpoint as usize];
         if endpoint.prompt {
-            // What is lent to a call is in memory, also where the call is not made: it gets its own.
+            // An argument that is passed by reference is kept in memory, even where the call is not made. So the call gets a copy.
             let lent = *envelope;
             return send_promptly(tables.progress, vc, endpoint, &lent, buffer);
         }
         send_inline::<false, B>(tables.progress, vc, endpoint, envelope, buffer)
     }
 
-    /// As [`Engine::post_send`], with options, and through the tables in any case.
+    /// As [`Engine::post_send`], with options, and always through the tables.
     #[inline(never)]
     #[expect(clippy::too_many_arguments, reason = "the arguments of a send, its scope and its mode")]
     pub(crate) fn post_send_rows<B: Pieces>(

@@ -1,4 +1,4 @@
-//! Asking after a request, and taking it when it is done.
+//! Testing a request, and taking it when it is done.
 
 use crate::api::request::{Failed, Request, Test, Waitable};
 use crate::run::engine::{Closed, Engine};
@@ -6,13 +6,12 @@ use tickwire_components::{NIL, Pieces, RequestError, RequestId, RequestState, St
 use tickwire_systems::steps::finish::{free_request, outcome, status};
 
 impl Engine {
-    /// Says whether a request is done, without progressing anything (`MPI_Request_get_status`).
+    /// Says whether a request is done, without making progress (`MPI_Request_get_status`).
     ///
     /// # Errors
-    /// How the request ended if not well, that the handle is stale, or why it cannot end any more: the engine is closed. One
-    /// that is done can still be taken.
-    /// [`RequestError::PeerFailedPending`] if it is a receive from any source and a proc has failed that it might wait for: it stays
-    /// posted, and says so until the failure is acknowledged.
+    /// The error of a request that has ended with one; it can still be taken. An error if the handle is stale, or if the request cannot end
+    /// any more since the engine is closed. [`RequestError::PeerFailedPending`] if the request is a receive from any source and a proc has
+    /// failed that it might wait for. The receive stays posted, and the error is repeated until the failure is acknowledged.
     #[inline]
     pub fn test<W: Waitable>(&mut self, request: &W) -> Result<Test, RequestError> {
         if let Some(status) = request.ready_status() {
@@ -28,11 +27,11 @@ impl Engine {
         }
     }
 
-    /// Takes a request that is done: its buffer and its status.
+    /// Takes a request that is done. Returns its buffer and its status.
     ///
     /// # Errors
-    /// How it ended if not well (the buffer comes back), that it is not done ([`RequestError::Pending`]) or of another engine
-    /// (it comes back itself: see [`Failed`]), or that the handle is stale.
+    /// The error of a request that has ended with one; it gives the buffer back. [`RequestError::Pending`] if the request is not done, or
+    /// an error if it belongs to another engine: these give the request back (see [`Failed`]). Or the handle is stale.
     #[inline(always)]
     pub fn take<B: Pieces>(&mut self, mut request: Request<B>) -> Result<(B, Status), Failed<B>> {
         if let Some(ready) = request.take_ready(Pieces::total) {
@@ -44,7 +43,7 @@ impl Engine {
             return Ok(ready);
         }
         let id = request.id();
-        // The frequent case: done, and done well.
+        // The frequent case: the request is done, without an error.
         let tables = self.store.all();
         if let Some(entry) = tables.requests.get(id.row as usize)
             && entry.generation == id.generation
@@ -66,16 +65,16 @@ impl Engine {
         self.take_slowly(request.renew())
     }
 
-    /// Waits for a request and takes it: its buffer and its status ([`Engine::wait`], then [`Engine::take`]).
+    /// Waits for a request and takes it ([`Engine::wait`], then [`Engine::take`]). Returns its buffer and its status.
     ///
     /// # Errors
-    /// How it ended if not well (the buffer comes back), or why waiting is impossible (the request comes back).
+    /// The error of a request that has ended with one (the buffer comes back), or why waiting is impossible (the request comes back).
     #[inline]
     pub fn wait_take<B: Pieces>(&mut self, request: Request<B>) -> Result<(B, Status), Failed<B>> {
         let waited = self.wait(&request);
         let taken = self.take(request);
         match (waited, taken) {
-            // It waits on, and why it cannot end now says more than that it has not ended.
+            // The request is still pending. The error of the wait says more than that.
             (Err(error), Err(failed)) if failed.error == RequestError::Pending => Err(Failed { error, ..failed }),
             (_, taken) => taken,
         }
@@ -122,7 +121,7 @@ impl Engine {
         }
     }
 
-    /// What is wrong with a handle that names no request: after a panic the rows themselves may have moved.
+    /// The error of a handle that names no request. After a panic the rows themselves may have moved.
     #[cold]
     fn stale(&self) -> RequestError {
         match self.closed {
@@ -131,7 +130,7 @@ impl Engine {
         }
     }
 
-    /// The status of a request that is done, if it has ended well.
+    /// The status of a request that is done, if it has ended without an error.
     #[inline(always)]
     pub(crate) fn ended_well(&mut self, id: RequestId) -> Option<Status> {
         let car = self.store.all().cars.get(id.row as usize)?;

@@ -8,11 +8,11 @@ use tickwire_components::{Pending, PostError, RequestError};
 impl Engine {
     /// The buffer of a persistent request that is not active, for reading and writing.
     ///
-    /// It may be another one afterwards, so memory that was registered for the request is registered anew by the next start;
-    /// [`Engine::contents`] and buffers made by [`Engine::register`] keep it.
+    /// The caller may replace the buffer, so the next start registers its memory anew. [`Engine::contents`], and buffers made by
+    /// [`Engine::register`], keep the registration.
     ///
     /// # Errors
-    /// That it is active or stale, or that the engine is closed.
+    /// The request is active or stale, or the engine is closed.
     pub fn buffer<'a, B>(&'a mut self, persistent: &'a mut Persistent<B>) -> Result<&'a mut B, PostError> {
         let row = self.idle_row(persistent)?;
         let tables = self.store.all();
@@ -45,8 +45,8 @@ impl Engine {
     /// Frees a persistent request and gives its buffer back (`MPI_Request_free`).
     ///
     /// # Errors
-    /// [`RequestError::Pending`] if it is active, or that it is stale; it comes back. Dropping it frees it once it is done,
-    /// with its buffer.
+    /// [`RequestError::Pending`] if the request is active, or an error if it is stale. The request comes back. Dropping it frees it and its
+    /// buffer once it is done.
     pub fn free<B>(&mut self, mut persistent: Persistent<B>) -> Result<B, Failed<B, Persistent<B>>> {
         let row = match self.idle_row(&persistent) {
             Ok(row) => row,

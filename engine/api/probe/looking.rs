@@ -1,4 +1,4 @@
-//! How a probe finds its message. It looks among the unexpected messages, then at the transport that matches by itself (the
+//! How a probe finds its message. It looks among the unexpected messages, then at the transport that matches messages itself (the
 //! provider).
 
 use super::message::Message;
@@ -119,13 +119,13 @@ impl Engine {
         }
         let provider = &mut self.store.progress().provider;
         if provider.claims {
-            // Its bytes have yet to come. Whoever asks for it then finds it in the engine's queue.
+            // The message's bytes have not come yet. The next probe or receive finds it in the engine's queue.
             provider.pull = Pull::Left;
         }
         None
     }
 
-    /// As [`Engine::improbe`], without a tick and without asking after the source. Nothing comes from [`Rank::NULL`].
+    /// As [`Engine::improbe`], without a tick and without a check whether the source lives. Nothing comes from [`Rank::NULL`].
     #[cfg(feature = "bevy")]
     pub(crate) fn claim_next(
         &mut self,
@@ -140,7 +140,7 @@ impl Engine {
         Ok(self.claim_there(&wanted).map(|row| self.message(row, comm)))
     }
 
-    /// Whether something may still come from a source: not from a rank that has ended. Any source lives.
+    /// Fails if nothing can come from a source any more, since its rank has ended. Never fails for any source.
     #[cfg(feature = "bevy")]
     pub(crate) fn source_lives(&mut self, source: Source, comm: Comm) -> Result<(), RequestError> {
         match source {

@@ -1,4 +1,4 @@
-//! Peeks: how the engine looks at messages of a transport that matches by itself (the provider).
+//! Peeks: how the engine looks at messages of a transport that matches messages itself (the provider).
 
 use crate::run::engine::Engine;
 use tickwire_components::index::EnvelopeKey;

@@ -55,7 +55,7 @@ impl Engine {
         let row = unsafe { take_rows(all.progress, all.cars, all.requests, buffer, car) };
         let Some(row) = row else { return Err(self.full()) };
         all.progress.unexpected.release(message.row);
-        // Before it is compared with its message.
+        // Notes the type before it is compared with that of the message.
         self.note_type(row, buffer);
         self.store.with(|rows, _| receive_unexpected(rows, row, message.row, &found));
         Ok(row)
@@ -63,7 +63,7 @@ impl Engine {
 
     /// Discards the messages whose tokens were dropped, by a receive without a buffer for each.
     pub(crate) fn free_messages(&mut self) {
-        // As in `free_dropped`.
+        // As in `free_dropped`: popping from an empty queue would cost a fence.
         while !self.home.messages.is_empty()
             && let Some((entry, epoch)) = self.home.messages.pop()
         {

@@ -1,5 +1,5 @@
-//! Updates of exposed memory that a fabric does: all of them, from whoever has the key, the owner too. What else could update the memory would
-//! not be atomic to the fabric.
+//! Updates of exposed memory that a fabric does. The fabric does all updates, even those by the owner: any other update would not be atomic
+//! to the fabric.
 
 use super::span_of;
 use crate::api::windows::Route;
@@ -14,10 +14,10 @@ use tickwire_systems::procs::windows::{FabricKind, OwnMemory};
 use tickwire_transports::{RemoteAccess, RemoteKey};
 
 impl Engine {
-    /// The endpoint whose fabric does updates of what this proc exposes; `None` if none is named for that.
+    /// The endpoint whose fabric does updates of this proc's regions. `None` if none is named for updates.
     ///
     /// # Errors
-    /// Why none of those that are named can, in words.
+    /// Why none of the named endpoints can do updates, as text.
     pub(super) fn atomics_endpoint(&mut self) -> Result<Option<u8>, String> {
         let endpoints = self.store.endpoints();
         if !names_atomics(endpoints) {
@@ -33,7 +33,7 @@ impl Engine {
         Err(format!("nothing that is named for updates can do them: {}", words.join("; ")))
     }
 
-    /// By what updates with a key go, if a fabric does them. `vc` is that of the owner, [`NIL`] if it is this proc.
+    /// The route of updates with a key, if a fabric does them. `vc` is that of the owner, or [`NIL`] if this proc is the owner.
     ///
     /// # Errors
     /// The owner's fabric is not open here or not named for updates, the owner cannot be reached over it, or it has failed.
@@ -63,7 +63,7 @@ impl Engine {
         Ok(Some(Route { endpoint, channel, key, vc }))
     }
 
-    /// The same of a region of this proc: the key only says which.
+    /// The route of updates of a region of this proc. The key only says which region.
     fn own_updates(&mut self, key: &RegionKey) -> Result<Route, WindowError> {
         let regions = match self.store.all().windows.get(REGIONS).map(|row| &row.own) {
             Some(OwnMemory::Exposed(regions)) => &regions[..],
@@ -75,7 +75,7 @@ impl Engine {
         Ok(Route { endpoint, channel: self.channel(endpoint, NIL, REGIONS), key, vc: NIL })
     }
 
-    /// The link of a proc over an endpoint. Calls it, if there is none: for as long as the transport does.
+    /// The link to a proc over an endpoint. If there is none, calls the proc, and waits for as long as the transport tries.
     fn link_by(&mut self, vc: Row, endpoint: u8, rank: Rank) -> Result<u32, WindowError> {
         let (mut found, mut is_called) = (None, false);
         self.wait_at_once(|engine| {
@@ -90,7 +90,7 @@ impl Engine {
             if found.is_some() {
                 return true;
             }
-            // Who calls and who is called is told over sockets.
+            // Calls and their answers go over sockets.
             engine.look_around();
             false
         })?;
@@ -110,16 +110,16 @@ impl Engine {
         }
     }
 
-    /// Where operations on a proc's regions are counted.
+    /// The target at which operations on a proc's regions are counted.
     pub(super) fn place_of_target(&mut self, target: Option<u32>) -> (Rank, u32) {
         (Rank(target.unwrap_or(self.store.all().procs.me)), REGIONS)
     }
 }
 
-/// What a fabric does for an update.
+/// The fabric's operation for an update.
 ///
 /// # Errors
-/// No fabric does it.
+/// No fabric can do this update.
 pub(super) fn fabric_update(kind: RemoteKind, operands: Span) -> Result<FabricKind, WindowError> {
     let mut bytes = [0u8; 16];
     let place = span_of(&mut bytes).part(0, operands.len());

@@ -1,5 +1,5 @@
-//! How peers of this host come to know what a proc exposes. It lists its regions in memory that it shares with them, and passes that over
-//! each connection once. What is there: [`Part::listed`].
+//! How peers on this host learn what a proc exposes. The proc lists its regions in memory that it shares with them, the directory, and
+//! passes that over each connection once. For its contents see [`Part::listed`].
 
 use crate::run::engine::Engine;
 use tickwire_components::{Rank, RegionAccess, Row, Span, TrafficClass, VcState, WindowError};
@@ -8,13 +8,13 @@ use tickwire_systems::procs::windows::Reach;
 use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_transports::windows::{DIRECTORY_BYTES, Listed, Memory, Part, UpdateGuard, control_bytes};
 
-/// Under which the directory is passed: the first of the keys of windows, none of which has the world's context.
+/// The key under which the directory is passed: the first key of windows. No window has it, since no window has the world's context.
 const KEY: u64 = 1 << 32;
-/// Procs that are looked at, at most, to see which transport shares memory with most of them.
+/// Most procs that are checked to find the transport which shares memory with most procs.
 const PROCS_ASKED: usize = 256;
 
 impl Engine {
-    /// Makes the directory, if a transport shares memory with peers. When the first region is exposed.
+    /// Makes the directory, if a transport shares memory with peers. Called when the first region is exposed.
     pub(super) fn open_directory(&mut self) {
         let all = self.store.all();
         if std::mem::replace(&mut all.windows.directory.is_made, true) {
@@ -29,7 +29,7 @@ impl Engine {
         let part = run.and_then(|run| Part::new(run, Memory::Behind(DIRECTORY_BYTES), members, me, false));
         let made = part.map(|part| (endpoint, part));
         let Some((endpoint, part)) = made else { return };
-        // The processor cannot update the memory for all.
+        // Not all peers can use atomic instructions of the processor on the memory, so every update takes a lock.
         part.lock_all_updates();
         let Some(row) = all.windows.regions(me) else { return };
         row.targets[me as usize].reach = Reach::Memory(part);
@@ -37,7 +37,7 @@ impl Engine {
         self.give_directory();
     }
 
-    /// The endpoint with shared memory over which most procs are reached for one-sided traffic; the last of several.
+    /// The endpoint with shared memory over which most procs are reached for one-sided traffic. If several are equal, the last one.
     fn most_shared(&mut self) -> Option<u8> {
         let mut all = self.store.all();
         let (procs, me) = (all.procs.known.len() as u32, all.procs.me);
@@ -64,22 +64,22 @@ impl Engine {
         let sides = all.procs.routes.sides.iter().filter(|side| side.is_open);
         for (row, of, link) in own.chain(sides.map(|side| (side.vc, side.endpoint, side.link))) {
             let is_due = of == endpoint && !directory.given.contains(&row);
-            // A socket that takes nothing now is tried again; one that is closed ends its VC.
+            // If a socket takes nothing now, the next call tries again. A socket that is closed ends its VC.
             if is_due && shared.give(link, KEY).unwrap_or(true) {
                 directory.given.push(row);
             }
         }
     }
 
-    /// Lists a region for peers.
+    /// Lists a region in the directory.
     pub(super) fn list_region(&mut self, number: u32, memory: Span, access: RegionAccess) {
         let address = memory.start().expose_provenance() as u64;
         let listed = Listed { address, bytes: memory.len() as u64, access: access.bits() };
-        // Peers use one that cannot be listed by this engine.
+        // If this fails, peers reach the region through this engine.
         let _ = self.change_directory(|part, guard| _ = part.list(guard, number, listed));
     }
 
-    /// Takes a region out: no peer begins to use it any more, and none is using it.
+    /// Removes a region from the directory. Afterwards no peer is using it, and none begins to.
     pub(super) fn unlist_region(&mut self, number: u32) -> Result<(), WindowError> {
         self.change_directory(|part, guard| part.unlist(guard, number))
     }
@@ -92,7 +92,7 @@ impl Engine {
             let all = engine.store.all();
             let Some(row) = all.windows.get(REGIONS) else { return true };
             let Some(part) = row.own_part() else { return true };
-            // A peer that has died is passed over.
+            // A lock of a peer that has died is ignored.
             let Ok(guard) = part.lock_updates(|proc| row.is_dead(all.vcs, proc)) else { return false };
             change(part, &guard);
             true
@@ -100,18 +100,18 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes the directory of a peer, once it has passed it. The peer did that before it has told anybody a key.
+    /// Takes a peer's directory, once the peer has passed it. The peer passes it before it tells anybody a key.
     pub(super) fn find_directory(&mut self, proc: u32, vc: Row) {
         let target = self.target(Rank(proc), REGIONS);
         if target.is_ok_and(|target| target.issued == 0 && matches!(target.reach, Reach::Engine)) {
-            // What is passed comes over sockets.
+            // The directory is passed over sockets.
             self.look_around();
         }
         let mut all = self.store.all();
         let (members, me) = (all.procs.known.len() as u32, all.procs.me);
         let Some((endpoint, link)) = link_for(&mut all, vc, TrafficClass::OneSided) else { return };
         let Some(target) = all.windows.get(REGIONS).and_then(|row| row.targets.get_mut(proc as usize)) else { return };
-        // What its engine has to do yet comes first.
+        // Operations that the peer's engine has yet to do come first.
         if !matches!(target.reach, Reach::Engine) || target.issued != target.completed {
             return;
         }

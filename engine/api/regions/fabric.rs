@@ -1,4 +1,4 @@
-//! Regions that fabrics reach: one moves what is put and got, and one may do updates ([`super::atomics`]).
+//! Regions that fabrics reach: one fabric does puts and gets, and one may do updates ([`super::atomics`]).
 
 use crate::run::engine::Engine;
 use tickwire_components::{Rank, RegionAccess, RegionKey, RemoteKind, Row, Span, TrafficClass, VcState, WindowError};
@@ -7,7 +7,7 @@ use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_systems::procs::windows::{Reach, Registered};
 use tickwire_transports::{Reach as Near, RemoteAccess, RemoteKey};
 
-/// What others may do with a region by a fabric.
+/// What others may do with a region over a fabric.
 fn access_of(access: RegionAccess) -> Option<RemoteAccess> {
     match (access.covers(RegionAccess::READ), access.covers(RegionAccess::WRITE)) {
         (true, true) => Some(RemoteAccess::READ | RemoteAccess::WRITE),
@@ -18,11 +18,12 @@ fn access_of(access: RegionAccess) -> Option<RemoteAccess> {
 }
 
 impl Engine {
-    /// Has fabrics know a region: one that does its updates, if one is named for that, and one that puts and gets, if there are procs that only
-    /// a fabric reaches. The key that says so, and what the fabric that moves bytes calls it, and the one that does updates.
+    /// Registers a region with fabrics: with one that does its updates, if one is named for that, and with one that does puts and gets, if
+    /// there are procs that only a fabric reaches. Returns the key with the names of both, and the registration for puts and gets and the
+    /// one for updates.
     ///
     /// # Errors
-    /// The fabric for updates cannot have it, in words.
+    /// Why the fabric for updates cannot register the region, as text.
     pub(super) fn offer_region(
         &mut self,
         mut key: RegionKey,
@@ -54,7 +55,7 @@ impl Engine {
         Ok((key, [moves, updates]))
     }
 
-    /// Endpoints whose fabrics may put to regions of this proc and get from them, the best one first.
+    /// Endpoints whose fabrics may do puts and gets on regions of this proc, the best one first.
     fn movers(&mut self) -> Vec<u8> {
         let several = self.hosts().is_none_or(|hosts| hosts > 1);
         let all = self.store.all();
@@ -67,13 +68,13 @@ impl Engine {
                 || all.procs.routes.sides.iter().any(|side| side.endpoint == endpoint);
             let may_move = of.may_carry(TrafficClass::OneSided) && (several || is_alone || is_used);
             let fabric = of.transport.get().one_sided().filter(|_| may_move)?;
-            // The buffer goes back to the application when it is withdrawn, and a key may outlive that.
+            // The application gets the buffer back when the region is withdrawn, and a key may outlive that.
             fabric.refuses_stale_keys().then_some(endpoint)
         });
         usable.collect()
     }
 
-    /// Has a fabric know memory of a region: the fabric's name, and what it calls the memory.
+    /// Registers memory of a region with a fabric. Returns the fabric's name and its key of the memory.
     fn register_region(
         &mut self,
         endpoint: u8,
@@ -89,7 +90,7 @@ impl Engine {
         Ok((name, registered?))
     }
 
-    /// Notes how the next operation with a key goes.
+    /// Notes how the next operation with a key reaches the memory.
     pub(super) fn find_fabric(&mut self, key: &RegionKey, vc: Row) -> Result<(), WindowError> {
         let reached = self.fabric_of(key, vc);
         let target = self.target(Rank(key.proc), REGIONS)?;
@@ -101,7 +102,7 @@ impl Engine {
             _ => None,
         };
         if target.by_fabric > 0 && reached.as_ref().and_then(way) != way(&target.reach) {
-            // Where these went is forgotten below.
+            // The lines below forget the way on which these operations went.
             self.flush_fabric(Rank(key.proc), REGIONS)?;
         }
         self.target(Rank(key.proc), REGIONS)?.reach = reached.unwrap_or(Reach::Engine);
@@ -119,7 +120,7 @@ impl Engine {
         Some(Reach::Fabric { endpoint, channel: self.channel(endpoint, link, REGIONS), key })
     }
 
-    /// Whether a fabric does an operation.
+    /// Whether a fabric does this operation.
     pub(super) fn goes_by_fabric(&mut self, kind: RemoteKind, proc: u32) -> bool {
         let target = self.store.all().windows.get(REGIONS).and_then(|row| row.targets.get(proc as usize));
         let is_reached = target.is_some_and(|target| matches!(target.reach, Reach::Fabric { .. }));

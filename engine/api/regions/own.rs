@@ -6,7 +6,7 @@ use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_transports::windows::Updater;
 
 impl Engine {
-    /// An operation on a region of this engine's own.
+    /// Does an operation on a region of this engine's own.
     pub(super) fn region_own(
         &mut self,
         kind: RemoteKind,
@@ -22,7 +22,7 @@ impl Engine {
         if done == Some(true) { Ok(()) } else { Err(WindowError::Request(RequestError::OutOfBounds)) }
     }
 
-    /// Whether it was possible; `None` if a peer has the lock.
+    /// Returns whether the operation was possible, or `None` if a peer has the lock.
     fn try_region_own(
         &mut self,
         kind: RemoteKind,

@@ -1,4 +1,4 @@
-//! Updates of elements of regions, which are read and written as a whole, whoever else updates them.
+//! Updates of elements of regions. An update reads and writes its element as a whole, whoever else updates it.
 
 use super::span_of;
 use crate::api::windows::{PostedUpdate, Until};
@@ -9,8 +9,8 @@ use tickwire_components::{
 use tickwire_transports::windows::Updater;
 
 impl Engine {
-    /// Combines an element of a region with a value, and returns the one from before: with [`op::Sum`](crate::op::Sum) a fetch and add, with
-    /// [`op::Replace`](crate::op::Replace) a swap, with [`op::Keep`](crate::op::Keep) an atomic read.
+    /// Combines an element of a region with a value, and returns the element's old value. With [`op::Sum`](crate::op::Sum) this is a fetch
+    /// and add, with [`op::Replace`](crate::op::Replace) a swap, with [`op::Keep`](crate::op::Keep) an atomic read.
     ///
     /// # Errors
     /// As [`Engine::region_get`], or the element is not aligned.
@@ -29,7 +29,7 @@ impl Engine {
         Ok(old[0])
     }
 
-    /// Puts a value into an element of a region if the expected one is there; returns what was there.
+    /// Writes a value to an element of a region if the element has the expected value. Returns the old value.
     ///
     /// # Errors
     /// As [`Engine::region_fetch_and_op`].
@@ -48,8 +48,8 @@ impl Engine {
         Ok(old[0])
     }
 
-    /// As [`Engine::region_fetch_and_op`], with a request: it is done when the value from before is in the second buffer, whose only element
-    /// it is.
+    /// As [`Engine::region_fetch_and_op`], with a request. When the request is done, the second buffer has the old value as its only
+    /// element.
     ///
     /// ```
     /// # use tickwire::{Bootstrap, Engine, RegionAccess, op};
@@ -62,7 +62,7 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As [`Engine::region_fetch_and_op`], or no row is free; the buffers come back.
+    /// As [`Engine::region_fetch_and_op`], or no row is free. The error gives the buffers back.
     pub fn region_rfetch_and_op<T: Number, O: Update<T>>(
         &mut self,
         value: T,
@@ -74,11 +74,11 @@ impl Engine {
         self.post_update(kind, (vec![value], vec![T::zeroed()]), key, offset)
     }
 
-    /// As [`Engine::region_compare_and_swap`], with a request: it is done when the value from before is in the second buffer, whose only
-    /// element it is.
+    /// As [`Engine::region_compare_and_swap`], with a request. When the request is done, the second buffer has the old value as its only
+    /// element.
     ///
     /// # Errors
-    /// As [`Engine::region_compare_and_swap`], or no row is free; the buffers come back.
+    /// As [`Engine::region_compare_and_swap`], or no row is free. The error gives the buffers back.
     pub fn region_rcompare_and_swap<T: Integer>(
         &mut self,
         expected: T,
@@ -90,7 +90,7 @@ impl Engine {
         self.post_update(RemoteKind::CompareSwap(T::TYPE), (operands, vec![T::zeroed()]), key, offset)
     }
 
-    /// Posts an update of one element: its operands, and where the value from before goes.
+    /// Posts an update of one element. The first buffer has the operands, the second one receives the old value.
     fn post_update<S: Number, T: Number>(
         &mut self,
         kind: RemoteKind,
@@ -105,7 +105,7 @@ impl Engine {
     }
 }
 
-/// The operands of a compare and swap, a word each.
+/// The operands of a compare and swap, each in a word of its own.
 fn words_of<T: Integer>(expected: T, new: T) -> [u64; 2] {
     [expected, new].map(|value| {
         let mut word = 0u64;

@@ -1,4 +1,4 @@
-//! Calls that a scope hands on to its engine as they are.
+//! Calls that a scope forwards to its engine unchanged.
 
 use super::Scope;
 use crate::api::communicators::{Agreed, Agreeing, Agreement};
@@ -19,7 +19,7 @@ macro_rules! forward {
             #[inline]
             #[allow(clippy::missing_errors_doc, clippy::too_many_arguments, reason = "those of the forwarded call")]
             pub fn $name $(<$($generic: $bound),*>)? (&mut self $(, $arg: $type)*) -> $result {
-                // A panic that comes out of the engine ends all loans; one of the scope's own body does not.
+                // A panic inside the engine ends all loans; a panic in the scope's own closure does not.
                 self.engine.lending(|engine| engine.$name($($arg),*))
             }
         )*}

@@ -1,4 +1,4 @@
-//! Persistent requests with borrowed buffers: they end with their scope.
+//! Persistent requests with borrowed buffers. They end with their scope.
 
 use super::Scope;
 use crate::api::persistent::{Mode, Persistent};
@@ -11,7 +11,7 @@ macro_rules! send_init {
         $(#[$doc])*
         ///
         /// # Errors
-        /// A wrong argument or no free row; the buffer comes back.
+        /// A wrong argument or no free row. The error gives the buffer back.
         pub fn $name<B: IntoBuffer<Buffer: 'env>>(
             &mut self,
             buffer: B,

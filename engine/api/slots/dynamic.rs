@@ -12,7 +12,7 @@ use tickwire_components::ProcId;
 impl Engine {
     /// Registers a slot of plain bytes by name and layout, at any time. Nothing is allocated for a proc until it is used.
     ///
-    /// A name that is registered already gives the same slot, so that independent users can share it.
+    /// Registering a name again gives the same slot, so that independent users can share it.
     ///
     /// # Errors
     /// If the name is registered with another layout.
@@ -52,7 +52,7 @@ impl Engine {
         Ok(slot)
     }
 
-    /// A proc's bytes in a dynamic slot: zeros at first use. `None` if the proc was never contacted, or the slot is of
+    /// A proc's bytes in a dynamic slot. They are zeros at first use. `None` if the proc was never contacted, or if the slot belongs to
     /// another engine.
     pub fn dynamic_slot(&mut self, proc: ProcId, slot: DynamicSlot) -> Option<&mut [u8]> {
         if slot.world != self.store.world().id() {
@@ -60,7 +60,7 @@ impl Engine {
         }
         let entity = self.proc_entity(proc)?;
         if self.store.world().get_by_id(entity, slot.component).is_none() {
-            // Observers of the application may run.
+            // Inserting may run observers of the application.
             let inserted = self.store.change(|world| insert_zeros(world, entity, slot));
             if inserted.is_err() {
                 self.is_lost();
@@ -82,12 +82,12 @@ impl Engine {
     }
 }
 
-/// Gives an entity a value of zeros, of any alignment.
+/// Gives an entity a value of zero bytes with the slot's layout.
 fn insert_zeros(world: &mut World, entity: Entity, slot: DynamicSlot) {
     let DynamicSlot { component, layout, .. } = slot;
     #[expect(unsafe_code, reason = "a component known by its layout")]
     let start = match layout.size() {
-        // Without bytes an aligned address is enough.
+        // A value without bytes needs no memory, only an aligned address.
         0 => std::ptr::without_provenance_mut(layout.align()),
         // SAFETY: a layout with bytes.
         _ => unsafe { alloc_zeroed(layout) },

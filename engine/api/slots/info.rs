@@ -1,9 +1,9 @@
 //! What an engine keeps about endpoint slots.
 
-/// What is reported about a slot.
+/// The description of a slot.
 #[derive(Clone, Debug)]
 pub struct SlotInfo {
-    /// Its name.
+    /// The slot's name.
     pub name: String,
     /// Bytes of a value.
     pub bytes: usize,
@@ -22,7 +22,7 @@ mod dynamic {
 
     /// A dynamic slot: registered at run time by name and layout, allocated for a proc on first use.
     ///
-    /// It is of the engine that registered it; another engine has nothing in it.
+    /// It belongs to the engine that registered it. Another engine has no values in it.
     ///
     /// ```compile_fail,E0451
     /// # use tickwire::DynamicSlot;
@@ -38,7 +38,7 @@ mod dynamic {
     }
 
     impl DynamicSlot {
-        /// Bytes of a value: those that were asked for, up to a multiple of the alignment.
+        /// Bytes of a value: the size that was asked for, rounded up to a multiple of the alignment.
         pub fn bytes(&self) -> usize {
             self.layout.size()
         }

@@ -1,4 +1,4 @@
-//! Calls: functions of other threads, which run on the engine's thread.
+//! Calls: functions that other threads submit, and that run on the engine's thread.
 
 use super::{Submitted, Submitter};
 use crate::api::communicators::Agreement;
@@ -22,9 +22,9 @@ use tickwire_components::{
 };
 use tickwire_systems::store::words_of;
 
-/// A future of what a call returns: what [`Submitter::call`] gives. Dropping it leaves the call to the engine.
+/// A future of the return value of a call, made by [`Submitter::call`]. Dropping it does not withdraw the call.
 ///
-/// It fails if the engine is closed before the call is made, or has no room for it.
+/// It fails if the engine is closed before the call is made, or if the engine has no room for the call.
 #[must_use = "what the call returns, or why it was not made, is in the future"]
 pub struct Called<T>(Promise<Result<T, RequestError>>);
 
@@ -40,18 +40,18 @@ impl<T> Called<T> {
     /// Blocks this thread until the call has returned. The engine's owner must tick meanwhile.
     ///
     /// # Errors
-    /// Why it was not made, or that it has panicked.
+    /// The call was not made, or it has panicked.
     pub fn wait(self) -> Result<T, RequestError> {
         block_on(self)
     }
 }
 
 impl Engine {
-    /// Makes the call that is next, if one is. Returns what it has panicked with.
+    /// Makes the next call, if there is one. Returns the panic of the call, if it has panicked.
     #[cold]
     pub(super) fn run_call(&mut self) -> Option<Panic> {
         let call = self.store.all().inbound.pop_call()?;
-        // Whatever it leaves behind: the next one may run.
+        // Whatever the call leaves behind, the next call may run.
         let returned = catch_unwind(AssertUnwindSafe(|| call(Ok(self))));
         if !self.is_lost() {
             self.store.all().inbound.has_returned();
@@ -75,8 +75,8 @@ impl Scope<'_, '_> {
 }
 
 impl Submitter {
-    /// Has the engine's thread call a function, in its turn after all that this thread has submitted before. What the engine can
-    /// do, the function can: probe, make communicators, start persistent requests.
+    /// Has the engine's thread call a function, after everything that this thread has submitted before. The function can do all that the
+    /// engine can: probe, make communicators, start persistent requests.
     ///
     /// ```
     /// # use tickwire::{Bootstrap, Engine, Rank, Source, Tag};
@@ -101,9 +101,9 @@ impl Submitter {
     /// # Ok::<(), tickwire::Error>(())
     /// ```
     ///
-    /// It runs within a tick, and the engine does nothing else meanwhile: what takes long is to be started by it and awaited
-    /// outside. Other calls, and what is submitted behind them, wait for its end. A panic in it poisons the engine, as one in a
-    /// callback does.
+    /// The function runs within a tick, and the engine does nothing else meanwhile. Let the function start long operations, and await them
+    /// outside of it. Other calls, and operations submitted after this call, wait for its end. A panic in the function poisons the engine,
+    /// as a panic in a callback does.
     pub fn call<T: Send + 'static>(
         &self,
         function: impl FnOnce(&mut Scope<'_, 'static>) -> T + Send + 'static,
@@ -138,11 +138,11 @@ impl Submitter {
         Called(promise)
     }
 
-    /// Posts an operation on the engine's thread, and gives its buffer and status: for what has no call of its own here, such as a
-    /// receive of a probed message.
+    /// Posts an operation on the engine's thread, and returns its buffer and status. For operations that have no call of their own here,
+    /// such as a receive of a probed message.
     ///
     /// # Errors
-    /// Why it was not posted, or how it has ended.
+    /// Why the operation was not posted, or the error with which it ended.
     pub async fn post<B: Pieces + Send + 'static, E: Into<Error> + Send + 'static>(
         &self,
         post: impl FnOnce(&mut Scope<'_, 'static>) -> Result<Request<B>, E> + Send + 'static,
@@ -157,10 +157,11 @@ impl Submitter {
         Ok(self.call(move |engine| engine.take(request)).await??)
     }
 
-    /// Sends and receives (`MPI_Sendrecv`), in any order. Gives both buffers, and the status of what has come.
+    /// Sends and receives at the same time (`MPI_Sendrecv`). Returns both buffers, and the status of the received message.
     ///
     /// # Errors
-    /// As [`Submitter::isend`] and [`Submitter::irecv`], or how one of them has ended. If the send fails, the receive is cancelled.
+    /// As [`Submitter::isend`] and [`Submitter::irecv`], or the error with which one of them ended. If the send fails, the receive is
+    /// cancelled.
     #[expect(clippy::too_many_arguments, reason = "a send and a receive")]
     pub async fn sendrecv<S, R>(
         &self,
@@ -203,7 +204,7 @@ impl Submitter {
         self.call(move |engine| engine.iprobe(source, tag, comm))
     }
 
-    /// Looks for a message and takes it out of matching (`MPI_Improbe`). See [`Engine::improbe`].
+    /// Looks for a message and removes it from matching (`MPI_Improbe`). See [`Engine::improbe`].
     pub fn improbe(
         &self,
         source: impl Into<Source>,

@@ -1,4 +1,4 @@
-//! What another thread has submitted: a future of its buffer and status.
+//! Operations that another thread has submitted, as futures of their buffers and statuses.
 
 use super::Submitter;
 use super::call::Called;
@@ -12,12 +12,12 @@ use std::task::{Context, Poll};
 use tickwire_components::submission::{Answer, SlotState, Submissions};
 use tickwire_components::{NIL, RequestError, Status};
 
-/// An operation that was submitted: a future of its buffer and status. Dropping it leaves the operation to the engine.
+/// An operation that was submitted: a future of its buffer and status. Dropping it does not withdraw the operation.
 #[must_use = "dropping a submission abandons its outcome; await it or call wait"]
 pub struct Submitted<B> {
     shared: Arc<Submissions>,
     slot: u32,
-    /// Which use of the slot it is.
+    /// How often the slot was used before: tells this use from later ones.
     generation: u32,
     marker: PhantomData<B>,
 }
@@ -28,28 +28,28 @@ impl<B> Submitted<B> {
     }
 }
 
-/// What a submitted operation gives: its buffer and status.
+/// The result of a submitted operation: its buffer and status.
 type Outcome<B> = Result<(B, Status), Failed<B>>;
 
 impl<B: 'static> Submitted<B> {
     /// Blocks this thread until the operation has ended. The engine's owner must tick meanwhile.
     ///
     /// # Errors
-    /// How the operation ended if not well.
+    /// The error with which the operation ended.
     pub fn wait(self) -> Outcome<B> {
         block_on(self)
     }
 
-    /// Cancels a receive, in its turn after all that was submitted before. See [`Engine::cancel`](crate::Engine::cancel): the
-    /// operation then ends with [`RequestError::Cancelled`].
+    /// Cancels a receive, after everything that was submitted before. See [`Engine::cancel`](crate::Engine::cancel). A cancelled operation
+    /// ends with [`RequestError::Cancelled`].
     ///
-    /// What this gives is whether it was cancelled: `false` if it is done, or has a message.
+    /// The future returns whether the receive was cancelled: `false` if it is done, or has a message.
     pub fn cancel(&self) -> Called<bool> {
         let (shared, slot) = (self.shared.clone(), self.slot);
         let generation = self.generation;
         Submitter { shared: shared.clone() }.call(move |engine| {
             let lock = shared.slots.get(slot as usize).map(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner));
-            // Another operation may have the slot by now.
+            // Another operation may use the slot by now.
             let current = lock.is_some_and(|state| state.generation == generation && state.answer.is_none());
             current && engine.cancel_submitted(slot)
         })

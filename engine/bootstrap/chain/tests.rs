@@ -46,7 +46,7 @@ fn of_a_launcher_within_another_the_inner_one_is_asked() {
     assert_eq!(kind(&[OMPI, PMIX, PMI]), "pmi", "its descriptor is open");
     let closed = [("PMI_RANK", "1"), ("PMI_SIZE", "3"), ("PMI_FD", "8")];
     assert_eq!(kind(&[OMPI, PMIX, &closed]), "pmix");
-    // Ours does not hand on what those say that it was started by.
+    // Our launcher removes the variables of the launcher that has started it. So these were set within the job.
     assert_eq!((kind(&[OWN, PMI]), kind(&[OWN, OMPI, PMIX])), ("pmi", "pmix"));
 }
 

@@ -1,5 +1,5 @@
-//! Between the ranks of a group: sockets with abstract names, of the same user only. A frame is a length and bytes; values go as a
-//! descriptor of a file in memory.
+//! Connections between the ranks of a group: sockets with abstract names, which only the same user may use. A frame is a length and bytes.
+//! The values of a fence are passed as a descriptor of a file in memory.
 
 use super::rounds::Round;
 use crate::bootstrap::error::BootstrapError;
@@ -19,17 +19,17 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
-/// Bytes that a rank may put between two fences.
+/// Most bytes that a rank may put between two fences.
 pub(super) const PUT_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes of one read.
 const READ_BYTES: usize = 4096;
-/// Bytes of a greeting or its answer at most.
+/// Longest greeting, or answer to one, bytes.
 pub(super) const GREETING_BYTES_MAX: usize = 256;
 
-/// The socket of a head, by the launcher's name of the job and the head's rank.
+/// The address of a head's socket, made from the launcher's name of the job and the head's rank.
 fn address(id: &str, head: u32) -> Result<SocketAddrUnix, BootstrapError> {
-    // Only a name: who answers is asked for its user.
+    // Only a name, so the user of the process on the other side is checked as well.
     let mut hasher = DefaultHasher::new();
     (id, head).hash(&mut hasher);
     let user = rustix::process::getuid().as_raw();
@@ -55,7 +55,7 @@ impl Link {
         send_all(&self.0, &frame, wait)
     }
 
-    /// The next frame; `None` if the other end is closed.
+    /// The next frame. `None` if the other end is closed.
     pub(super) fn receive(&self, most: usize, wait: &Wait) -> Result<Option<Vec<u8>>, BootstrapError> {
         let mut bytes = Vec::new();
         let mut wanted = 4;
@@ -77,11 +77,11 @@ impl Link {
     }
 }
 
-/// The socket that the ranks of a host call.
+/// The socket to which the other ranks of a host connect.
 pub(super) struct Door(OwnedFd);
 
 impl Door {
-    /// `None` if there can be none: then each rank is a group by itself.
+    /// Opens the socket. `None` if that is impossible: then each rank is a group by itself.
     pub(super) fn open(id: &str, head: u32) -> Result<Option<Self>, BootstrapError> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed("socket"))?;
@@ -93,7 +93,7 @@ impl Door {
         &self.0
     }
 
-    /// The next caller of this user, without waiting.
+    /// The next connection from a process of this user, without waiting.
     pub(super) fn answer(&self) -> Option<Link> {
         loop {
             match accept_with(&self.0, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
@@ -110,7 +110,7 @@ impl Door {
     }
 }
 
-/// Calls the head of this host; `None` if it is not reached.
+/// Connects to the head of this host. `None` if it cannot be reached.
 pub(super) fn call(id: &str, head: u32, wait: &Wait) -> Result<Option<Link>, BootstrapError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(failed("socket"))?;
@@ -119,7 +119,7 @@ pub(super) fn call(id: &str, head: u32, wait: &Wait) -> Result<Option<Link>, Boo
         match connect(&socket, &address) {
             Ok(()) => break,
             Err(Errno::INTR) => {}
-            // It is there, and has more callers than its queue holds. There is nothing to wait on.
+            // The head's socket exists, but its queue is full. There is nothing to wait on, so try again after a short sleep.
             Err(Errno::AGAIN) if !wait.left().is_zero() => std::thread::sleep(Duration::from_millis(1)),
             Err(_) => return Ok(None),
         }
@@ -131,12 +131,12 @@ pub(super) fn call(id: &str, head: u32, wait: &Wait) -> Result<Option<Link>, Boo
 /// The first rank of a group, and its links to the others.
 #[derive(Default)]
 pub(super) struct Head {
-    /// In the order of ranks. `None`: it has finished.
+    /// The other ranks, in rank order. `None` for a rank that has finished.
     pub(super) members: Vec<(u32, Option<Link>)>,
 }
 
 impl Head {
-    /// What all ranks of the group have put since the last fence. A rank that has finished is not waited for.
+    /// Collects what all ranks of the group have put since the last fence. A rank that has finished is not waited for.
     pub(super) fn gather(
         &mut self,
         own: (u32, Puts),
@@ -182,7 +182,7 @@ impl Head {
     }
 }
 
-/// Another rank of a group.
+/// A rank of a group that is not its head.
 pub(super) struct Member {
     pub(super) head: u32,
     pub(super) link: Option<Link>,

@@ -1,4 +1,4 @@
-//! How groups form, see [`super`].
+//! How groups form. See [`super`].
 
 use super::local::{Door, GREETING_BYTES_MAX, Head, Link, Member, call};
 use super::{Hosted, Part};
@@ -13,13 +13,13 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 use tickwire_transports::shm::host_identity;
 
-/// The key under which the first rank says the job's name.
+/// The key under which rank 0 puts the job's name.
 const JOB: &str = "job";
-/// The key under which a rank says its host, where the launcher does not.
+/// The key under which each rank puts its host, if the launcher does not know it.
 const HOST: &str = "host";
-/// How long a greeting is waited for: ranks have greeted before they reached the fence that comes before.
+/// How long a head waits for a greeting. Ranks send theirs before they reach the fence that comes before.
 const GREETING_TIME: Duration = Duration::from_secs(1);
-/// Version of greetings.
+/// Version of the greetings.
 const VERSION: u8 = 1;
 
 impl Hosted {
@@ -32,7 +32,7 @@ impl Hosted {
         Self::meet_as(kvs, identity, patience)
     }
 
-    /// The same for a process of this host, or namespaces.
+    /// As `meet`, but `identity` says on which host, and in which namespaces, this process runs.
     pub(super) fn meet_as(
         mut kvs: Box<dyn Kvs>,
         identity: [u8; 8],
@@ -49,7 +49,7 @@ impl Hosted {
         }
         let host = hosts.host_of(rank).unwrap_or_default();
         let first = hosts.firsts().get(host as usize).copied().unwrap_or(rank);
-        // All ranks decide the same.
+        // All ranks come to the same result.
         let alone = hosts.hosts() == size;
         let door = if first == rank && !alone { Door::open(kvs.id(), rank)? } else { None };
         if size > 1 {
@@ -69,7 +69,7 @@ impl Hosted {
     }
 }
 
-/// Where the launcher does not say who is where, all ranks tell each other.
+/// Has all ranks tell each other their hosts, since the launcher does not know them.
 fn ask_all(kvs: &mut dyn Kvs, identity: [u8; 8]) -> Result<HostMap, BootstrapError> {
     kvs.put(HOST, &identity)?;
     kvs.fence(true)?;
@@ -90,7 +90,7 @@ fn valid_job(name: Vec<u8>) -> Result<String, BootstrapError> {
     name.ok_or(BootstrapError::Protocol("a malformed name of the job"))
 }
 
-/// The first rank of a host: waits for the callers, and answers them.
+/// The part of the first rank of a host: it lets the other ranks connect, and answers them.
 fn lead(
     kvs: &mut dyn Kvs,
     hosts: &HostMap,
@@ -117,19 +117,19 @@ fn lead(
     let wait = Wait::new("the ranks of this host", patience);
     let mut head = Head::default();
     for (member, link) in members {
-        // Who is gone meanwhile is missed at the first fence.
+        // If a rank is gone meanwhile, the first fence notices.
         let open = link.send(&answer, &wait)?;
         head.members.push((member, open.then_some(link)));
     }
     Ok((Part::Head(head), spread, job.to_owned()))
 }
 
-/// Of those that have called, the ranks that are expected; they are taken off that list. Others are refused, or hear nothing.
+/// Picks the connections of ranks that are `expected`, and takes those ranks off that list. Others are refused, or get no answer.
 fn admit(callers: Vec<Link>, expected: &mut Vec<u32>, identity: [u8; 8]) -> Vec<(u32, Link)> {
     let wait = Wait::new("a greeting", GREETING_TIME);
     let mut members = Vec::new();
     for link in callers {
-        // Who is no rank of this job may say anything, or nothing.
+        // A process that is no rank of this job may send anything, or nothing.
         let Ok(Some(greeting)) = link.receive(GREETING_BYTES_MAX, &wait) else { continue };
         let caller = read_greeting(&greeting, identity).and_then(|caller| expected.iter().position(|&of| of == caller));
         match caller {
@@ -140,7 +140,7 @@ fn admit(callers: Vec<Link>, expected: &mut Vec<u32>, identity: [u8; 8]) -> Vec<
     members
 }
 
-/// Says which ranks of this host do not reach the first one.
+/// Warns on stderr about ranks of this host that cannot reach the first one.
 fn warn_of(first: u32, others: &[u32]) {
     if others.is_empty() {
         return;
@@ -152,11 +152,11 @@ fn warn_of(first: u32, others: &[u32]) {
         (_, ranks) => format!("ranks {ranks} of this host"),
     };
     let words = "different namespaces of networks or processes, as of containers. Messages between go over libfabric";
-    // A closed stderr is no reason to fail.
+    // If stderr is closed, the warning is lost, which is no error.
     let _ = writeln!(std::io::stderr(), "tickwire: {who} cannot share memory with rank {first}: {words}");
 }
 
-/// Another rank of a host.
+/// The part of every other rank of a host.
 fn follow(
     kvs: &mut dyn Kvs,
     first: u32,
@@ -189,15 +189,15 @@ fn follow(
     }
 }
 
-/// The rank of a caller that shares this host's memory.
+/// The rank in a greeting, if its sender can share memory with this host.
 fn read_greeting(greeting: &[u8], identity: [u8; 8]) -> Option<u32> {
     let (version, rest) = greeting.split_first()?;
     let (rank, of) = rest.split_first_chunk::<4>()?;
     (*version == VERSION && of == identity).then(|| u32::from_le_bytes(*rank))
 }
 
-/// Lets callers in until `fence` has returned: who calls does so before it reaches the fence. A queue of the system might be too short
-/// for all of them.
+/// Accepts connections until `fence` has returned. Ranks connect before they reach the fence. The system's queue might be too short for all
+/// of them, so a thread accepts them meanwhile.
 fn answer_during(
     door: &Door,
     most: usize,
@@ -208,7 +208,7 @@ fn answer_during(
     std::thread::scope(|scope| {
         let callers = scope.spawn(|| let_in(door, &over, most));
         let reached = fence();
-        // It cannot fail: the counter is 0.
+        // The write cannot fail: the counter is 0.
         let _ = rustix::io::write(&over, &1u64.to_ne_bytes());
         let callers = callers.join().unwrap_or_default();
         reached.map(|()| callers)

@@ -8,14 +8,14 @@ use std::os::fd::OwnedFd;
 
 const CUT_OFF: BootstrapError = BootstrapError::Protocol("values of other hosts that are cut off");
 
-/// See the module.
+/// The values of one fence. See the module's documentation.
 pub(super) struct Round {
-    /// Each table behind its length.
+    /// The tables, each behind its length.
     file: OwnedFd,
 }
 
 impl Round {
-    /// Writes tables into a new file, which nobody changes any more.
+    /// Writes tables into a new file, and seals it: nobody can change it afterwards.
     pub(super) fn of(tables: &[Vec<u8>]) -> Result<Self, BootstrapError> {
         let failed =
             |operation| move |source: rustix::io::Errno| BootstrapError::System { operation, source: source.into() };
@@ -34,7 +34,7 @@ impl Round {
         Ok(Self { file })
     }
 
-    /// What another rank of the group has written.
+    /// The values in a file that another rank of the group has passed.
     pub(super) fn received(file: OwnedFd) -> Self {
         Self { file }
     }

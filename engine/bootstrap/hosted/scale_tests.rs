@@ -1,12 +1,12 @@
-//! What an exchange of cards costs the launcher, for jobs of sizes that no test can start: the heads of all hosts are simulated, with
-//! the same code and a launcher that counts.
+//! What an exchange of cards costs the launcher, in jobs that are too large for any test to start. The heads of all hosts are simulated,
+//! with the same code and a launcher that counts.
 
 use super::*;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// What a PMI-1 server takes: 1024 bytes, less the words around a value, as base64.
+/// Longest value that a PMI-1 server takes: 1024 bytes, less the words around the value, as base64.
 const VALUE_MAX: usize = 675;
 const RANKS_A_HOST: u32 = 64;
 
@@ -69,7 +69,7 @@ impl Kvs for Counting {
     fn finalize(&mut self) {}
 }
 
-/// A card of shared memory and of tcp, as long as real ones, and with what differs from rank to rank there.
+/// A card for shared memory and TCP. It is as long as a real one, and differs from rank to rank in the same places.
 fn card(rank: u32) -> Vec<u8> {
     let host = rank / RANKS_A_HOST;
     let mix = |salt: u64| (u64::from(rank) + salt).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
@@ -89,7 +89,7 @@ fn card(rank: u32) -> Vec<u8> {
     [shm, ofi.concat(), vec![0; 4]].concat()
 }
 
-/// One exchange of all cards: (hosts, puts, bytes put, gets of a head, bytes that it got).
+/// One exchange of all cards. Returns (hosts, puts, bytes put, gets of one head, bytes that it got).
 fn exchange(size: u32) -> (usize, usize, usize, usize, usize) {
     let hosts = HostMap::of_names((0..size).map(|rank| rank / RANKS_A_HOST));
     let count = Rc::new(RefCell::new(Count::default()));
@@ -101,7 +101,7 @@ fn exchange(size: u32) -> (usize, usize, usize, usize, usize) {
     for &first in hosts.firsts() {
         put_long(&mut head(first), "1.t", &table::encode(&ranks_of(first))).unwrap();
     }
-    // Every head does the same: the first, one in between and the last are seen.
+    // Every head does the same, so only the first, a middle and the last one are simulated.
     let firsts = hosts.firsts();
     for first in [firsts[0], firsts[firsts.len() / 2], firsts[firsts.len() - 1]] {
         (count.borrow_mut().gets, count.borrow_mut().got_bytes) = (0, 0);
@@ -132,7 +132,7 @@ fn messages_and_bytes_through_the_launcher_grow_with_the_hosts() {
         assert!(put_bytes * 2 < plain, "{put_bytes} of {plain}");
         per_host.push((puts.div_ceil(hosts), put_bytes / hosts));
     }
-    // What a host costs does not depend on how many there are.
+    // The cost per host does not depend on the number of hosts.
     assert!(per_host.iter().all(|&(puts, _)| puts == per_host[0].0 && puts <= 5), "{per_host:?}");
     let (least, most) = (per_host.iter().map(|of| of.1).min().unwrap(), per_host.iter().map(|of| of.1).max().unwrap());
     assert!(most - least < most / 10, "{per_host:?}");

@@ -5,7 +5,7 @@ use crate::bootstrap::pmi::{Pmi, PmiPlace};
 const PATIENCE: Duration = Duration::from_secs(20);
 const HERE: [u8; 8] = *b"this one";
 
-/// Runs `rank` as each of so many ranks, in threads; what they return, and the launcher.
+/// Runs `rank` as each of `size` ranks, in threads. Returns their results and the launcher.
 fn job<T: Send>(
     size: u32,
     manner: Manner,
@@ -38,7 +38,7 @@ fn card(rank: u32, round: u32) -> Vec<u8> {
     format!("the card of rank {rank} in round {round}, {}", "x".repeat(rank as usize)).into_bytes()
 }
 
-/// Two fences with values, of which the second replaces and adds some.
+/// Two fences with values. The second fence replaces some values and adds others.
 fn exchange(mut hosted: Hosted) -> (String, bool, Option<u32>) {
     let (me, size) = (hosted.rank(), hosted.size());
     hosted.put("card", b"replaced").unwrap();

@@ -10,7 +10,7 @@ fn place(ms: u64) -> Place {
     Place { rank: 0, size: 2, job: "job-test".into(), fd: -1, patience: Duration::from_millis(ms) }
 }
 
-/// A rank whose launcher is the test: `frames` are its answers, sent ahead.
+/// A rank whose launcher is the test. `frames` are its answers, sent in advance.
 fn rank(ms: u64, frames: &[Message<'_>]) -> (Result<Launched, BootstrapError>, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let mut bytes = Vec::new();
@@ -29,7 +29,7 @@ fn a_silent_launcher_is_an_error_in_bounded_time_and_spoils_the_connection() {
     let (launched, mut theirs) = rank(20, &[Message::Done]);
     let mut launched = launched.unwrap();
     assert!(matches!(launched.fence(), Err(BootstrapError::Timeout { operation: "a fence", ms: 20 })));
-    // The answer that comes too late is not taken for the next one's.
+    // The answer that comes too late is not taken for that of the next request.
     let mut late = Vec::new();
     Message::Done.encode(&mut late);
     theirs.write_all(&late).unwrap();

@@ -1,4 +1,4 @@
-//! A launcher that speaks PMI-1, for tests: one thread a rank, and what they put between them.
+//! A launcher that speaks PMI-1, for tests. It has one thread for each rank, and keeps the values between them.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -12,9 +12,9 @@ use std::time::Duration;
 pub(crate) struct Manner {
     /// The mapping of ranks to hosts, if there is one.
     pub(crate) mapping: Option<String>,
-    /// Bytes of a value at most.
+    /// Longest value, bytes.
     pub(crate) value_max: usize,
-    /// What is answered instead, by the name of the request.
+    /// Answers to give instead of the right ones, by the name of the request.
     pub(crate) instead: Vec<(&'static str, Vec<u8>)>,
 }
 
@@ -24,7 +24,7 @@ impl Default for Manner {
     }
 }
 
-/// What it has seen.
+/// What the launcher has seen.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) values: HashMap<String, String>,
@@ -46,14 +46,14 @@ impl Server {
         Self { size, manner, state: Arc::default() }
     }
 
-    /// The end of a new rank. Its thread ends when that is closed.
+    /// The socket of a new rank, and the thread that serves it. The thread ends when the socket is closed.
     pub(crate) fn rank(&self) -> (UnixStream, JoinHandle<()>) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (size, manner, state) = (self.size, self.manner.clone(), self.state.clone());
         (theirs, std::thread::spawn(move || serve(size, &manner, &state, &ours)))
     }
 
-    /// What it has seen so far.
+    /// What the launcher has seen so far.
     pub(crate) fn seen<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
         look(&self.state.0.lock().unwrap())
     }

@@ -1,4 +1,4 @@
-//! What the launcher's side answers, told without descriptors.
+//! Tests of the launcher's side of the exchange, without descriptors.
 
 use super::*;
 
@@ -56,7 +56,7 @@ fn a_fence_opens_when_the_last_live_rank_is_there() {
     say(&mut server, 3, Message::Finish).unwrap();
     assert_eq!(answers(&mut server, 0), ["Done"]);
     assert_eq!(answers(&mut server, 1), ["Done", "2 killed"]);
-    // It has finished: no news for it.
+    // The rank has finished, so it gets no news.
     assert!(answers(&mut server, 3).is_empty());
 }
 
@@ -83,7 +83,7 @@ fn a_listing_has_every_rank_in_order_and_comes_in_bounded_pieces() {
     }
     say(&mut server, 5, Message::GetAll { key: "k" }).unwrap();
     assert!(server.output(5).len() < OUTPUT_BYTES + 2000);
-    // An event comes after the answer that is under way, not within it.
+    // An event comes after the answer that is being written, not inside it.
     server.rank_ended(9, "exited".into());
     let all = answers(&mut server, 5);
     assert_eq!(all.len(), 301);
@@ -149,7 +149,7 @@ fn a_rank_that_talks_out_of_turn_is_refused() {
     say(&mut server, 1, Message::Finish).unwrap();
     assert!(say(&mut server, 1, Message::Get { rank: 0, key: "k" }).is_err());
     assert!(server.receive(0, &[0xff; 8]).is_err());
-    // Without reading its answers, a rank cannot make the launcher keep more and more of them.
+    // A rank that does not read its answers cannot make the launcher keep more and more of them.
     let mut server = super::tests::server(1);
     let flood = (0..1_000_000).find(|_| say(&mut server, 0, Message::Get { rank: 0, key: "k" }).is_err());
     assert!(flood.is_some());

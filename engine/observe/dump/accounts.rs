@@ -1,4 +1,4 @@
-//! How many bytes are where.
+//! Accounting: how many bytes are in which queue, table and transport.
 
 use super::operations::{is_used, messages};
 use super::peers::traffic;
@@ -10,7 +10,7 @@ use tickwire_systems::steps::chain::capacity;
 use tickwire_systems::store::Tables;
 use tickwire_traces::dump::{QueueBytes, TransportBytes};
 
-/// Bytes of change ticks that bevy keeps for a component of a row.
+/// Bytes that bevy keeps for the change ticks of one component of one row.
 const TICK_BYTES: usize = 8;
 
 pub(super) fn queues(all: &Tables<'_>) -> Vec<(String, QueueBytes)> {

@@ -1,4 +1,4 @@
-//! Collective operations on boards, as a dump tells of them: a receive from each member that is waited for.
+//! Collective operations on boards in a dump: a receive from each member that this rank waits for.
 
 use super::operations::age;
 use tickwire_components::{Communicator, NIL, Stamp, context};
@@ -6,7 +6,7 @@ use tickwire_systems::procs::boards::{CommBoards, Members, Standing};
 use tickwire_systems::store::Tables;
 use tickwire_traces::dump::{CollectiveDump, Kind, Obstacle, OperationDump, Plane, Stage};
 
-/// What the first operation of each communicator waits for; those behind it wait for it.
+/// What the first operation of each communicator waits for. The operations behind it wait for it.
 pub(super) fn board_operations(all: &Tables<'_>, now: Stamp) -> Vec<OperationDump> {
     let mut found = Vec::new();
     for CommBoards { context, standing } in &all.boards.comms {

@@ -11,10 +11,10 @@ use tickwire_systems::steps::chain::capacity;
 use tickwire_systems::store::Tables;
 use tickwire_traces::dump::{Age, CollectiveDump, Kind, MessageDump, Obstacle, OperationDump, Plane, Stage};
 
-/// Whether a row is an operation that is not at rest.
+/// Whether a row is an operation in progress.
 pub(super) fn is_used(car: &Car, request: &Request) -> bool {
     let operation = matches!(car.kind, CarKind::Send | CarKind::Receive);
-    // A message of a collective operation whose turn has not come, or that is done, waits for nobody.
+    // A message of a collective operation that has not started, or is done, waits for nobody.
     let in_turn = !matches!(car.state, CarState::Free | CarState::Waiting | CarState::Staged);
     operation && in_turn && request.state != RequestState::Inactive
 }
@@ -62,7 +62,7 @@ pub(super) fn operation(all: &Tables<'_>, row: Row, now: Stamp) -> OperationDump
     }
 }
 
-/// The collective operation that a message is of.
+/// The collective operation to which a message belongs, if there is one.
 fn collective(all: &Tables<'_>, row: Row) -> Option<CollectiveDump> {
     let graph = all.progress.graphs.get(all.nodes[row as usize].graph)?;
     let number = (!graph.persistent && graph.blocks.is_none()).then_some(all.cars[row as usize].tag >> STEP_BITS);
@@ -86,7 +86,7 @@ fn stage(car: &Car) -> Stage {
     }
 }
 
-/// What the sends of a VC's queue wait for: all of them for what the first one does.
+/// What the sends in a VC's queue wait for. All of them wait for what the first one waits for.
 fn obstacle(all: &Tables<'_>, vc: &Vc) -> Obstacle {
     let (Some(car), Some(large)) = (all.cars.get(vc.sends.head as usize), all.large.get(vc.sends.head as usize)) else {
         return Obstacle::None;
@@ -94,11 +94,11 @@ fn obstacle(all: &Tables<'_>, vc: &Vc) -> Obstacle {
     match vc.state {
         VcState::Unconnected | VcState::Connecting => Obstacle::Connection,
         VcState::Failed => Obstacle::None,
-        // Its way is decided, and paid for.
+        // The way in which this message goes is decided, and its credit is paid.
         VcState::Connected if large.way != Way::Undecided => Obstacle::Room,
         VcState::Connected if vc.envelopes > 0 => Obstacle::None,
         VcState::Connected if vc.lines < cost(large.length) || car.flags & car_flags::ASKING != 0 => Obstacle::Credit,
-        // What is longer than an eager message has to be offered too.
+        // A message longer than the eager limit must be offered, for which there is no credit.
         VcState::Connected => match all.endpoints.get(vc.endpoint as usize) {
             Some(endpoint) if large.length <= endpoint.eager_max => Obstacle::None,
             _ => Obstacle::Credit,
@@ -106,7 +106,7 @@ fn obstacle(all: &Tables<'_>, vc: &Vc) -> Obstacle {
     }
 }
 
-/// An answer that is owed to a peer and has not left. Grants are counted by VC.
+/// An answer that is owed to a peer and has not left yet. Credit grants are counted by VC instead.
 pub(super) fn refusal(all: &Tables<'_>, frame: &ControlFrame) -> Option<OperationDump> {
     let context = match frame.what {
         Control::Refusal { context, .. } => context,

@@ -11,10 +11,10 @@ use tickwire_traces::dump::{
 };
 use tickwire_transports::Traffic;
 
-/// Members of a communicator that a dump lists at most.
+/// Most members of a communicator that a dump lists.
 const MEMBERS_MAX: usize = 4096;
 
-/// Those with the lowest ids, and all that are named.
+/// The communicators with the lowest ids, and all that `is_named` names.
 pub(super) fn communicators(rows: &[Communicator], is_named: impl Fn(u32) -> bool) -> Vec<CommunicatorDump> {
     let used = (0..).zip(rows).filter(|(_, comm)| matches!(comm.state, CommState::Live | CommState::Closing));
     let used = used.filter(|(id, comm)| *id < SHOWN_MAX as u32 || is_named(context::base(comm.context)));
@@ -88,7 +88,7 @@ fn name(all: &mut Tables<'_>, endpoint: u8) -> String {
     endpoint.map(|endpoint| endpoint.transport.get().name().to_owned()).unwrap_or_default()
 }
 
-/// The routes of a proc: what [`Engine::routes`](crate::Engine::routes) says of those that are used, and of those that could not connect.
+/// The routes of a proc, as [`Engine::routes`](crate::Engine::routes) gives them: those that are used, and those that could not connect.
 fn routes(all: &mut Tables<'_>, proc: u32) -> (Vec<RouteDump>, Vec<FailedRouteDump>) {
     let (mut routes, mut failed) = (Vec::new(), Vec::new());
     for class in TrafficClass::ALL {
@@ -111,7 +111,7 @@ pub(super) fn traffic(all: &mut Tables<'_>, row: usize) -> Option<TrafficDump> {
     Some(TrafficDump { sent, received, read, full, ring_sent, ring_received })
 }
 
-/// The credit of a connection, where so many lines of the peer's messages are kept.
+/// The credit of a connection. `kept_lines` is how many lines the unexpected messages of this peer take.
 fn credit(all: &Tables<'_>, vc: &Vc, kept_lines: u64) -> CreditDump {
     let (window, line) = (window(all.progress, vc), LINE_BYTES as u64);
     CreditDump {

@@ -1,4 +1,4 @@
-//! Windows, as a dump tells of them.
+//! Windows and regions in a dump.
 
 use tickwire_components::{AtomicsDomain, Communicator, LockKind, NIL, RegionAccess, context};
 use tickwire_systems::procs::windows::{Access, Epochs, ExposedRegion, OwnMemory, RemoteOperation, Target, WindowRow};
@@ -8,12 +8,12 @@ use tickwire_transports::windows::Hold;
 
 /// All windows.
 pub(super) fn windows(all: &Tables<'_>) -> Vec<WindowDump> {
-    // Of what other ranks have exposed there is nothing to say but what waits for it.
+    // The window of other ranks' regions is shown only if operations on it are pending.
     let shown = |window: &WindowDump| window.comm != 0 || !window.pending.is_empty() || !window.by_fabric.is_empty();
     all.windows.list.iter().flatten().map(|window| dumped(all, window)).filter(shown).collect()
 }
 
-/// What this engine exposes, and how many regions are left out.
+/// The regions that this engine exposes, and how many of them are left out.
 pub(super) fn regions(all: &Tables<'_>) -> (Vec<RegionDump>, u64) {
     let own = all.windows.list.iter().flatten().find_map(|window| match &window.own {
         OwnMemory::Exposed(regions) => Some(&regions[..]),
@@ -38,7 +38,7 @@ pub(super) fn regions(all: &Tables<'_>) -> (Vec<RegionDump>, u64) {
     (own.iter().take(SHOWN_MAX).map(region).collect(), own.len().saturating_sub(SHOWN_MAX) as u64)
 }
 
-/// How many operations fabrics are to do on a window, by target.
+/// How many operations fabrics have yet to do on a window, by target.
 fn by_fabric(all: &Tables<'_>, window: &WindowRow, proc: impl Fn(u32) -> u32) -> Vec<PendingDump> {
     let handle = window.handle;
     let mut found: Vec<PendingDump> = Vec::new();
@@ -83,12 +83,12 @@ fn dumped(all: &Tables<'_>, window: &WindowRow) -> WindowDump {
     }
 }
 
-/// How many operations a target's engine is yet to do, those of locks too.
+/// How many operations a target's engine has yet to do, including those on locks.
 fn operations(target: &Target) -> u64 {
     target.operations.iter().map(RemoteOperation::count).sum()
 }
 
-/// Epochs that are open here, in words.
+/// The epochs that are open at this rank, as text.
 fn epochs(window: &WindowRow) -> Vec<String> {
     let Epochs { fence, all_locked, started, posted, .. } = window.epochs;
     let named = [

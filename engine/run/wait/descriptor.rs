@@ -1,5 +1,5 @@
-//! The engine as a descriptor of an application's own event loop: how a sleep on it is prepared, and how it ends. The engine's
-//! own waits sleep in the same way.
+//! The engine as a descriptor in an application's own event loop: how to prepare a sleep on it, and how to end the sleep. The engine's own
+//! waits sleep in the same way.
 
 use crate::run::engine::Engine;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -8,13 +8,13 @@ use std::time::Duration;
 use tickwire_components::Pending;
 use tickwire_systems::store::Tables;
 
-/// Longest sleep when something must be polled for: a transport without a descriptor, or room in one that may not tell, ms.
+/// Longest sleep when something must be polled: a transport without a descriptor, or one that may not announce free room, ms.
 const POLL_MS: u32 = 1;
 
 impl AsFd for Engine {
-    /// A descriptor for an application's own poll set or runtime: readable when there is something to tick for, from a
-    /// [`Engine::prepare_wait`] that has returned `true` until [`Engine::end_wait`]. See the former for the whole protocol.
-    /// It is the same one for as long as the engine lives.
+    /// A descriptor for an application's own poll set or runtime. It is readable when there is something to tick for, from an
+    /// [`Engine::prepare_wait`] that returned `true` until [`Engine::end_wait`]. [`Engine::prepare_wait`] describes the whole protocol. The
+    /// descriptor stays the same for as long as the engine lives.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.waiter.epoll.as_fd()
     }
@@ -28,21 +28,20 @@ impl AsRawFd for Engine {
 }
 
 impl Engine {
-    /// Prepares to sleep on the engine's descriptor: `true` if the caller may, `false` if there is something to tick for.
+    /// Prepares to sleep on the engine's descriptor. Returns `true` if the caller may sleep, `false` if there is something to tick for.
     ///
-    /// An application with an event loop of its own, in which [`Engine::wait`] and its kin have no place, goes in rounds:
+    /// An application with its own event loop cannot block in [`Engine::wait`] and similar calls. It repeats these steps instead:
     ///
-    /// 1. *Tick*, until there is nothing more to do for the application either.
-    /// 2. *Prepare*: this call. Where it returns `false`, go back to 1. Where it returns `true`, the engine's descriptor is
-    ///    silent now and becomes readable with whatever comes from here on, including what came just before: nothing is
-    ///    missed. Peers, transports and submitting threads then pay a system call to ring.
-    /// 3. *Sleep* on the descriptor beside all others, for [`Engine::wait_timeout`] at most. No other call of the engine may
-    ///    stand between 2 and the sleep: it may end that before it has begun.
-    /// 4. *End the sleep*: [`Engine::end_wait`], whatever has ended it. Bells are silent again, and nobody rings any more.
-    ///    Go back to 1.
+    /// 1. *Tick*, until the application has nothing more to do either.
+    /// 2. *Prepare*: call this. If it returns `false`, go back to 1. If it returns `true`, the engine's descriptor is silent now, and
+    ///    becomes readable with anything that comes from here on, including what came just before: nothing is missed. From now on peers,
+    ///    transports and submitting threads pay a system call to ring the doorbell.
+    /// 3. *Sleep* on the descriptor beside all others, for at most [`Engine::wait_timeout`]. Make no other call of the engine between 2 and
+    ///    the sleep: it may end the sleep before it begins.
+    /// 4. *End the sleep*: call [`Engine::end_wait`], whatever has ended the sleep. The descriptor is silent again, and nobody rings any
+    ///    more. Go back to 1.
     ///
-    /// Whoever leaves out 4 is not woken for nothing either, since 2 makes up for it; but until then each frame of a peer
-    /// rings.
+    /// Leaving out step 4 causes no false wake-up, since step 2 makes up for it. But until then each frame of a peer rings the doorbell.
     ///
     /// ```
     /// use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -70,7 +69,7 @@ impl Engine {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn prepare_wait(&mut self) -> bool {
-        // Bells that have rung for the sleep before would end this one at once.
+        // Doorbells that rang for the previous sleep would end this one at once.
         self.end_wait();
         self.sample_clock();
         self.look_around();
@@ -78,13 +77,13 @@ impl Engine {
         inbound.shared().armed.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let Tables { progress, inbound, .. } = self.store.all();
-        // A fabric tells of what it does by nothing that wakes.
+        // A fabric wakes nobody when it performs an operation.
         let mut quiet = progress.pending == Pending::NONE && !inbound.ready() && !self.fabric_busy;
         self.waiter.armed = true;
         for endpoint in self.store.endpoints() {
             quiet &= endpoint.transport.get().arm();
         }
-        // What a peer has shown before it could see that this one sleeps.
+        // A peer may have put something on its board before it could see that this rank sleeps.
         if quiet && self.boards_busy {
             quiet = !self.look_at_boards() && self.store.progress().pending == Pending::NONE;
         }
@@ -94,7 +93,7 @@ impl Engine {
         quiet
     }
 
-    /// How long a sleep on the engine's descriptor may be: shorter where something has to be polled for. See
+    /// The longest time for a sleep on the engine's descriptor. It is shorter where something has to be polled. See
     /// [`Engine::prepare_wait`].
     pub fn wait_timeout(&mut self) -> Duration {
         let progress = self.store.progress();
@@ -106,13 +105,13 @@ impl Engine {
         Duration::from_millis(ms.into())
     }
 
-    /// Whether `wait` must poll because a transport has nothing to sleep on.
+    /// Whether `wait` must poll, because a transport has no descriptor to sleep on.
     pub fn must_poll(&self) -> bool {
         self.waiter.polls
     }
 
-    /// Ends the sleep that [`Engine::prepare_wait`] has allowed: the descriptor is silent, and peers ring no more. To be called
-    /// whatever has ended the sleep, before the next tick. Nothing if none was prepared.
+    /// Ends the sleep that [`Engine::prepare_wait`] has allowed: the descriptor is silent, and peers ring no more. Call it before the next
+    /// tick, whatever has ended the sleep. Does nothing if no sleep was prepared.
     pub fn end_wait(&mut self) {
         if std::mem::take(&mut self.waiter.armed) {
             self.disarm();

@@ -1,4 +1,4 @@
-//! Drafts run without tables, and what that costs.
+//! Runs drafts without tables, and counts what that costs.
 
 use crate::collectives::draft::{Act, Draft};
 use std::collections::{HashMap, VecDeque};
@@ -9,11 +9,11 @@ use tickwire_components::{Computation, Reduction, Span};
 pub(super) struct Cost {
     /// Messages on the longest chain of messages that wait for each other.
     pub(super) rounds: u32,
-    /// Messages that a rank has sent, at most.
+    /// Largest number of messages that any rank has sent.
     pub(super) messages: usize,
-    /// Bytes that a rank has sent, at most.
+    /// Most bytes that any rank has sent.
     pub(super) bytes: usize,
-    /// Bytes that a rank has received, at most.
+    /// Most bytes that any rank has received.
     pub(super) received: usize,
 }
 
@@ -46,7 +46,7 @@ fn compute(computation: Computation, reduce: &Reduction) {
     }
 }
 
-/// Runs the nodes of all drafts, in an order that the seed says. A send takes its bytes as late as it can: when its message is
+/// Runs the nodes of all drafts, in an order that the seed determines. A send reads its bytes as late as possible: when its message is
 /// received.
 // Longer than other functions: it is one loop over nodes that share ten local tables.
 pub(super) fn run(drafts: &[Draft], reduce: &Reduction, seed: u64) -> Cost {
@@ -100,7 +100,7 @@ pub(super) fn run(drafts: &[Draft], reduce: &Reduction, seed: u64) -> Cost {
             done += 1;
             for &(_, next) in drafts[rank].edges.iter().filter(|&&(before, _)| before as usize == node) {
                 let next = next as usize;
-                // What waits for a send waits for no round of it.
+                // A send adds no round to the chain of the nodes that wait for it.
                 chain[rank][next] = chain[rank][next].max(chain[rank][node]);
                 unmet[rank][next] -= 1;
                 if unmet[rank][next] == 0 {

@@ -1,29 +1,29 @@
-//! Which context ids are free: what members of a communicator tell each other to find the smallest one that all of them have.
+//! Free context ids: what the members of a communicator exchange to find the smallest id that is free on all of them.
 
 use std::fmt::Debug;
 use tickwire_components::limits::CONTEXTS_MAX;
 use tickwire_components::{CommState, Communicator};
 
-/// Words of a bitmap at most: 8192 ids, which is 1 KiB, a short message.
+/// Words of a bitmap at most: 8192 ids, 1 KiB, a short message.
 pub const USED_WORDS: usize = 128;
 
-/// The ids of some procs that are not free on all of them, in a part of the range. Those below it are used by one of them, those
-/// above it are not known.
+/// The ids in a part of the range that are in use on at least one of several procs. Ids below the part are in use on one of them. Ids above
+/// it are unknown.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UsedIds {
-    /// The first one of the part; a multiple of 64.
+    /// First id of the part; a multiple of 64.
     pub base: u32,
-    /// The one behind the last.
+    /// One past the last id of the part.
     pub end: u32,
-    /// A bit for each that is used, from the first one on, without zeros at the end.
+    /// One bit for each id from `base` on, set if it is in use. Trailing zero words are left out.
     pub words: Vec<u64>,
 }
 
 impl UsedIds {
-    /// None is used.
+    /// No id is in use.
     pub const NONE: UsedIds = UsedIds { base: 0, end: CONTEXTS_MAX as u32, words: Vec::new() };
 
-    /// Those of one proc, from its first free one on, which is `first`.
+    /// The ids in use on one proc, from its first free id (`first`) on.
     pub fn of(comms: &[Communicator], first: u32, incarnations: u32) -> Self {
         let base = first & !63;
         let end = (base as usize + 64 * USED_WORDS).min(CONTEXTS_MAX);
@@ -33,7 +33,7 @@ impl UsedIds {
             let used = base as usize + row < first as usize || !is_free(comm, incarnations);
             words[row / 64] |= u64::from(used) << (row % 64);
         }
-        // Without a row none was ever used, but those below the first one are not to be had.
+        // Ids without a row were never used, but those below `first` must not be taken.
         if first & 63 != 0 && words.is_empty() {
             words.push((1 << (first & 63)) - 1);
         }
@@ -41,7 +41,7 @@ impl UsedIds {
         UsedIds { base, end: end as u32, words }
     }
 
-    /// Adds those of other procs.
+    /// Adds the ids in use on other procs.
     pub fn add(&mut self, mut other: UsedIds) {
         if other.base > self.base {
             std::mem::swap(self, &mut other);
@@ -54,7 +54,7 @@ impl UsedIds {
         trim(&mut self.words);
     }
 
-    /// The smallest one below `most` that is used by nobody, if it is in the part that is known.
+    /// The smallest id below `most` that no proc uses, if it is in the known part.
     pub fn smallest_free(&self, most: u32) -> Option<u32> {
         let full = self.words.iter().take_while(|&&word| word == u64::MAX).count();
         let more = self.words.get(full).map_or(0, |word| word.trailing_ones());
@@ -69,14 +69,14 @@ fn trim(words: &mut Vec<u64>) {
     }
 }
 
-/// Whether an id may be used, where so many incarnations of it can be told apart: nobody has it, and a word that no message has had
-/// is left for it.
+/// Whether an id is free, given how many incarnations of an id can be told apart: no communicator has it, and at least one of its
+/// incarnations was never used in a message.
 pub fn is_free(comm: &Communicator, incarnations: u32) -> bool {
     let is_fresh = comm.lives == 0 && comm.incarnation == 0;
     comm.state == CommState::Free && (is_fresh || comm.incarnation + 1 < incarnations)
 }
 
-/// The first free id from one on.
+/// The first free id that is not below `from`.
 pub fn first_free(comms: &[Communicator], from: u32, incarnations: u32) -> u32 {
     let rows = comms.get(from as usize..).unwrap_or_default();
     let used = rows.iter().take_while(|comm| !is_free(comm, incarnations)).count();

@@ -39,7 +39,7 @@ fn arrive(world: &mut TestWorld, vc: Row, word: u32, source: u32, bytes: &[u8]) 
     row
 }
 
-/// Moves what has arrived to where it goes.
+/// Moves arrivals to their destinations.
 fn settle(world: &mut TestWorld) {
     world.step(supply_buffers);
     world.step(transfer);

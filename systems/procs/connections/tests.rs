@@ -9,7 +9,7 @@ use tickwire_components::submission::Operation;
 use tickwire_components::{Kept, ProcId, RequestError, RequestState, car_flags};
 use tickwire_components::{Rank, Tag, Unexpected};
 
-/// Lets the wire tell events, and handles them.
+/// Lets the wire report events, and handles them.
 fn tell(world: &mut TestWorld, events: &[LinkEvent]) {
     world.wire().events.extend_from_slice(events);
     control(&mut world.store.as_mut(), &mut Vec::new());
@@ -176,7 +176,7 @@ fn a_peer_that_has_said_goodbye_is_there_until_what_it_has_sent_past_its_frames_
     world.all().progress.ended.push((one, Ended::Finalized));
     for _ in 0..3 {
         world.all().progress.pending = Pending::WORLD;
-        // However often it says so.
+        // The peer says goodbye several times.
         world.all().progress.ended.push((one, Ended::Finalized));
         maintain(&mut world.store.as_mut());
         assert!(world.all().progress.pending.has(Pending::WORLD));

@@ -9,7 +9,7 @@ use tickwire_components::limits::{PIECE_BYTES, PIECES_A_PASS, READ_BYTES_A_TURN,
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Body, Large, VcState};
 
-/// CARs of sends, of (context, priority) each, in one send queue: what leaves, in order.
+/// Puts CARs of sends, given as (context, priority), into one send queue. Returns the order in which they leave.
 fn order(sends: &[(u32, u8)]) -> Vec<Row> {
     let (mut progress, mut cars, mut queue) = (Progress::default(), Vec::new(), Queue::EMPTY);
     for &(context, priority) in sends {
@@ -32,7 +32,7 @@ fn envelopes_of_different_contexts_go_by_priority_and_equal_ones_in_turn() {
 #[test]
 fn an_urgent_envelope_lifts_those_of_its_context_in_front_of_it() {
     assert_eq!(order(&[(1, 0), (2, 0), (1, 3), (3, 4), (2, 9), (3, 0)]), [1, 4, 3, 0, 2, 5]);
-    // What was lifted stays so: less than that does not pass it.
+    // A lifted envelope stays lifted: one with a lower priority does not pass it.
     assert_eq!(order(&[(1, 0), (2, 0), (1, 9), (3, 5)]), [0, 2, 3, 1]);
 }
 
@@ -66,7 +66,7 @@ fn what_would_leave_last_has_its_turn_with_those_it_must_not_overtake() {
         let row = cars.len() as Row - 1;
         insert_send(&mut progress, &mut queue, &mut cars, row);
     }
-    // Once is enough for as long as nothing leaves.
+    // Another call changes nothing as long as nothing leaves.
     (0..3).for_each(|_| turn_sends(&mut queue, &mut cars));
     assert_eq!(drain(&mut queue, &mut cars), [0, 2, 1, 3]);
 }
@@ -83,7 +83,7 @@ fn whatever_is_let_go_first_and_when_envelopes_of_one_context_keep_their_order()
         let mut gone: Vec<Row> = Vec::new();
         while cars.len() < 30 || !queue.is_empty() {
             match random(if cars.len() < 30 { 8 } else { 3 }) {
-                // The head leaves, is begun, or the last has its turn; or a new one comes.
+                // The head leaves or is begun, the last one has its turn, or a new one is added.
                 0 => gone.extend(queue.pop(&mut cars)),
                 1 if !queue.is_empty() => cars[queue.head as usize].flags |= car_flags::STARTED,
                 2 if !queue.is_empty() => {
@@ -108,7 +108,7 @@ fn whatever_is_let_go_first_and_when_envelopes_of_one_context_keep_their_order()
     }
 }
 
-/// Large sends of these priorities to proc 1 that were asked for.
+/// Posts large sends of these priorities to proc 1, and lets the receiver ask for them.
 fn sending(world: &mut TestWorld, vc: Row, priorities: &[u8], length: usize) -> Vec<Row> {
     let bytes = vec![1; length];
     let posted: Vec<Row> = priorities.iter().map(|_| world.send(1, 5, &[&bytes]).car).collect();
@@ -125,7 +125,7 @@ fn sending(world: &mut TestWorld, vc: Row, priorities: &[u8], length: usize) -> 
     posted
 }
 
-/// Whose pieces have left, in order.
+/// The sends whose pieces have left, in order.
 fn pieces(world: &TestWorld) -> Vec<Row> {
     world.wire().sent.iter().map(|frame: &SentFrame| frame.header.message()).collect()
 }
@@ -165,7 +165,7 @@ fn a_message_whose_piece_was_refused_stays_in_front_until_it_has_gone() {
     world.wire().room = None;
     world.step(transfer);
     let sent = pieces(&world);
-    // The wire may have had a part of the frame that it refused.
+    // The wire may have taken a part of the frame that it refused.
     assert_eq!(sent, [low, low, high, high, high, low, low, low, low]);
 }
 
@@ -194,7 +194,7 @@ fn offers_are_answered_by_priority_whether_they_were_awaited_or_not() {
     let mut world = TestWorld::new(2);
     let vc = world.contact(1, VcState::Connected);
     let offer = |tag, priority| Header::new(Kind::Rts, 0, 1, tag, 70 + tag, 9000).with_priority(priority);
-    // Two that nobody waits for yet, two that are awaited.
+    // Two offers without a posted receive, and two with one.
     world.arrive(vc, offer(0, 0), &[]);
     world.arrive(vc, offer(1, 50), &[]);
     world.step(crate::tick::match_cars::match_cars);

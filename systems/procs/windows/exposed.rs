@@ -1,11 +1,11 @@
-//! What this proc has exposed, and how peers come to know it.
+//! The memory that this proc has exposed, and how peers learn of it.
 
 use std::any::Any;
 use tickwire_components::{RegionAccess, Row};
 use tickwire_transports::RemoteKey;
 use tickwire_transports::windows::Part;
 
-/// What a fabric calls memory that it knows, and the endpoint that does.
+/// The fabric's key of registered memory, and the fabric's endpoint.
 pub type Registered = (u8, RemoteKey);
 
 /// An exposed region.
@@ -16,27 +16,28 @@ pub struct ExposedRegion {
     pub part: Part,
     /// What others may do with it.
     pub access: RegionAccess,
-    /// What the fabric calls it that puts and gets, and the endpoint that does.
+    /// Key and endpoint of the fabric that does puts and gets.
     pub moves: Option<Registered>,
-    /// The same, of the fabric that does all of its updates, which may be the same one.
+    /// Key and endpoint of the fabric that does all updates, which may be the same one.
     pub updates: Option<Registered>,
     /// The buffer.
     pub buffer: Box<dyn Any + Send + Sync>,
 }
 
 impl ExposedRegion {
-    /// What may be done with it otherwise than by the fabric that does updates: two ways to update it would not be atomic to each other.
+    /// What may be done with the region by other ways than the fabric that does updates. Two ways to update it would not be atomic to each
+    /// other.
     pub fn here(&self) -> RegionAccess {
         if self.updates.is_some() { self.access.without(RegionAccess::UPDATE) } else { self.access }
     }
 }
 
-/// How peers of this host come to know the regions of this proc: see [`Part::listed`].
+/// How peers on this host learn of the regions of this proc: see [`Part::listed`].
 #[derive(Default)]
 pub struct Directory {
-    /// It was made, or cannot be.
+    /// It was made, or making it has failed.
     pub is_made: bool,
-    /// The endpoint over which it is passed to peers, if it is shared.
+    /// The endpoint over which it is passed to peers, if it is in shared memory.
     pub endpoint: Option<u8>,
     /// The VCs whose peers have it.
     pub given: Vec<Row>,

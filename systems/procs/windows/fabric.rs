@@ -1,10 +1,10 @@
-//! What becomes of operations that a fabric could not do.
+//! Operations that a fabric could not do.
 
 use super::{Failure, Reach, Windows};
 use tickwire_transports::FailedOperation;
 
 impl Windows {
-    /// An operation by a fabric has failed: its request ends so, or the next flush of its target says so.
+    /// Notes the failure of an operation by a fabric. Its request ends with that error, or the next flush of its target reports it.
     #[cold]
     pub fn note_failure(&mut self, endpoint: u8, failed: FailedOperation, now_ns: u64) {
         let FailedOperation { channel, number, reason } = failed;
@@ -18,7 +18,7 @@ impl Windows {
             return;
         }
         let targets = self.list.iter_mut().flatten().flat_map(|window| &mut window.targets);
-        // It may be of any target with operations that nobody knows to be complete.
+        // The operation may belong to any target that has operations which are not known to be complete.
         for target in targets.filter(|target| target.by_fabric > 0) {
             if let Reach::Fabric { endpoint: of, channel: its, .. } = target.reach
                 && (of, its) == (endpoint, channel)

@@ -1,11 +1,11 @@
-//! Links that close, over which memory of other procs was reached.
+//! Closed links, over which the memory of other procs was reached.
 
 use super::{Failure, Reach, Windows};
 use tickwire_components::NIL;
 
 impl Windows {
-    /// A link has closed: another proc may get its number, so nothing goes over it any more. Where the owner's engine may do all
-    /// operations, it does them from now on; what only the kernel may do is an error.
+    /// Stops the use of a link that has closed, since another proc may get its number. Where the owner's engine can do all operations, it
+    /// does them from now on. Operations that only the kernel can do become errors.
     pub(crate) fn forget_link(&mut self, endpoint: u8, closed: u32) {
         if closed == NIL {
             return;

@@ -1,4 +1,4 @@
-//! Operations of this side that are under way: by frames, which the target's engine serves, or by a fabric.
+//! Operations of this process that are under way: by frames, which the target's engine serves, or by a fabric.
 
 use std::any::Any;
 use tickwire_components::{NIL, NumberType, RemoteKind, RemoteOutcome, Row, Span, UpdateCode, UpdateOperation};
@@ -7,18 +7,18 @@ use tickwire_transports::{AtomicOperation, AtomicWord, Channel, RemoteRun};
 /// How an operation has failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// It is not within the target's part, or not aligned there.
+    /// The operation is not within the target's part, or is misaligned there.
     OutOfBounds,
     /// A member that holds a lock has failed.
     HolderFailed(u32),
-    /// The target has failed.
+    /// The target's process has failed.
     TargetFailed,
     /// The fabric could not do it: [`Windows::fabric_reason`](super::Windows::fabric_reason).
     Fabric,
 }
 
 impl Failure {
-    /// How an operation has failed that its target answers so; `None` if it is done.
+    /// The failure that a target's answer means; `None` if the operation is done.
     pub const fn of(outcome: RemoteOutcome) -> Option<Self> {
         match outcome {
             RemoteOutcome::Done => None,
@@ -28,13 +28,13 @@ impl Failure {
     }
 }
 
-/// An operation that goes by frames, one or several.
+/// An operation that goes by one or several frames.
 pub struct RemoteOperation {
     /// Its number.
     pub number: u64,
     /// What it does.
     pub kind: RemoteKind,
-    /// Where in the target's part, bytes.
+    /// Displacement in the target's part, bytes.
     pub at: u64,
     /// Bytes that are put, got or updated.
     pub length: u64,
@@ -42,42 +42,43 @@ pub struct RemoteOperation {
     pub sent: u64,
     /// Bytes whose answer has come.
     pub answered: u64,
-    /// Whether its last request has left: of an operation without bytes, its only one.
+    /// Whether its last request has left. An operation without bytes has one request.
     pub all_sent: bool,
-    /// Bytes of each request but the last one, once the first one has left.
+    /// Bytes of each request except the last one. Set when the first one leaves.
     pub fragment: u64,
     /// How one of its requests has failed.
     pub failure: Option<Failure>,
-    /// What is sent. The origin keeps it until all has left.
+    /// The bytes to send. The origin keeps them until all have left.
     pub from: Span,
-    /// Where answers go. The origin keeps it until all have come.
+    /// Where the bytes of answers go. The origin keeps the memory until all have come.
     pub into: Span,
     /// Its request, or [`NIL`].
     pub request: Row,
-    /// It is the last one of its request.
+    /// It is the last operation of its request.
     pub is_last: bool,
-    /// Somebody waits for its end without a request.
+    /// A call waits for its end, without a request.
     pub awaited: bool,
     /// The state that a transport keeps for a frame of which it has taken a part.
     pub state: Option<Box<dyn Any + Send + Sync>>,
-    /// Bytes of a request that a transport may have taken in part; what `from` names, once its caller has taken its memory back.
+    /// A request that the transport may have taken in part: its length in bytes, and a copy of them. The copy is empty until the caller has
+    /// taken its memory back; from then on `from` points to it.
     pub in_part: Option<(u64, Vec<u8>)>,
-    /// The short operations that it stands for, if its kind is [`RemoteKind::Batch`].
+    /// The short operations that share this request, if its kind is [`RemoteKind::Batch`].
     pub batch: Option<Box<Batch>>,
 }
 
-/// Short operations that one request has.
+/// Short operations that share one request.
 #[derive(Default)]
 pub struct Batch {
-    /// What the request says of them, one after another, with their operands.
+    /// The request's entries for the operations, one after another, with their operands.
     pub packed: Vec<u8>,
-    /// They, in that order.
+    /// The operations, in the same order.
     pub parts: Vec<BatchPart>,
-    /// Bytes of the answer, if all are done.
+    /// Bytes of the answer if all operations succeed.
     pub answer_bytes: u64,
     /// How each of them has ended, once the answer has come.
     pub outcomes: Vec<RemoteOutcome>,
-    /// A transport may have begun to take it: nothing is added any more.
+    /// The transport may have taken a part of the request, so no operation may be added.
     pub is_sealed: bool,
 }
 
@@ -90,18 +91,18 @@ pub struct BatchPart {
     pub kind: RemoteKind,
     /// Bytes that are put, got or updated.
     pub length: u64,
-    /// Where its answer goes. The origin keeps it until that has come.
+    /// Where the bytes of its answer go. The origin keeps the memory until the answer has come.
     pub into: Span,
     /// Its request, or [`NIL`].
     pub request: Row,
-    /// It is the last one of its request.
+    /// It is the last operation of its request.
     pub is_last: bool,
-    /// Somebody waits for its end without a request.
+    /// A call waits for its end, without a request.
     pub awaited: bool,
 }
 
 impl RemoteOperation {
-    /// One of which nothing has left.
+    /// An operation of which nothing has left yet.
     pub fn new(number: u64, kind: RemoteKind, at: u64, length: u64) -> Self {
         RemoteOperation {
             number,
@@ -124,7 +125,7 @@ impl RemoteOperation {
         }
     }
 
-    /// Whether it is, or has, an operation without a request.
+    /// Whether it is an operation without a request, or a batch with such an operation.
     pub fn is_of_call(&self) -> bool {
         match &self.batch {
             Some(batch) => batch.parts.iter().any(|part| part.request == NIL),
@@ -132,7 +133,7 @@ impl RemoteOperation {
         }
     }
 
-    /// How many operations it is.
+    /// How many operations it stands for.
     pub fn count(&self) -> u64 {
         self.batch.as_ref().map_or(1, |batch| batch.parts.len() as u64)
     }
@@ -141,24 +142,24 @@ impl RemoteOperation {
 /// What a fabric does with a target's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FabricKind {
-    /// Writes the run there.
+    /// Writes the origin's run to the target.
     Put,
-    /// Reads the run from there.
+    /// Reads the target's bytes into the origin's run.
     Get,
-    /// Combines an integer with another one. The run gets the one from before.
+    /// Combines an integer at the target with an operand. The origin's run gets the old value.
     Fetch(AtomicOperation, AtomicWord),
-    /// Puts `new` in place of an integer, if that is `expected`. The run gets the one from before.
+    /// Replaces an integer at the target by `new` if it is equal to `expected`. The origin's run gets the old value.
     Swap {
-        /// What must be there.
+        /// The value to compare with.
         expected: AtomicWord,
-        /// What comes there.
+        /// The new value.
         new: AtomicWord,
     },
 }
 
 impl FabricKind {
-    /// What a fabric does for an update with the bytes of these operands, one or two; `None` if no fabric does: it has integers of four and
-    /// eight bytes, and not all operations.
+    /// The fabric's operation for an update with one or two operands, given as bytes. `None` if no fabric can do it: fabrics have integers
+    /// of four and eight bytes only, and not all operations.
     pub fn of_update(kind: RemoteKind, [first, second]: [[u8; 8]; 2]) -> Option<Self> {
         let word = |number: NumberType, bytes: [u8; 8]| match (number.size(), bytes) {
             (4, [a, b, c, d, ..]) => Some(AtomicWord::Four(u32::from_ne_bytes([a, b, c, d]))),
@@ -186,7 +187,7 @@ impl FabricKind {
         }
     }
 
-    /// Whether the run is what is written there.
+    /// Whether the origin's run is written to the target.
     pub const fn writes(self) -> bool {
         matches!(self, FabricKind::Put)
     }
@@ -200,7 +201,7 @@ impl FabricKind {
 /// An update by a fabric that a call waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AwaitedUpdate {
-    /// Its number, by which the fabric tells that it has failed.
+    /// Its number, by which the fabric reports a failure.
     pub number: u64,
     /// The window's handle.
     pub handle: u32,
@@ -212,7 +213,7 @@ pub struct AwaitedUpdate {
 
 /// An operation with a request, which a fabric does.
 pub struct FabricOperation {
-    /// Its number, by which the fabric tells that it has failed.
+    /// Its number, by which the fabric reports a failure.
     pub number: u64,
     /// The window's handle.
     pub handle: u32,
@@ -236,9 +237,9 @@ pub struct FabricOperation {
     pub kind: FabricKind,
     /// Its number on the channel, once the fabric has taken it.
     pub turn: Option<u64>,
-    /// When it was seen to have failed, ns.
+    /// When its failure was noticed, ns.
     pub failed_ns: Option<u64>,
-    /// Why, in the fabric's words.
+    /// Why it has failed, in the fabric's words.
     pub reason: String,
 }
 
@@ -263,7 +264,7 @@ mod tests {
             assert_eq!(of(UpdateOperation::BitXor), eight(AtomicOperation::Xor, 7));
         }
         assert_eq!(fetch(NumberType::I32, UpdateOperation::Sum, short(9)), four(AtomicOperation::Sum, 9));
-        // Bits that are moved as they are may be a float's.
+        // Operations that only move bits also work for floats.
         let bits = 1.5f32.to_bits();
         assert_eq!(fetch(NumberType::F32, UpdateOperation::Replace, short(bits)), four(AtomicOperation::Replace, bits));
         assert_eq!(fetch(NumberType::F64, UpdateOperation::Keep, word(0)), eight(AtomicOperation::Read, 0));

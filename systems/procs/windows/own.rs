@@ -1,4 +1,4 @@
-//! The own part of a window, and where in it bytes are.
+//! This process's part of a window, and where bytes are in it.
 
 use super::{OwnMemory, Reach, WindowRow, regions};
 use std::any::Any;
@@ -6,7 +6,7 @@ use tickwire_transports::windows::Part;
 
 /// A buffer that is attached to a window.
 pub struct AttachedRun {
-    /// Its memory: the displacement of its first byte is its address.
+    /// Its memory. The displacement of its first byte is that byte's address.
     pub part: Part,
     /// Its number in the directory, if it is listed there.
     pub number: Option<u32>,
@@ -15,7 +15,7 @@ pub struct AttachedRun {
 }
 
 impl WindowRow {
-    /// The own part.
+    /// This process's part.
     #[inline(always)]
     pub fn own_part(&self) -> Option<&Part> {
         match &self.targets.get(self.rank as usize)?.reach {
@@ -24,7 +24,7 @@ impl WindowRow {
         }
     }
 
-    /// Where bytes of the own memory are: the part, and their place in it.
+    /// Where bytes of this process's memory are: the part, and their place in it.
     #[inline(always)]
     pub fn place(&self, at: usize, bytes: usize) -> Option<(&Part, usize)> {
         match &self.own {

@@ -1,5 +1,6 @@
-//! Exposed memory: regions of this proc that whoever has a key may read, write or update. They are the own memory of a window that the world's
-//! communicator stands for, so their operations go as those of windows do. A displacement there is the region's number and a byte in it.
+//! Exposed memory: regions of this proc that anybody with a key may read, write or update. The regions together are this process's memory
+//! in a window on the world's communicator, so operations on them work like those on windows. A displacement in this window consists of the
+//! region's number and of a byte's place in the region.
 
 use super::exposed::ExposedRegion;
 use super::{Epochs, OwnMemory, Reach, Target, WindowRow, Windows};
@@ -7,14 +8,14 @@ use tickwire_components::{AtomicsDomain, NIL, RegionAccess, RemoteKind, Row, Vc}
 use tickwire_transports::shared::SharedRun;
 use tickwire_transports::windows::{Memory, Part, control_bytes};
 
-/// Bits of a byte's place in a region.
+/// Bits of a displacement for the byte's place in its region.
 const OFFSET_BITS: u32 = 40;
-/// Bytes of a region at most.
+/// Largest region, bytes.
 pub const REGION_BYTES_MAX: u64 = 1 << OFFSET_BITS;
-/// Regions that an engine exposes in its life at most: no number is used twice, so a key that is stale names none.
+/// Number of regions that an engine can expose in its life. No number is used twice, so a stale key names no region.
 pub const REGIONS_MAX: u32 = 1 << (u64::BITS - OFFSET_BITS);
 
-/// The handle of the window that regions are in: the world's communicator.
+/// Handle of the window that regions are in: that of the world's communicator.
 pub const REGIONS: u32 = 0;
 
 /// The displacement of a byte of a region.
@@ -27,7 +28,7 @@ pub const fn region_of(at: usize) -> (u32, usize) {
     ((at as u64 >> OFFSET_BITS) as u32, (at as u64 % REGION_BYTES_MAX) as usize)
 }
 
-/// What an operation needs to be allowed.
+/// The access right that an operation needs.
 pub const fn needed(kind: RemoteKind) -> RegionAccess {
     match kind {
         RemoteKind::Put => RegionAccess::WRITE,
@@ -37,7 +38,7 @@ pub const fn needed(kind: RemoteKind) -> RegionAccess {
 }
 
 impl Windows {
-    /// The window that regions are in, whose ranks are procs; it is made when it is asked for first. `None` if there is no memory for it.
+    /// The window that regions are in, whose ranks are procs. It is made by the first call. `None` if there is no memory for it.
     pub fn regions(&mut self, me: u32) -> Option<&mut WindowRow> {
         if self.get(REGIONS).is_none() {
             let part = Part::new(SharedRun::private(control_bytes(1))?, Memory::Own(NONE), 1, 0, false)?;
@@ -60,14 +61,14 @@ impl Windows {
     }
 }
 
-/// The target that a proc is while nothing was done with it.
+/// The target for a proc that was not used yet.
 fn nobody() -> Target {
     Target::new(NIL, 0, Reach::Engine)
 }
 
 const NONE: tickwire_components::Span = tickwire_components::Span::EMPTY;
 
-/// Finds bytes of a region.
+/// Finds bytes of a region: its part, and their place in it.
 pub(super) fn find(regions: &[ExposedRegion], at: usize, bytes: usize) -> Option<(&Part, usize)> {
     let (number, place) = region_of(at);
     let region = &regions[regions.binary_search_by_key(&number, |region| region.number).ok()?];
@@ -75,7 +76,7 @@ pub(super) fn find(regions: &[ExposedRegion], at: usize, bytes: usize) -> Option
 }
 
 impl WindowRow {
-    /// Whether an operation on the own memory is allowed. Parts of windows allow all.
+    /// Whether an operation on this process's memory is allowed. Other windows than that of regions allow everything.
     pub fn permits(&self, kind: RemoteKind, at: usize) -> bool {
         let OwnMemory::Exposed(regions) = &self.own else { return true };
         let (number, _) = region_of(at);
@@ -83,7 +84,8 @@ impl WindowRow {
         !kind.is_of_lock() && regions[place].here().covers(needed(kind))
     }
 
-    /// The place among the targets of who has sent a frame: its rank, or of regions, its proc.
+    /// The index in `targets` of the sender of a frame: its rank, or its proc where the window is that of regions. `None` if the frame did
+    /// not come over that member's VC.
     pub fn member(&mut self, source: u32, row: Row, vcs: &[Vc]) -> Option<usize> {
         if let OwnMemory::Exposed(_) = self.own {
             let is_its = source != self.rank && vcs.get(row as usize)?.proc == source;
@@ -93,7 +95,7 @@ impl WindowRow {
         (self.targets.get(rank)?.vc == row).then_some(rank)
     }
 
-    /// The place among the targets of a proc with regions, whose VC is known.
+    /// The index in `targets` of a proc in the window of regions. Adds a target if needed.
     pub fn region_target(&mut self, proc: u32, row: Row) -> usize {
         let place = proc as usize;
         if self.targets.len() <= place {

@@ -1,9 +1,10 @@
-//! Short operations that share a request: an origin packs those that it posts to one target until the request can leave, and copies their
-//! operands, so their callers have their memory back at once. The target does them in their order, and answers once for all of them.
+//! Short operations that share a request. An origin packs the short operations that it posts to one target until the request can leave. It
+//! copies their operands, so the callers can reuse their memory at once. The target performs the operations in their order, and answers
+//! once for all of them.
 //!
-//! The request's payload is how many operations there are, the bytes of their entries, and the entries: for each operation its kind, its place
-//! in the part and its length, then its operands. The answer is the outcome of each, a word of four bytes, then the bytes that
-//! those that are done and read something have got.
+//! The request's payload is the number of operations, the bytes of all entries, and the entries. Each entry is the operation's kind, its
+//! displacement in the part and its length, followed by its operands. The answer is the outcome of each operation, a word of four bytes,
+//! followed by the bytes that successful operations have read.
 
 use super::frames::{LEAD, fits};
 use super::{Waiter, fragment, post_remote, tell};
@@ -15,13 +16,13 @@ use tickwire_components::limits::{BATCHED_BYTES, REMOTE_BYTES, REMOTE_FRAMES};
 use tickwire_components::{Pending, RemoteKind, RemoteOutcome, Span, VcState};
 use tickwire_transports::copy;
 
-/// Bytes of an operation in front of its operands: its kind, its place and its length, eight bytes each.
+/// Bytes of an entry in front of the operands: kind, displacement and length, eight bytes each.
 pub(super) const ENTRY: usize = 24;
 /// Bytes of an outcome.
 const OUTCOME: usize = 4;
 
-/// Posts an operation: with others in a request, if it is short, else by itself. The number of what must have left before its caller may go
-/// on, if that is more than this call: then memory that it lends is free, unless an answer goes there.
+/// Posts an operation: in a batch if it is short, else by itself. `None` if the caller may go on at once. Otherwise the number of an
+/// operation that must have left first; then memory that the caller lends is free again, unless an answer goes there.
 pub fn post(
     rows: &mut Rows<'_>,
     endpoints: &mut [Endpoint],
@@ -53,11 +54,11 @@ pub fn post(
     to.operations.push_back(RemoteOperation { batch: Some(batch), ..new });
     windows.stir(handle);
     rows.progress.pending |= Pending::TRANSFER;
-    // Callers leave one batch behind them at most, and none where nothing is under way.
+    // A caller may leave one batch behind that has not left yet, and none if nothing is under way.
     before.or(is_idle.then_some(own))
 }
 
-/// Bytes that a batch with an operation may have; `None` if that has to go by itself.
+/// The most bytes that a batch with this operation may have. `None` if the operation must go by itself.
 fn room(
     rows: &mut Rows<'_>,
     endpoints: &[Endpoint],
@@ -75,14 +76,14 @@ fn room(
 }
 
 impl Batch {
-    /// Whether another operation may come in.
+    /// Whether there is room for another operation.
     fn has_room(&self, operation: &RemoteOperation, most: u64) -> bool {
         let entry = ENTRY as u64 + operation.kind.operands(operation.length);
         let answer = self.answer_bytes + answer_of(operation.kind, operation.length);
         !self.is_sealed && self.packed.len() as u64 + entry <= most && answer <= most
     }
 
-    /// Adds an operation: the bytes that are packed.
+    /// Adds an operation. Returns the bytes that are packed so far.
     fn add(&mut self, operation: &RemoteOperation) -> u64 {
         let &RemoteOperation { number, kind, at, length, from, into, request, is_last, awaited, .. } = operation;
         self.packed.extend_from_slice(&u64::from(kind.word()).to_ne_bytes());
@@ -104,16 +105,16 @@ impl Batch {
     }
 }
 
-/// Bytes that an operation has of an answer, if it is done.
+/// Bytes of an operation in an answer, if it is done.
 fn answer_of(kind: RemoteKind, length: u64) -> u64 {
     OUTCOME as u64 + if kind.is_answered_by_bytes() { length } else { 0 }
 }
 
-/// Takes the answer to the first operation to a target, which is a batch; `None` if no honest target answers so.
+/// Takes the answer to the first operation on a target, which is a batch. `None` if no honest target answers so.
 pub(super) fn take_batch_answer(rows: &mut Rows<'_>, handle: u32, rank: usize, payload: Span) -> Option<()> {
     let target = rows.windows.answered(handle, rank)?;
     let batch = target.operations.front_mut()?.batch.as_deref_mut()?;
-    // They are read once: the payload may be in memory that the target can still write.
+    // Each outcome is read just once: the payload may be in memory that the target can still write.
     batch.outcomes.clear();
     let mut needed = batch.parts.len() * OUTCOME;
     for (index, part) in batch.parts.iter().enumerate() {
@@ -143,7 +144,7 @@ pub(super) fn take_batch_answer(rows: &mut Rows<'_>, handle: u32, rank: usize, p
     Some(())
 }
 
-/// The outcome of one of the operations of a batch.
+/// The outcome of one operation of a batch.
 fn outcome(answer: Span, index: usize) -> Option<RemoteOutcome> {
     let mut word = [0; OUTCOME];
     // SAFETY: local bytes; an answer's payload is there until it is released.
@@ -151,7 +152,7 @@ fn outcome(answer: Span, index: usize) -> Option<RemoteOutcome> {
     RemoteOutcome::from_word(u32::from_ne_bytes(word)).filter(|_| copied == OUTCOME)
 }
 
-/// The operations of a batch that has come: so many, in this payload. `None` if no honest origin sends that.
+/// Unpacks the `count` operations of a batch that has arrived. `None` if no honest origin sends such a payload.
 pub(super) fn unpack(count: u64, payload: Span) -> Option<SmallVec<[ServedOperation; 1]>> {
     if payload.len() as u64 > LEAD as u64 + REMOTE_BYTES {
         return None;
@@ -175,12 +176,12 @@ pub(super) fn unpack(count: u64, payload: Span) -> Option<SmallVec<[ServedOperat
     (!operations.is_empty() && operations.len() as u64 == count && answer <= REMOTE_BYTES).then_some(operations)
 }
 
-/// The place of the outcome of an operation in the answer of its batch.
+/// Writes the outcome of an operation into the answer of its batch.
 pub(super) fn write_outcome(answer: &mut [u8], index: usize, outcome: RemoteOutcome) {
     answer[index * OUTCOME..][..OUTCOME].copy_from_slice(&outcome.word().to_ne_bytes());
 }
 
-/// Bytes of so many outcomes.
+/// Bytes of `count` outcomes.
 pub(super) const fn outcomes(count: usize) -> usize {
     count * OUTCOME
 }

@@ -1,4 +1,4 @@
-//! How operations end before their time: their target has failed, their caller takes its memory back, or the engine is closed.
+//! Ends operations early: their target has failed, their caller takes its memory back, or the engine is closed.
 
 use super::Waiter;
 use crate::procs::endpoint::Endpoint;
@@ -9,7 +9,7 @@ use crate::steps::finish::abort;
 use crate::store::Tables;
 use tickwire_components::{Car, NIL, Progress, RemoteKind, Row, Span, car_flags};
 
-/// A VC has failed: operations to its proc end, and what it is owed is forgotten.
+/// Ends the operations to the proc of a VC that has failed, and drops the answers that it is owed.
 pub(crate) fn fail_windows(all: &mut Tables<'_>, vc: Row) {
     let Tables { windows, progress, cars, .. } = all;
     let Windows { list, ended, .. } = &mut **windows;
@@ -18,7 +18,7 @@ pub(crate) fn fail_windows(all: &mut Tables<'_>, vc: Row) {
         window.served.retain(|served| targets.get(served.origin as usize).is_none_or(|target| target.vc != vc));
         for target in window.targets.iter_mut().filter(|target| target.vc == vc) {
             (target.outstanding, target.by_fabric, target.has_mail) = (0, 0, false);
-            // An owner of regions may go once all that was asked of it is done.
+            // The owner of regions may end without an error once all operations on them are done.
             if window.handle != REGIONS || target.issued != target.completed || target.failure.is_some() {
                 target.failure = Some(Failure::TargetFailed);
             }
@@ -30,14 +30,14 @@ pub(crate) fn fail_windows(all: &mut Tables<'_>, vc: Row) {
     }
 }
 
-/// Those who wait for an operation, or for those of a batch.
+/// All who wait for an operation, or for the operations of a batch.
 fn waiters(operation: &RemoteOperation) -> impl Iterator<Item = Waiter> {
     let own = operation.batch.is_none().then(|| Waiter::of(operation));
     let parts = operation.batch.iter().flat_map(|batch| &batch.parts);
     own.into_iter().chain(parts.map(Waiter::of_part))
 }
 
-/// The target of an operation has failed: whoever waits for it is told.
+/// Tells whoever waits for an operation that its target has failed.
 pub(super) fn fail_operation(
     ended: &mut Vec<(u64, Result<(), Failure>)>,
     progress: &mut Progress,
@@ -54,7 +54,7 @@ pub(super) fn fail_operation(
     }
 }
 
-/// Takes the memory of the caller away from an operation: what has not left stays, and answers go nowhere.
+/// Takes a caller's memory back from an operation. Requests that have not left are not sent, and answers are discarded.
 pub fn cut_operation(rows: &mut Rows<'_>, handle: u32, target: u32, number: u64) {
     let Some(window) = rows.windows.get(handle) else { return };
     let target = &mut window.targets[target as usize];
@@ -65,24 +65,24 @@ pub fn cut_operation(rows: &mut Rows<'_>, handle: u32, target: u32, number: u64)
     {
         target.completed += u64::from(!operation.kind.is_of_lock());
     }
-    // What a batch brings is a copy.
+    // A batch has copies of its operands, so only the places of answers are taken back.
     let parts =
         target.operations.iter_mut().filter_map(|operation| operation.batch.as_mut()).flat_map(|of| &mut of.parts);
     parts.filter(|part| part.number == number).for_each(BatchPart::cut);
 }
 
 impl BatchPart {
-    /// Its answer goes nowhere.
+    /// Discards its answer.
     fn cut(&mut self) {
         (self.into, self.awaited) = (Span::EMPTY, false);
     }
 }
 
-/// Whether no answer to it is to come.
+/// Cuts an operation off from the memory of its caller. Returns whether the operation can be removed: no answer to it is to come.
 fn cut(operation: &mut RemoteOperation) -> bool {
     (operation.into, operation.awaited) = (Span::EMPTY, false);
     if let Some((length, kept)) = operation.in_part.take() {
-        // A second cut finds the copy of the first one.
+        // A second cut finds the copy that the first one made.
         let kept = if kept.is_empty() { keep_frame(operation, length) } else { kept };
         operation.in_part = Some((length, kept));
         return false;
@@ -93,8 +93,8 @@ fn cut(operation: &mut RemoteOperation) -> bool {
     !is_awaited
 }
 
-/// A transport may have taken a part of a frame of so many bytes, so the rest must follow, or the next frame would stand in its midst: this
-/// frame becomes the last one of its operation, out of a copy of the caller's memory.
+/// The transport may have taken a part of a frame of `length` bytes. The rest must follow, or the next frame would begin in the middle of
+/// this one. So this frame becomes the last one of its operation, and is sent from a copy of the caller's memory.
 fn keep_frame(operation: &mut RemoteOperation, length: u64) -> Vec<u8> {
     operation.length = operation.sent + length;
     let needed = match operation.kind {
@@ -112,7 +112,7 @@ fn keep_frame(operation: &mut RemoteOperation, length: u64) -> Vec<u8> {
     kept
 }
 
-/// Takes the memory of callers away from all operations without a request: a panic has left the call that lent it.
+/// Takes the memory of callers back from all operations without a request: a panic has left the call that lent it.
 pub fn cut_loans(windows: &mut Windows) {
     for target in windows.list.iter_mut().flatten().flat_map(|window| &mut window.targets) {
         target.operations.retain_mut(|operation| match &mut operation.batch {
@@ -122,12 +122,12 @@ pub fn cut_loans(windows: &mut Windows) {
             }
             None => operation.request != NIL || !cut(operation),
         });
-        // Nobody asks any more: the engine is poisoned.
+        // No flush waits for them any more: the engine is poisoned.
         target.completed = target.issued;
     }
 }
 
-/// Takes a window out: no fabric reaches its memory any more.
+/// Removes a window, and withdraws its memory from the fabric.
 pub fn remove_window(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], handle: u32) -> Option<Box<WindowRow>> {
     let window = rows.windows.remove(handle)?;
     if let Some((endpoint, key)) = window.fabric_key
@@ -138,7 +138,7 @@ pub fn remove_window(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], handle: u3
     Some(window)
 }
 
-/// Ends all windows: the engine takes part in nothing any more.
+/// Ends all windows: the engine no longer takes part in any operation.
 pub fn close_windows(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
     let handles: Vec<u32> = rows.windows.list.iter().flatten().map(|window| window.handle).collect();
     for handle in handles {
@@ -149,10 +149,10 @@ pub fn close_windows(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
                 abort(&mut rows.progress, &mut rows.cars, waiter.request, car_flags::FINALIZED);
             }
         }
-        // Others may still write there.
+        // Other processes may still write into this memory, so it is never freed.
         std::mem::forget(own);
     }
-    // Transports are closed: no fabric has their buffers.
+    // The transports are closed, so no fabric uses the buffers of these operations.
     let mut by_fabric = std::mem::take(&mut rows.windows.by_fabric);
     by_fabric.sort_unstable_by_key(|operation| operation.request);
     by_fabric.dedup_by_key(|operation| operation.request);

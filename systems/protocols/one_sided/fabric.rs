@@ -1,8 +1,8 @@
-//! Operations with a request that a fabric does: each look gives it what it has not taken, and ends the requests of those that are complete.
-//! A put is complete when the target's memory holds it.
+//! Operations with a request that a fabric performs. Each poll gives the fabric the operations that it has not taken yet, and ends the
+//! requests of those that are complete. A put is complete when the target's memory contains its bytes.
 //!
-//! *Bound* the operations that are not complete. *Why* the fabric tells of its operations by counts, not by frames, so no look at an endpoint
-//! finds them.
+//! *Bound* the operations that are not complete. *Why* the fabric reports its operations by counts, not by frames, so no poll of an
+//! endpoint finds them.
 
 use super::end_part;
 use crate::procs::endpoint::Endpoint;
@@ -11,10 +11,10 @@ use crate::rows::{Rows, Wire};
 use tickwire_components::{NIL, Routes, SideLink, Span, Vc, VcState, car_flags};
 use tickwire_transports::{Channel, FailedOperation, Issued, OneSided, RemoteRun};
 
-/// How long the end of a peer may be noticed after its operations have failed, ns: an error of theirs says so then.
+/// How long a failed operation waits for the news that its peer has ended, ns. If the news comes in time, the error names the failed peer.
 pub const NOTICE_NS: u64 = 50_000_000;
 
-/// Posts an operation: the fabric gets it at once, if it takes it now.
+/// Posts an operation. The fabric gets it at once, if it has room.
 pub fn post_by_fabric(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], mut operation: FabricOperation) {
     let Rows { windows, progress, .. } = rows;
     if let Some(target) = windows.get(operation.handle).map(|window| &mut window.targets[operation.target as usize]) {
@@ -26,7 +26,7 @@ pub fn post_by_fabric(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], mut opera
     failed.into_iter().for_each(|failed| windows.note_failure(endpoint, failed, progress.now_ns));
 }
 
-/// Goes on with the operations; whether one of them has ended.
+/// Goes on with the operations. Returns whether one of them has ended.
 pub fn advance_by_fabric(rows: &mut Rows<'_>, wire: &mut Wire<'_>) -> bool {
     for (number, endpoint) in (0u8..).zip(wire.endpoints.iter_mut()) {
         if rows.windows.by_fabric.iter().any(|operation| operation.endpoint == number)
@@ -50,7 +50,7 @@ pub fn advance_by_fabric(rows: &mut Rows<'_>, wire: &mut Wire<'_>) -> bool {
     moved
 }
 
-/// Takes note of the operations that have failed.
+/// Notes the operations that the fabric reports as failed.
 pub fn take_failures(fabric: &mut dyn OneSided, windows: &mut Windows, endpoint: u8, now_ns: u64) {
     while let Some(failed) = fabric.failed_operation() {
         windows.note_failure(endpoint, failed, now_ns);
@@ -61,7 +61,7 @@ fn fabric_of(endpoints: &mut [Endpoint], endpoint: u8) -> Option<&mut dyn OneSid
     endpoints.get_mut(usize::from(endpoint))?.transport.get().one_sided()
 }
 
-/// Asks a fabric for an operation.
+/// Gives an operation to a fabric.
 ///
 /// # Errors
 /// Why that cannot be, in words; nothing was done.
@@ -91,7 +91,7 @@ pub unsafe fn issue(
     }
 }
 
-/// Gives an operation to the fabric, which may have no room for it yet. Says if it never will.
+/// Gives an operation to the fabric, which may have no room for it yet. Returns a failure if it can never be done.
 fn give(fabric: &mut dyn OneSided, operation: &mut FabricOperation) -> Option<FailedOperation> {
     let &mut FabricOperation { channel, remote, run, number, kind, .. } = operation;
     // SAFETY: the engine keeps the buffer until the request is done, which is when the operation is complete, or the transport closed.
@@ -105,7 +105,7 @@ fn give(fabric: &mut dyn OneSided, operation: &mut FabricOperation) -> Option<Fa
     None
 }
 
-/// Whether the link that an operation goes over is open: that of its VC or one beside it. To oneself there is none.
+/// Whether the link of an operation is open: that of its VC, or a side link. An operation on this process's own memory needs none.
 fn has_link(vcs: &[Vc], routes: &Routes, operation: &FabricOperation) -> bool {
     let &FabricOperation { vc: row, endpoint, channel: Channel { link, .. }, .. } = operation;
     if link == NIL {
@@ -116,16 +116,16 @@ fn has_link(vcs: &[Vc], routes: &Routes, operation: &FabricOperation) -> bool {
     (vc.endpoint, vc.link) == (endpoint, link) || routes.side(row, endpoint).is_some_and(is_side)
 }
 
-/// Looks at an operation: how it has ended, if it has.
+/// Advances an operation. Returns how it has ended, if it has.
 fn step(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], index: usize) -> Option<Result<(), Failure>> {
     let Rows { windows, vcs, progress, procs, .. } = rows;
     let operation = &mut windows.by_fabric[index];
     let endpoint = operation.endpoint;
     let is_open = has_link(vcs, &procs.routes, operation);
     let Some(fabric) = fabric_of(endpoints, endpoint) else { return Some(Err(Failure::TargetFailed)) };
-    // One that has failed is complete.
+    // A failed operation counts as complete.
     if let Some(turn) = operation.turn.filter(|_| operation.failed_ns.is_none()) {
-        // Counts begin anew with a link that has the number of this one.
+        // If another link has got the same number, the counts have begun anew.
         let (issued, completed) = (fabric.issued(operation.channel), fabric.completed(operation.channel));
         if completed < turn && (is_open || issued >= turn) {
             return None;
@@ -147,7 +147,7 @@ fn step(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], index: usize) -> Option
     }
 }
 
-/// An operation has ended, and its request with it.
+/// Ends an operation, and its request with the last operation of the request.
 fn end(rows: &mut Rows<'_>, operation: &FabricOperation, ended: Result<(), Failure>) {
     let Rows { windows, progress, cars, requests, .. } = rows;
     if let Some(target) = windows.get(operation.handle).map(|window| &mut window.targets[operation.target as usize]) {
@@ -170,6 +170,6 @@ fn end(rows: &mut Rows<'_>, operation: &FabricOperation, ended: Result<(), Failu
         }
     };
     let is_last = operation.is_alone || windows.by_fabric.iter().all(|other| other.request != row);
-    // Complete lets go of what is registered for it.
+    // Complete releases the memory that is registered for the request.
     end_part(progress, cars, requests, row, (done, failed), is_last);
 }

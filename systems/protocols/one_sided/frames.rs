@@ -1,4 +1,4 @@
-//! The frames of one-sided operations: what requests and answers are made of, and how they are sent.
+//! The frames of one-sided operations: the payloads of requests and answers, and how they are sent.
 
 use crate::procs::endpoint::Endpoint;
 use std::any::Any;
@@ -8,10 +8,10 @@ use tickwire_components::{Pieces, RemoteKind, Span};
 use tickwire_transports::Sent;
 use tickwire_transports::windows::Updater;
 
-/// Bytes in front of a request's payload: where in the part, and how many bytes.
+/// Bytes in front of a request's payload: displacement in the part, and length.
 pub(super) const LEAD: usize = 16;
 
-/// A request's payload, or an answer's.
+/// The payload of a request or of an answer.
 pub(super) struct Body {
     lead: [u8; LEAD],
     /// Bytes of `lead` that are sent.
@@ -20,7 +20,7 @@ pub(super) struct Body {
 }
 
 impl Body {
-    /// Of a request: where in the part, how many bytes, and what it brings.
+    /// The payload of a request: displacement in the part, length in bytes, and operands.
     pub(super) fn request(at: u64, length: u64, rest: Span) -> Self {
         let mut lead = [0; LEAD];
         lead[..8].copy_from_slice(&at.to_ne_bytes());
@@ -28,13 +28,14 @@ impl Body {
         Body { lead, first: LEAD, rest }
     }
 
-    /// Of an answer: what was asked for.
+    /// The payload of an answer: the bytes that were asked for.
     pub(super) fn answer(rest: Span) -> Self {
         Body { lead: [0; LEAD], first: 0, rest }
     }
 }
 
-// SAFETY: the bytes in front stay where they are while they are borrowed; the rest is kept by the operation that is sent. Both are only read.
+// SAFETY: the bytes in front stay where they are while they are borrowed; the rest is kept by the operation that is sent. Both are only
+// read.
 unsafe impl Pieces for Body {
     fn pieces(&self) -> usize {
         2
@@ -47,7 +48,7 @@ unsafe impl Pieces for Body {
     }
 }
 
-/// Sends a request or an answer; `state` is what its transport keeps of one that it has taken a part of.
+/// Sends a request or an answer. `state` is what the transport keeps for a frame that it has taken in part.
 pub(super) fn send(
     endpoint: &mut Endpoint,
     link: u32,
@@ -62,13 +63,13 @@ pub(super) fn send(
     endpoint.transport.get().send(link, header, body, state)
 }
 
-/// Bytes as a span, for reading while they are kept.
+/// A span over bytes, for reading only. The caller keeps the bytes as long as the span is used.
 pub(super) fn span_of(bytes: &[u8]) -> Span {
     // SAFETY: whoever asks keeps the bytes as long as the span is used.
     unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) }
 }
 
-/// Whether a request has as many operands as it says.
+/// Whether the operands of a request have the length that its kind and length require.
 pub(super) fn fits(kind: RemoteKind, length: u64, operands: usize) -> bool {
     match kind {
         RemoteKind::Put => length == operands as u64 && length <= REMOTE_BYTES,

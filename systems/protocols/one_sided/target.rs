@@ -1,4 +1,4 @@
-//! The target's side: requests of other members are done on the own memory, or wait for a lock, and are answered.
+//! The target's side: requests of other members are performed on this process's memory, or wait for a lock, and are answered.
 
 use super::batch;
 use super::frames::{Body, LEAD, fits, send, span_of};
@@ -19,7 +19,7 @@ pub(super) fn send_answer(window: &mut WindowRow, index: usize, vcs: &[Vc], endp
     let (word, me) = (window.context | context::WINDOW, window.rank);
     let Some(served) = window.served.get(index) else { return Sent::Failed };
     let (outcome, got) = match served.operations[..] {
-        // Attached memory may have been detached since.
+        // The memory may have been detached since the get was performed.
         [operation] if !served.is_batch && operation.kind == RemoteKind::Get && served.answer.is_empty() => {
             match got(window, &operation) {
                 Some(got) if operation.outcome == RemoteOutcome::Done => (RemoteOutcome::Done, got),
@@ -38,13 +38,13 @@ pub(super) fn send_answer(window: &mut WindowRow, index: usize, vcs: &[Vc], endp
     let header = Header::new(Kind::Answer, word, me, outcome.word(), served.number, rest.len() as u64);
     let sent = send(endpoint, vc.link, &header, &body, &mut served.state);
     if !matches!(sent, Sent::Done | Sent::Failed) && endpoint.by_post && !got.is_empty() {
-        // The transport may have begun with it, and attached memory may be detached before the rest has gone.
+        // The transport may have taken a part of it, and attached memory may be detached before the rest has gone.
         served.answer = copy::gather(&One(got)).into_vec();
     }
     sent
 }
 
-/// Takes a request of another member: does it, or keeps it until that is possible.
+/// Takes a request of another member: performs it, or keeps it until that is possible.
 pub(crate) fn take_request(rows: &mut Rows<'_>, arrival: &Arrival) -> Result<(), NotTaken> {
     const WRONG: NotTaken = NotTaken::Wrong("a one-sided operation that cannot be");
     let Rows { windows, vcs, progress, procs, .. } = rows;
@@ -74,7 +74,7 @@ pub(crate) fn take_request(rows: &mut Rows<'_>, arrival: &Arrival) -> Result<(),
     let answer = if is_batch { vec![0; batch::outcomes(operations.len())] } else { Vec::new() };
     let (number, kept) = (header.message(), Box::default());
     let mut served = Served { origin, number, is_batch, operations, done: 0, kept, answer, state: None };
-    // In order: not before another one of the same origin that waits.
+    // Requests keep their order: this one must not be done before a waiting one of the same origin.
     let waits = window.served.iter().any(|served| served.origin == origin && !served.is_done());
     if waits || !serve(window, vcs, &mut served, arrival.payload) {
         served.kept = copy::gather(&One(arrival.payload));
@@ -96,7 +96,7 @@ unsafe impl Pieces for One {
     }
 }
 
-/// Does requests that wait, in the order of each origin; whether one still waits.
+/// Performs requests that wait, in the order of each origin. Returns whether one still waits.
 pub(super) fn serve_waiting(window: &mut WindowRow, vcs: &[Vc]) -> bool {
     if window.served.iter().all(Served::is_done) {
         return false;
@@ -110,13 +110,13 @@ pub(super) fn serve_waiting(window: &mut WindowRow, vcs: &[Vc]) -> bool {
             served.kept = kept;
         }
     }
-    // Who is done is answered before those that wait.
+    // Requests that are done are answered before those that wait.
     let (done, waiting): (Vec<_>, Vec<_>) = list.into_iter().partition(Served::is_done);
     window.served = done.into_iter().chain(waiting).collect();
     !stuck.is_empty()
 }
 
-/// Does the operations of a request that are not done yet; `false` if one has to wait for a lock.
+/// Performs the operations of a request that are not done yet. `false` if one must wait for a lock.
 fn serve(window: &WindowRow, vcs: &[Vc], served: &mut Served, payload: Span) -> bool {
     while let Some(operation) = served.operations.get_mut(served.done) {
         let operands = payload.part(operation.operands, operation.kind.operands(operation.length) as usize);
@@ -141,13 +141,13 @@ fn serve(window: &WindowRow, vcs: &[Vc], served: &mut Served, payload: Span) -> 
     true
 }
 
-/// The own memory that a get reads.
+/// The bytes of this process's memory that a get reads.
 fn got(window: &WindowRow, operation: &ServedOperation) -> Option<Span> {
     let (part, at) = window.place(operation.at as usize, operation.length as usize)?;
     Some(part.memory()?.part(at, operation.length as usize))
 }
 
-/// Adds bytes of the own memory to an answer.
+/// Adds bytes of this process's memory to an answer.
 fn append(answer: &mut Vec<u8>, from: Span) {
     let start = answer.len();
     answer.resize(start + from.len(), 0);
@@ -155,7 +155,7 @@ fn append(answer: &mut Vec<u8>, from: Span) {
     unsafe { copy::copy_long(Span::new(answer[start..].as_mut_ptr(), from.len()), from) };
 }
 
-/// Does an operation; `None` if it has to wait for a lock. Old values are added to `old`.
+/// Performs an operation. `None` if it must wait for a lock. Old values are added to `old`.
 fn operate(
     window: &WindowRow,
     vcs: &[Vc],
@@ -179,7 +179,7 @@ fn operate(
         RemoteKind::Put => Some(done(unsafe { own.put(at, operands) })),
         RemoteKind::Get => Some(done(at.checked_add(length).is_some_and(|end| end <= own.bytes()))),
         RemoteKind::Update(code) | RemoteKind::FetchUpdate(code) => {
-            // A request with another name was refused.
+            // Requests with an unknown type or operation were refused.
             let Some(updater) = Updater::named(code) else { return Some(RemoteOutcome::OutOfBounds) };
             let (start, fetches) = (old.len(), matches!(kind, RemoteKind::FetchUpdate(_)));
             let into = if fetches {
@@ -209,7 +209,7 @@ fn operate(
             }
             Some(done(held))
         }
-        // It is its operations.
+        // A batch is never an operation itself: its operations are performed one by one.
         RemoteKind::Batch => Some(RemoteOutcome::OutOfBounds),
     }
 }

@@ -16,7 +16,7 @@ use tickwire_transports::windows::{Memory, Part, control_bytes};
 const HANDLE: u32 = 4;
 /// The incarnation of its context.
 const INCARNATION: u32 = 3;
-/// Bytes of the own part, rank 0 of three.
+/// Bytes of this process's part; it is rank 0 of three.
 const BYTES: usize = 64;
 const SUM: UpdateCode = UpdateCode { number: NumberType::U64, operation: UpdateOperation::Sum };
 
@@ -57,7 +57,7 @@ fn request(at: u64, length: u64, operands: &[u8]) -> Vec<u8> {
     [&at.to_ne_bytes()[..], &length.to_ne_bytes(), operands].concat()
 }
 
-/// A frame of rank 1, or who is said, has come: what is wrong, if the link ends.
+/// A frame of rank 1, or of the given rank, arrives. Returns what is wrong, if the link ends.
 fn arrive(world: &mut TestWorld, vc: Row, header: Header, payload: &[u8]) -> Option<Ended> {
     world.arrive(vc, header, payload);
     world.step(match_cars);
@@ -72,7 +72,7 @@ fn ask(world: &mut TestWorld, vc: Row, source: u32, kind: RemoteKind, number: u3
     arrive(world, vc, header, payload)
 }
 
-/// The answers that have left since: link, number, outcome and bytes.
+/// The answers that have left since the last call: link, number, outcome and bytes.
 fn answers(world: &mut TestWorld) -> Vec<(u32, u32, RemoteOutcome, Vec<u8>)> {
     let sent = std::mem::take(&mut world.wire().sent);
     let answer = |SentFrame { link, header, payload, .. }| {
@@ -151,7 +151,7 @@ fn requests_that_no_honest_origin_sends_end_the_link() {
     let long = vec![0; REMOTE_BYTES as usize + 16];
     let short: Vec<_> = [0, 1, 15].map(|bytes| of(RemoteKind::Get, put[..bytes].to_vec())).into();
     let wrong = [
-        // Not who it came from.
+        // Another source than the sender.
         from(0),
         from(2),
         from(3),
@@ -169,7 +169,7 @@ fn requests_that_no_honest_origin_sends_end_the_link() {
         tagged(3),
         tagged(1 << 8 | 1),
         tagged(u32::MAX),
-        // Not as many operands as it says.
+        // Another number of operands than it says.
         of(RemoteKind::Put, request(0, 9, &words(&[5]))),
         of(RemoteKind::Put, request(0, 7, &words(&[5]))),
         of(RemoteKind::Put, request(0, u64::MAX, &words(&[5]))),
@@ -210,7 +210,7 @@ fn an_origin_has_a_bounded_number_of_requests_without_an_answer() {
     assert_eq!(ask(&mut world, other, 2, RemoteKind::Get, 0, &request(0, 8, &[])), None, "each has its own");
     let ended = ask(&mut world, vc, 1, RemoteKind::Get, REMOTE_FRAMES, &request(0, 8, &[]));
     assert!(matches!(ended, Some(Ended::Corrupt(_))));
-    // Once there is room all that were taken are answered, and more are taken.
+    // Once there is room, all requests that were taken are answered, and more are taken.
     world.wire().room = None;
     world.step(transfer);
     assert_eq!(answers(&mut world).len() as u32, REMOTE_FRAMES + 1);

@@ -32,14 +32,14 @@ fn eager(source: u32, tag: u32, bytes: &[u8]) -> Header {
     Header::new(Kind::Eager, 0, source, tag, 0, bytes.len() as u64)
 }
 
-/// What the wire says of a receive.
+/// The wire's report of a receive.
 fn tell(world: &mut TestWorld, state: ArrivalState, posted: Posted, vc: Row, header: Header, bytes: &[u8]) {
     let row = world.arrive(vc, header, bytes);
     let arrival = &mut world.all().arrivals[row as usize];
     (arrival.to, arrival.state) = (Destination::Receive(posted.car), state);
 }
 
-/// A pass but for Post and Complete.
+/// A pass without Post and Complete.
 fn pass(world: &mut TestWorld) {
     world.step(match_cars);
     world.step(supply_buffers);
@@ -66,7 +66,7 @@ fn receives_are_given_in_order_as_far_as_there_is_room() {
     wire.lock().unwrap().room_for_receives = None;
     world.step(post);
     assert_eq!(at_provider(&wire), [known.car, any.car, late.car]);
-    // That of a proc that the engine matches for is in the engine's own queue, with those from any source.
+    // A receive from a proc for which the engine matches is in the engine's own queue. So are those from any source.
     assert_eq!((world.car(other).state, world.vc(near).posted), (CarState::Posted, tickwire_components::Queue::EMPTY));
     assert_eq!(world.all().progress.posted.count, 2);
 }
@@ -98,7 +98,7 @@ fn a_message_of_another_transport_waits_until_its_receive_is_back() {
     pass(&mut world);
     assert_eq!(world.all().progress.provider.deferred.len(), 2);
     assert_eq!((world.all().progress.unexpected.count, world.car(any).state), (0, CarState::Recalled));
-    // One that is posted now waits, whatever it asks for.
+    // A receive that is posted now waits, whatever it matches.
     let next = world.receive(Some(2), None, &[8]);
     assert_eq!(world.car(next).state, CarState::New);
     world.step(post);
@@ -126,7 +126,7 @@ fn if_the_transport_was_first_the_message_is_matched_anew_and_those_behind_it_af
     tell(&mut world, ArrivalState::Matched, any, far, eager(1, 8, b"far"), b"far");
     pass(&mut world);
     pass(&mut world);
-    // The first one meets the next receive from any source, which is at the transport, too; the others still wait.
+    // The first message meets the next receive from any source, which is at the transport too. The other messages still wait.
     assert_eq!((world.finished(), world.car(five).state), (vec![any.car], CarState::Recalled));
     assert_eq!((&world.bytes(any)[..3], world.all().progress.provider.deferred.len()), (&b"far"[..], 3));
     world.step(post);
@@ -200,14 +200,14 @@ fn receives_of_a_proc_that_fails_are_asked_back_and_have_what_was_there() {
     pass(&mut world);
     assert_eq!([there, gone].map(|p| world.car(p).flags), [0, car_flags::PEER_FAILED]);
     assert_eq!(&world.bytes(there)[..5], b"words");
-    // One that is posted later looks at what is there, and comes back.
+    // A receive that is posted later looks at the messages that are here, and comes back.
     wire.lock().unwrap().room_for_receives = None;
     let late = world.receive(Some(1), None, &[8]);
     world.step(post);
     assert_eq!((recalled(&wire), world.car(late).state), (vec![late.car], CarState::Recalled));
 }
 
-/// What the wire gives of a message that was pulled.
+/// The wire's report of a message that was pulled.
 fn give_pulled(world: &mut TestWorld, vc: Row, header: Header, bytes: &[u8]) {
     world.all().progress.provider.pull = Pull::Awaited;
     let row = world.arrive(vc, header, bytes);
@@ -228,7 +228,7 @@ fn no_receive_is_given_while_a_message_is_pulled_which_is_the_oldest_ones_that_w
     assert_eq!((&world.bytes(any)[..5], world.finished()), (&b"first"[..], vec![any.car]));
     give_pulled(&mut world, far, eager(1, 5, b"next"), b"next");
     assert_eq!((&world.bytes(known)[..4], world.finished()), (&b"next"[..], vec![any.car, known.car]));
-    // One that none of them takes is unexpected.
+    // A message that no receive matches is unexpected.
     give_pulled(&mut world, far, eager(1, 7, b"last"), b"last");
     assert_eq!(world.all().progress.unexpected.count, 1);
     world.step(post);

@@ -54,7 +54,7 @@ fn messages_of_one_vc_are_read_by_one_call_and_one_that_cannot_be_spoils_no_othe
     world.wire().sent.clear();
     world.step(transfer);
     world.step(crate::tick::post::post);
-    // None of a call that fails is known to be whole: all of it is asked for.
+    // After a call that fails, no message is known to be whole, so all of them are asked for in pieces.
     let kinds: Vec<_> = world.wire().sent.iter().map(|frame| frame.header.kind()).collect();
     assert_eq!(kinds.iter().filter(|&&kind| kind == Some(Kind::Cts)).count(), 3);
     for posted in again {

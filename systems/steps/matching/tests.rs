@@ -4,7 +4,7 @@ use crate::testing::TestWorld;
 use tickwire_components::limits::{ANY, Limits};
 use tickwire_components::wire::Kind;
 
-/// The obvious: receives in the order in which they were posted.
+/// The reference model: a plain list of receives in the order of posting.
 type Model = Vec<(Row, EnvelopeKey)>;
 
 fn limits(matching: Matching, wildcard_bits: u32) -> Limits {
@@ -23,7 +23,7 @@ fn post(world: &mut TestWorld, model: &mut Model, source: u32, tag: u32) {
     model.push((row, key(&world.all().cars[row as usize])));
 }
 
-/// A message of proc `vc` + 1: whom the queues and the model give it to.
+/// Matches a message of `proc`, and checks that the queues and the model pair it with the same receive.
 fn arrive(world: &mut TestWorld, model: &mut Model, vcs: &[Row; 3], proc: u32, tag: u32) {
     let header = Header::new(Kind::Eager, 0, proc, tag, 0, 0);
     let message = EnvelopeKey { context: 0, source: proc, tag };

@@ -1,22 +1,22 @@
-//! Whose memory the bytes of an operation go through: one decision, of nothing but its question.
+//! Decides whose memory the bytes of an operation go through. The decision depends on its [`Question`] alone.
 
 use tickwire_components::limits::EAGER_MAX;
 use tickwire_components::{Abilities, Combine, Decision, Means, Question, Supplier, Target};
 
 /// Decides who supplies the memory of an operation, and how its bytes get there.
 ///
-/// The order of the ways is the order of the copies that they save: none where both sides use the application's segment or
-/// memory that one of them lends, one where bytes go through a temporary. Among those that lend, the sender comes before
-/// the receiver: the buffers that it is out of are then the flow control (reference: communication agent notes).
+/// The ways are tried in the order of how many copies they save. There is no copy where both sides use the application's memory, or memory
+/// that one of the two methods lends. There is one copy where bytes go through a temporary. A sending method lends before a receiving one:
+/// its shortage of buffers then acts as flow control (reference: communication agent notes).
 pub const fn decide(question: &Question) -> Decision {
     match (&question.receive, &question.send) {
         (Some(receive), Some(send)) => {
             Decision { supplier: between(question, receive, send), means: means(question, false) }
         }
         (Some(_), None) => match question.target {
-            // What nobody waits for may wait long: it must not hold the memory of a method.
+            // No receive is posted yet, so the message may stay long. It must not occupy the method's own memory.
             Target::Nowhere => Decision { supplier: Supplier::Temporary, means: means(question, false) },
-            // A layout is filled run by run, out of frames.
+            // A datatype's layout is filled run by run, from frames.
             Target::Scattered => Decision { supplier: Supplier::Segment, means: means(question, false) },
             Target::Runs => Decision { supplier: Supplier::Segment, means: means(question, true) },
         },
@@ -25,7 +25,7 @@ pub const fn decide(question: &Question) -> Decision {
     }
 }
 
-/// Who supplies what a method only sends.
+/// Who supplies memory for an operation that only sends.
 const fn leaving(question: &Question, send: &Abilities) -> Supplier {
     match question.target {
         Target::Runs if send.fits(false, question.bytes) => Supplier::Segment,
@@ -35,13 +35,13 @@ const fn leaving(question: &Question, send: &Abilities) -> Supplier {
     }
 }
 
-/// Who supplies what comes over one method and leaves over another.
+/// Who supplies memory for bytes that arrive over one method and leave over another.
 ///
-/// A short message could leave straight out of the frame that it has come in, where that stays until it has been handled and the send
-/// copies. It does not: the send may be refused, so that the bytes need a place all the same.
+/// A short message could in principle leave straight from the frame that it arrived in, if the frame stays until it was handled and the
+/// send copies. This is not done: the send may be refused, and then the bytes need another place anyway.
 const fn between(question: &Question, receive: &Abilities, send: &Abilities) -> Supplier {
     let bytes = question.bytes;
-    // The result of an operation on arrival is in the segment, and leaves from there, however it must be sent.
+    // The result of a combination on arrival is in the segment, and leaves from there in any case.
     if matches!(question.combine, Combine::Receive) && !matches!(question.target, Target::Nowhere) {
         return Supplier::Segment;
     }
@@ -61,7 +61,7 @@ const fn between(question: &Question, receive: &Abilities, send: &Abilities) -> 
     Supplier::Temporary
 }
 
-/// How the bytes get to a side that receives; `runs` says that they are wanted in runs, which a method can read into.
+/// How the bytes get to the receiving side. With `runs` they go into contiguous runs, which a method can read into.
 const fn means(question: &Question, runs: bool) -> Means {
     if runs && question.readable && question.bytes > 0 {
         Means::Read
@@ -72,16 +72,16 @@ const fn means(question: &Question, runs: bool) -> Means {
     }
 }
 
-/// What any method can do, whatever else it can.
+/// The least that every method can do.
 const LEAST: Abilities = Abilities { lends: false, registers: false, gathers: true, copies: 0, minimum: 1 };
 
-/// The question of a message that a receive alone is about.
+/// The question for a message that is only received.
 pub const fn received(method: Abilities, target: Target, bytes: u64, frame: u64, readable: bool) -> Question {
     Question { receive: Some(method), send: None, target, combine: Combine::Never, bytes, frame, readable }
 }
 
-// Two answers do not depend on the method, so nobody asks for each message: one that has come as a whole goes into the
-// segment of its receive, and into a temporary where there is none.
+// Two answers are the same for all methods, so they are not asked for each message: a message that has arrived as a whole goes into the
+// segment of its receive, or into a temporary if no receive is posted.
 const SHORT: u64 = EAGER_MAX as u64;
 const _: () = {
     let awaited = decide(&received(LEAST, Target::Runs, SHORT, SHORT, false));
@@ -99,7 +99,7 @@ mod tests {
     const LONG_BYTES: u64 = 1 << 20;
     const FRAME: u64 = 4096;
 
-    /// All methods that differ in what the decision looks at.
+    /// All methods that differ in something the decision depends on.
     fn methods() -> Vec<Abilities> {
         let bits = (0..16u32).map(|bits| Abilities {
             lends: bits & 1 != 0,
@@ -143,7 +143,7 @@ mod tests {
                     let both = [receive, send].iter().flatten().all(|method| method.fits(scattered, bytes));
                     assert!(both || combine == Combine::Receive, "{question:?}");
                 }
-                // Bytes that leave without having come are somewhere; a receive is asked for where it wants them.
+                // Bytes that are only sent are somewhere already. Bytes that are only received go to where the receive wants them.
                 Supplier::Segment => assert!(target != Target::Nowhere || receive.is_none(), "{question:?}"),
                 Supplier::Temporary => {
                     assert!(send.is_none_or(|method| !method.lends || !usable(receive)), "{question:?}");
@@ -164,7 +164,7 @@ mod tests {
         });
     }
 
-    /// What is decided for a forward of a long message into runs, or nowhere, between two methods.
+    /// Who supplies the memory of a forward between two methods.
     fn forward(receive: Abilities, send: Abilities, target: Target, combine: Combine, bytes: u64) -> Supplier {
         let (receive, send) = (Some(receive), Some(send));
         decide(&Question { receive, send, target, combine, bytes, frame: FRAME, readable: false }).supplier

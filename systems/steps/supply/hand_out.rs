@@ -1,15 +1,15 @@
-//! Handing out memory between a receive and a send of a graph, and taking it back.
+//! Hands out memory between a receive and a send of a graph, and takes it back.
 //!
 //! *Reads* supplies in the queue, VCs. *Writes* supplies (granted, returned, group, state), temporaries, what transports lend.
 //! *Bound* the queue of supplies, one for each part of a message that is passed on through a window, and [`GRANTS_A_PASS`] grants.
-//! *Why* the order (reference: communication agent notes, "grabbing or providing buffers"). Space goes to an operation whose
-//! receive is matched, when it is at the head of its VC's queue or when all operations ahead of it have all their space. *Ahead* is
-//! what was started before and leaves over the same VC. Of the same message, what is behind gets nothing until what is ahead has all:
-//! it could not leave. Of other messages it gets the agreed minimum: one of two messages must not wait for the other. At the head all
-//! operations of a message together hold up to [`FORWARD_WINDOW`] bytes: the pool serves first what can leave first.
+//! *Why* this order (reference: communication agent notes, "grabbing or providing buffers"). An operation gets space once its receive is
+//! matched. It gets all that it may hold if it is at the head of its VC's queue, or if all operations ahead of it have all their space.
+//! *Ahead* means started earlier and leaving over the same VC. Behind an unsatisfied operation of the same message it gets nothing, since
+//! its bytes could not leave first. Behind one of another message it gets the agreed minimum, so that neither message waits for the other.
+//! At the head, all operations of one message together hold up to [`FORWARD_WINDOW`] bytes: the pool serves first what can leave first.
 //!
-//! What was handed out is a group of runs in the order of the bytes. Each goes back to where it came from when all of its bytes have
-//! left. That is done here and nowhere else, since both methods are at hand here: Transfer only counts.
+//! The memory that an operation holds is a group of runs in the order of its bytes. Each run goes back to its owner once all of its bytes
+//! have left. Only this file returns runs, since only here both methods are at hand: Transfer just counts.
 
 use crate::procs::endpoint::Endpoint;
 use crate::steps::supply::pool;
@@ -21,15 +21,15 @@ use tickwire_components::{
 
 /// The tables that memory is handed out from and taken back to.
 pub struct SupplyTables<'a> {
-    /// The engine's one row: the queue of operations, and the pool's bounds.
+    /// The engine's singleton row: the queue of operations, and the pool's bounds.
     pub progress: &'a mut Progress,
     /// Operations.
     pub supplies: &'a mut [Supply],
     /// The pool of temporaries.
     pub buffers: &'a mut [Buffer],
-    /// VCs: which of them lend.
+    /// VCs, by which the lending endpoint is found.
     pub vcs: &'a [Vc],
-    /// What lends.
+    /// Endpoints, whose transports may lend memory.
     pub endpoints: &'a mut [Endpoint],
 }
 
@@ -41,7 +41,7 @@ pub fn enqueue(progress: &mut Progress, supplies: &mut [Supply], supply: Supply)
     Some(row)
 }
 
-/// The receive of an operation has been matched: it is ready for space.
+/// Marks an operation as ready for space: its receive has been matched.
 pub fn ready(progress: &mut Progress, supplies: &mut [Supply], row: Row) {
     let supply = &mut supplies[row as usize];
     if supply.state == SupplyState::Waiting {
@@ -50,19 +50,19 @@ pub fn ready(progress: &mut Progress, supplies: &mut [Supply], row: Row) {
     }
 }
 
-/// Nobody uses the memory of an operation any more.
+/// Marks an operation as over: nobody uses its memory any more.
 pub fn release(progress: &mut Progress, supplies: &mut [Supply], row: Row) {
     supplies[row as usize].state = SupplyState::Over;
     progress.pending |= Pending::SUPPLY;
 }
 
-/// So many bytes have arrived in [`space`].
+/// Counts bytes that have arrived in [`space`].
 pub fn filled(supply: &mut Supply, bytes: u64) {
     supply.filled += bytes;
     debug_assert!(supply.filled <= supply.granted, "bytes arrive in space that was handed out");
 }
 
-/// So many bytes of [`outgoing`] have left.
+/// Counts bytes of [`outgoing`] that have left.
 pub fn emptied(progress: &mut Progress, supply: &mut Supply, bytes: u64) {
     supply.emptied += bytes;
     debug_assert!(supply.emptied <= supply.filled, "bytes leave after they have arrived");
@@ -72,18 +72,18 @@ pub fn emptied(progress: &mut Progress, supply: &mut Supply, bytes: u64) {
     }
 }
 
-/// Operations that have got space, by the rows of their receives.
+/// Operations that have got space, named by the rows of their receives.
 pub type Served = SmallVec<[Row; 16]>;
 
-/// Where an operation leaves over: the VC, and the message.
+/// Where the bytes of an operation leave: the VC and the message.
 type Way = (Row, Row);
 
 impl SupplyTables<'_> {
-    /// Takes back what has left, and hands out what there is, in order. Returns who has got some.
+    /// Takes back memory whose bytes have left, and hands out free memory, in order. Returns the operations that have got some.
     #[cold]
     pub fn hand_out(&mut self) -> Served {
         let (mut ahead, mut served): (SmallVec<[Way; 32]>, Served) = (SmallVec::new(), SmallVec::new());
-        // Bytes that operations of one message hold, which follow each other in the queue.
+        // Bytes that the operations of one message hold. They follow each other in the queue.
         let (mut message, mut held) = ((NIL, NIL), 0);
         let (mut previous, mut row, mut left) = (NIL, self.progress.supplies.head, GRANTS_A_PASS);
         while row != NIL {
@@ -126,20 +126,20 @@ impl SupplyTables<'_> {
         served
     }
 
-    /// Hands out the next run to an operation that may hold `window` bytes. `false` if there is none now.
+    /// Hands out the next run to an operation that may hold `window` bytes. `false` if there is no memory for it now.
     fn grant(&mut self, row: Row, window: u64) -> bool {
         let supply = &mut self.supplies[row as usize];
         let missing = supply.bytes - supply.granted;
         let held = supply.granted - supply.returned;
         let most = window.saturating_sub(held).min(missing).min(GRANT_BYTES as u64);
-        // No grant is smaller than the minimum that was agreed, but the last.
+        // Except for the last one, no grant is smaller than the agreed minimum.
         let least = supply.minimum.min(missing);
         if most < least || most == 0 {
             return false;
         }
         if supply.supplier == Supplier::Temporary {
             let taken = pool::take(self.progress, self.buffers, Need::Forward, most as usize);
-            // Only other operations have what is missing, and they come here when they give it back.
+            // Only other operations hold the missing memory, and they set `pending` when they give it back.
             let Some(buffer) = taken else { return false };
             let span = pool::span(&mut self.buffers[buffer as usize]);
             supply.group.push(Granted { span, buffer });
@@ -153,13 +153,13 @@ impl SupplyTables<'_> {
         supply.group.extend(spans.into_iter().map(|span| Granted { span, buffer: NIL }));
         supply.granted += lent;
         if lent == 0 {
-            // Its buffers come back by themselves, so it is asked again.
+            // The method's buffers become free without notice, so it must be asked again.
             self.progress.pending |= Pending::SUPPLY;
         }
         lent > 0
     }
 
-    /// Takes back the runs of which all has left; all of them if the operation is over.
+    /// Takes back the runs whose bytes have all left, or all runs if the operation is over.
     fn take_back(&mut self, row: Row) {
         let supply = &mut self.supplies[row as usize];
         let endpoint = self.vcs.get(lender(supply) as usize).map(|vc| vc.endpoint);
@@ -184,7 +184,7 @@ impl SupplyTables<'_> {
     }
 }
 
-/// The VC whose method lends.
+/// The VC whose method lends the memory.
 fn lender(supply: &Supply) -> Row {
     match supply.supplier {
         Supplier::Receiver => supply.from_vc,
@@ -197,12 +197,12 @@ pub fn space(supply: &Supply) -> Span {
     part(supply, supply.filled)
 }
 
-/// Bytes that have arrived and have not left: the next run of them.
+/// The next run of bytes that have arrived and not left yet.
 pub fn outgoing(supply: &Supply) -> Span {
     part(supply, supply.emptied).part(0, (supply.filled - supply.emptied) as usize)
 }
 
-/// The rest of the run that the byte number `from` is in; empty past what was handed out.
+/// The rest of the run that contains byte number `from`. Empty if `from` is past the memory that was handed out.
 fn part(supply: &Supply, from: u64) -> Span {
     let mut start = supply.returned;
     for granted in &supply.group {

@@ -1,9 +1,9 @@
-//! The pool of temporaries, and who may have the last of them.
+//! The pool of temporaries. The last ones are reserved by need.
 
 use tickwire_components::{Buffer, FreeList, Need, Progress, Row, Span};
 
-/// A temporary of `bytes` for a need. `None` if those that are left are kept for something more urgent: unexpected messages
-/// leave some rows to operations that pass bytes on, and both leave some to control.
+/// Takes a temporary of `bytes` for a need. `None` if the remaining ones are reserved: unexpected messages leave some rows to operations
+/// that pass bytes on, and both leave some to control.
 pub fn take(progress: &mut Progress, buffers: &mut [Buffer], need: Need, bytes: usize) -> Option<Row> {
     let kept = match need {
         Need::Unexpected => progress.held_buffers[0],
@@ -37,7 +37,7 @@ pub fn span(buffer: &mut Buffer) -> Span {
     unsafe { Span::new(buffer.bytes().as_mut_ptr(), buffer.length as usize) }
 }
 
-/// A temporary of at least `bytes`: one of its size, else any row with new storage.
+/// Takes a temporary of at least `bytes`: one of the right size class, or else any free row with new storage.
 pub fn take_buffer(progress: &mut Progress, buffers: &mut [Buffer], bytes: usize) -> Option<Row> {
     let class = Buffer::class_for(bytes);
     let row = match progress.free_buffers[class].pop(buffers) {
@@ -58,7 +58,7 @@ pub fn take_buffer(progress: &mut Progress, buffers: &mut [Buffer], bytes: usize
     Some(row)
 }
 
-/// Gives a temporary back; its storage is kept for the next one while the pool is small.
+/// Gives a temporary back. Its storage is kept for reuse as long as the pool is small.
 pub fn give_buffer(progress: &mut Progress, buffers: &mut [Buffer], row: Row) {
     let buffer = &mut buffers[row as usize];
     if progress.pool_bytes + buffer.capacity() as u64 > tickwire_components::limits::POOL_KEPT_BYTES as u64 {

@@ -1,4 +1,4 @@
-//! Operations on boards that cannot be done: members that call them in different ways, that leave, or whose functions panic.
+//! Operations on boards that fail: members that call different operations, that leave, or whose functions panic.
 
 use super::each_rank;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ fn lengths_that_differ_are_told_and_what_follows_is_intact() {
     }
 }
 
-/// An engine that can do nothing more gives up what is in progress, and others hear of it.
+/// A poisoned engine gives up its operations in progress, and the other members get an error.
 #[test]
 fn requests_of_a_poisoned_engine_end_and_others_hear_of_it() {
     for count in [1, 400, 100_000] {
@@ -51,18 +51,18 @@ fn requests_of_a_poisoned_engine_end_and_others_hear_of_it() {
                     assert!(matches!(ended, Err(OperationError::Request(RequestError::Poisoned(_)))), "{ended:?}");
                     poisoned.store(true, Ordering::Release);
                 });
-                // Nobody writes there any more.
+                // No other engine writes to this buffer any more.
                 sums.fill(7);
             } else {
                 engine.allreduce(&[1], &mut [0], |left: u64, right: u64| left + right, other).unwrap();
-                // Until then the other one may do its part of what follows.
+                // Until then the other member may do its part of the following operations.
                 let start = Instant::now();
                 while !poisoned.load(Ordering::Acquire) {
                     assert!(start.elapsed() < Duration::from_secs(20), "nothing panics");
                     std::thread::yield_now();
                 }
                 match engine.allreduce(&own, &mut sums, op::Sum, world) {
-                    // A short operand was shown as a whole before.
+                    // The whole short operand was on the board before.
                     Ok(()) => assert!(count <= 400 && sums == vec![2; count]),
                     Err(OperationError::Request(
                         RequestError::Abandoned(Rank(0)) | RequestError::PeerFailed { .. },
@@ -102,7 +102,7 @@ fn others_hear_of_a_function_that_has_panicked_while_its_engine_is_kept() {
     }
 }
 
-/// Members count bytes of what is only copied, whatever elements they take it for.
+/// For operations that only copy, members compare numbers of bytes: each may use another element type.
 #[test]
 fn what_is_copied_may_have_other_elements_on_each_member() {
     // Whole elements of 24 bytes and of 8, and not whole chunks of either.
@@ -112,7 +112,7 @@ fn what_is_copied_may_have_other_elements_on_each_member() {
         for round in 0..7u64 {
             let words = (0..BYTES as u64 / 8).map(|at| at * 3 + round);
             let mut shared: Vec<u64> = if rank == 0 { words.clone().collect() } else { vec![0; BYTES / 8] };
-            // Each takes it for something else, in turn.
+            // Each member uses another element type, in turn.
             match (rank + round as u32) % 3 {
                 0 => engine.bcast(&mut shared, Rank(0), world).unwrap(),
                 1 => engine.bcast(cast::<[u64; 3]>(&mut shared), Rank(0), world).unwrap(),
@@ -135,7 +135,7 @@ fn cast<T: tickwire::Element>(words: &mut [u64]) -> &mut [T] {
     tickwire::internals::components::bytemuck::cast_slice_mut(words)
 }
 
-/// An element that is reduced is as long for all.
+/// Elements that are reduced must have the same size on all members.
 #[test]
 fn elements_of_other_lengths_are_told() {
     each_rank(2, true, |engine, rank, world| {
@@ -151,7 +151,7 @@ fn elements_of_other_lengths_are_told() {
     });
 }
 
-/// Who has freed a communicator takes part in nothing that others still call there.
+/// A member that has freed a communicator takes part in no later operation on it. The others get an error.
 #[test]
 fn who_waits_for_a_member_that_has_freed_the_communicator_is_told() {
     for count in [1usize, 100_000] {

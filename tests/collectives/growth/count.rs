@@ -1,13 +1,13 @@
-//! What an operation costs, counted from the graphs that ranks draw of it.
+//! Counts the cost of an operation from the graphs of its ranks.
 
 use std::collections::HashMap;
 use tickwire::internals::components::Span;
 use tickwire::internals::systems::collectives::draft::{Act, Draft, NodeId};
 
-/// Draws a rank's part of an operation.
+/// Builds a rank's graph of an operation.
 pub(crate) type Draw = fn(&mut Draft);
 
-/// What an operation costs the rank that it costs most.
+/// The cost of an operation for the busiest rank.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Cost {
     /// Messages on the longest chain in which each one waits for the one before.
@@ -18,7 +18,7 @@ pub(crate) struct Cost {
     pub(crate) bytes: u64,
 }
 
-/// Memory that is drawn, and never touched: addresses of so many bytes.
+/// Addresses of `bytes` bytes for a graph. Nothing is ever read or written there.
 pub(crate) fn room(bytes: usize) -> Span {
     let mut nothing = 0u128;
     // SAFETY: nobody reads or writes it.
@@ -73,8 +73,8 @@ impl Part {
         [sent, received]
     }
 
-    /// Drawing costs what is drawn: a few nodes for each message, edges that are no more than messages before, and memory for a message
-    /// at most each time.
+    /// Checks the cost of building the graph: a few nodes for each message, edges to a few earlier messages, and temporary memory of
+    /// the size of a message at most.
     fn check(&self, name: &str, size: u32) {
         let messages = self.messages();
         let (count, log) = (messages[0].len() + messages[1].len(), size.next_power_of_two().ilog2() as usize);
@@ -145,7 +145,7 @@ fn some(size: u32) -> Vec<u32> {
     some
 }
 
-/// Up to so many ranks all of them are drawn.
+/// Up to this number of ranks, the graphs of all ranks are built.
 pub(crate) const ALL: u32 = 1024;
 
 /// What an operation of so many ranks costs: of all of them, or of some if there are many. Its rounds are counted if all of them are.

@@ -46,7 +46,7 @@ impl Site {
 pub(crate) trait Run {
     /// Whether it has ended.
     fn is_done(&mut self, engine: &mut Engine) -> bool;
-    /// Takes what has come of it, which it waits for, and compares.
+    /// Waits for it, takes its buffers, and compares them with the model.
     fn check(&mut self, engine: &mut Engine);
     /// Starts it again, with other values.
     fn start(&mut self, engine: &mut Engine);
@@ -113,7 +113,7 @@ struct Caller<'a, T> {
 type Posted = Option<Box<dyn Run>>;
 
 impl<T: Item> Caller<'_, T> {
-    /// A call that waits has ended.
+    /// Checks the result of a blocking call.
     fn waited(&self, ended: Result<(), impl std::fmt::Display>, sent: Block<T>, room: Block<T>) -> Posted {
         let words = || self.site.words(0);
         ended.unwrap_or_else(|error| panic!("{error}\n{}", words()));

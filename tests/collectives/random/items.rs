@@ -8,19 +8,19 @@ pub(crate) trait Item: Element + PartialEq + std::fmt::Debug {
     type Native: Operation<Self>;
     /// See [`Item::Native`].
     const NATIVE: Self::Native;
-    /// Whether the result does not depend on which operands meet first.
+    /// Whether the result does not depend on which operands are combined first.
     const IS_ASSOCIATIVE: bool;
 
     /// One that a number makes.
     fn of(number: u64) -> Self;
-    /// What [`Item::NATIVE`] does, by the book.
+    /// The expected result of [`Item::NATIVE`].
     fn native(left: Self, right: Self) -> Self;
-    /// Is associative, and depends on the order.
+    /// An associative function that is not commutative.
     fn chain(left: Self, right: Self) -> Self;
-    /// Is neither associative nor commutative: it shows which operands have met.
+    /// A function that is neither associative nor commutative: its result shows which operands were combined.
     fn mix(left: Self, right: Self) -> Self;
 
-    /// So many, from a seed.
+    /// `count` elements, made from a seed.
     fn run(seed: u64, count: usize) -> Vec<Self> {
         (0..count as u64).map(|at| Self::of(scramble(seed ^ at.wrapping_mul(0x9e37_79b9_7f4a_7c15)))).collect()
     }

@@ -1,4 +1,4 @@
-//! Where the ranks of a program are, and how they reach each other.
+//! The places where a program runs: threads or a cluster, and the transports between the ranks.
 
 use super::play::{play, play_in_turn};
 use super::program::Program;
@@ -14,7 +14,7 @@ use tickwire::{Builder, Engine, Limits};
 /// The fabric of ranks that share no memory.
 const FABRIC: &str = "ofi:tcp;ofi_rxm";
 
-/// The step of a rank whose communicators are not made yet.
+/// The step number of a rank that has not made its communicators yet.
 const BEFORE: usize = usize::MAX - 1;
 
 /// Where the ranks are.
@@ -22,7 +22,7 @@ const BEFORE: usize = usize::MAX - 1;
 pub(crate) enum Place {
     /// In threads, over shared memory and boards.
     Boards,
-    /// The same, where other communicators have the wide boards.
+    /// The same with narrow boards: other communicators have the wide ones.
     NarrowBoards,
     /// The same, where operands are in a shared heap that all ranks map, with wide boards and with others.
     Heap,
@@ -30,7 +30,7 @@ pub(crate) enum Place {
     /// In threads, by messages over shared memory, and out of a shared heap.
     Shm,
     ShmHeap,
-    /// The same, with short rings and nothing but rows and columns; all but the shortest messages are asked for.
+    /// The same, with short rings and without Deliver. All but the shortest messages go by rendezvous.
     ShortShm,
     /// In threads that reach each other over a hub.
     Hub,
@@ -38,14 +38,14 @@ pub(crate) enum Place {
     Mixed,
     /// Engines in turn, over a hub.
     TurnsHub,
-    /// The same, with nothing but rows and columns, where all but the shortest messages are asked for.
+    /// The same without Deliver. All but the shortest messages go by rendezvous.
     TurnsShort,
     /// Over shared memory.
     TurnsShm,
     /// Over a simulated network that is prompt, and over one that delays, refuses and cuts.
     TurnsCalm,
     TurnsSim,
-    /// Over one whose endpoints match by themselves.
+    /// Over a simulated network whose endpoints match messages themselves.
     TurnsProvider,
     /// The same between the ranks of each half, and over a hub between the halves.
     TurnsMixed,
@@ -80,7 +80,7 @@ impl Place {
 }
 
 impl Place {
-    /// Of how many seeds one is played here if nobody asks for this place: some take their time.
+    /// One of this many seeds runs here, unless the environment asks for this place: some places are slow.
     pub(crate) fn one_of(self) -> u64 {
         match self {
             Place::Mixed => 8,
@@ -93,10 +93,10 @@ impl Place {
 /// Runs a program.
 ///
 /// # Panics
-/// If a rank has not what it must have.
+/// If a rank has a wrong result.
 pub(crate) fn run(place: Place, program: &Program, seed: u64) {
     let ranks = program.ranks;
-    // Where ranks share processors, operations on boards go in longer chunks: also where there are enough of them.
+    // If ranks share processors, operations on boards use longer chunks. Half of the seeds test that even with enough processors.
     let spins = if seed.is_multiple_of(2) { Limits::default().spins } else { 0 };
     let on_boards = || Engine::builder().limits(Limits { spins, ..Limits::default() });
     let by_messages = |limits| Engine::builder().limits(Limits { boards: false, ..limits });
@@ -145,7 +145,7 @@ pub(crate) fn run(place: Place, program: &Program, seed: u64) {
     }
 }
 
-/// Nothing goes past the tables, and all but the shortest messages are asked for.
+/// Limits without Deliver, where messages of more than 1 KiB go by rendezvous.
 fn short() -> Limits {
     Limits { deliver: false, eager_max: 1024, part_bytes: 1000, ..Limits::default() }
 }
@@ -166,7 +166,7 @@ fn in_threads(program: &Program, place: Place, builder: impl Fn(u32) -> Builder 
         }
         play(&mut engine, rank, has_heap, program, ended.0);
         drop(ended);
-        // A fabric does not wait long for an engine of the same process to take the last frames.
+        // This engine ticks on: a fabric does not wait long for an engine of the same process to take the last frames.
         while steps.iter().any(|step| step.load(Ordering::Acquire) != usize::MAX) {
             engine.tick();
             std::thread::yield_now();
@@ -175,7 +175,7 @@ fn in_threads(program: &Program, place: Place, builder: impl Fn(u32) -> Builder 
     });
 }
 
-/// Says how far a rank has come, and when it has ended, well or not.
+/// Records that a rank has ended, normally or by a panic.
 struct Ended<'a>(&'a AtomicUsize);
 
 impl Drop for Ended<'_> {

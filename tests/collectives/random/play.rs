@@ -1,4 +1,4 @@
-//! How a program is carried out: by ranks in threads, or by the engines of a cluster, which are ticked in turn.
+//! Runs a program: by ranks in threads, or by the engines of a cluster, which are ticked in turn.
 
 use super::calls::{Members, Run, Site, post};
 use super::items::scramble;
@@ -32,7 +32,7 @@ pub(crate) struct Player<'a> {
     begun: Vec<Begun>,
     /// The next step.
     next: usize,
-    /// What has to end before that, in the opposite order; `None` if nobody has looked.
+    /// Steps that must end before the next one. The last entry ends first. `None` if not computed yet.
     awaited: Option<Vec<usize>>,
 }
 
@@ -79,7 +79,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Goes on by a step, or by the end of something that has begun. Returns whether it could: it waits by its calls if `waits`.
+    /// Does the next step, or waits for an operation in progress. Returns whether it could go on: with `waits`, it uses blocking calls.
     fn advance(&mut self, engine: &mut Engine, waits: bool) -> bool {
         let awaited = match self.awaited.take() {
             Some(awaited) => awaited,
@@ -132,7 +132,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Gives back what it has.
+    /// Frees its communicators and requests.
     fn leave(self, engine: &mut Engine) {
         drop(self.begun);
         for (made, members) in self.program.comms.iter().zip(self.comms) {
@@ -186,7 +186,7 @@ pub(crate) fn play_in_turn(cluster: &mut Cluster, program: &Program) {
     }
 }
 
-/// Makes a communicator; each engine's, `None` if it is in none.
+/// Makes a communicator on all engines. Returns each engine's handle; `None` if it is not a member.
 fn make(cluster: &mut Cluster, made: Made) -> Vec<Option<Comm>> {
     let mut agreements: Vec<Option<Agreement>> = (0..)
         .zip(&mut cluster.engines)

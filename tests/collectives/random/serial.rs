@@ -1,11 +1,11 @@
-//! The serial model: what a rank gives to a call, and what it must have afterwards, computed from what all ranks give.
+//! The serial model: the buffers of a rank before and after a call, computed from the buffers of all ranks.
 
 use super::items::{Item, scramble};
 use super::program::{By, Call, Kind};
 use std::ops::Range;
 use tickwire::consecutive;
 
-/// Where the numbers of a buffer come from that an operation has not written.
+/// The part number from which the initial contents of receive buffers are made.
 const UNTOUCHED: usize = 1 << 10;
 
 /// The buffer that stands for the other one.
@@ -77,7 +77,7 @@ impl View<'_> {
         self.data(self.own, UNTOUCHED, count)
     }
 
-    /// Of a buffer that does not matter, and is not to change.
+    /// The content of a buffer that the call ignores and must not change.
     fn ignored<T: Item>(&self) -> Vec<T> {
         self.untouched(self.call.chance(self.own, 3, 4))
     }
@@ -114,7 +114,7 @@ impl View<'_> {
     }
 }
 
-/// The operation, and whether the result does not depend on which operands meet first.
+/// The operation, and whether it is associative.
 type Combine<T> = (fn(T, T) -> T, bool);
 
 /// Whether a call's elements are reduced by their own operation.
@@ -122,7 +122,7 @@ pub(crate) fn is_native<T: Item>(call: &Call) -> bool {
     call.by == By::Native && (T::IS_ASSOCIATIVE || !is_prefix(call))
 }
 
-/// Which operands meet in a prefix nobody has promised.
+/// Whether the call is a scan, for which the order of combination is not specified.
 fn is_prefix(call: &Call) -> bool {
     matches!(call.kind, Kind::Scan | Kind::Exscan)
 }
@@ -136,8 +136,9 @@ pub(crate) fn combine<T: Item>(call: &Call) -> Combine<T> {
     }
 }
 
-/// Combines operands of all ranks, one by one: from left to right; or, where it matters which ones meet, as the book says. The first
-/// ranks are combined in pairs, so that a power of two of values is left, and these by halves.
+/// Combines the operands of all ranks, element by element: from left to right, or, if the operation is not associative, in the order
+/// that the book specifies. That order first combines the first ranks in pairs, so that a power of two of values is left, and then
+/// these by halves.
 fn reduced<T: Item>(operands: &[Vec<T>], (by, is_associative): Combine<T>) -> Vec<T> {
     let pair = |left: &Vec<T>, right: &Vec<T>| left.iter().zip(right).map(|(left, right)| by(*left, *right)).collect();
     if is_associative {
@@ -162,7 +163,7 @@ fn reduced<T: Item>(operands: &[Vec<T>], (by, is_associative): Combine<T>) -> Ve
     values.remove(0)
 }
 
-/// What a rank gives to a call, and what it must have then.
+/// The buffers of a rank before a call, and what they must hold afterwards.
 pub(crate) fn part<T: Item>(view: &View) -> Part<T> {
     let count = view.call.count(size_of::<T>(), view.ranks());
     match view.call.kind {

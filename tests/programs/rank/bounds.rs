@@ -50,7 +50,7 @@ pub(crate) fn memory(engine: &mut Engine, place: &Path, length: usize) {
     }
 }
 
-/// Nobody goes on before all have come: up and down a binary tree.
+/// A barrier along a binary tree.
 fn barrier(engine: &mut Engine) {
     let (me, size, world) = (engine.rank().0, engine.size(), engine.comm_world());
     let below = [2 * me + 1, 2 * me + 2].into_iter().filter(|&rank| rank < size);
@@ -80,7 +80,7 @@ pub(crate) fn file_size(engine: &mut Engine, place: &Path) {
     }
 }
 
-/// Rank 1 may open no more files: whoever calls it is told so in time, and is not left waiting.
+/// Rank 1 may open no more files. Ranks that connect to it get an error in time, rather than wait for ever.
 pub(crate) fn no_descriptors(engine: &mut Engine, place: &Path) {
     let (full, over) = (place.join("full"), place.join("over"));
     let start = Instant::now();

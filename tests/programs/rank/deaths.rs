@@ -1,4 +1,4 @@
-//! Ranks that are killed, end or compute, and what the others are told in time.
+//! Ranks that are killed, end or compute, and the errors that the others must get in time.
 
 use crate::kit::{NOTICE_MS_MAX, PATIENCE, copied, die, say, since_death_ms, until};
 use crate::messages::storm;
@@ -18,7 +18,7 @@ pub(crate) fn death(engine: &mut Engine, place: &Path) {
     let doomed = Rank(size - 1);
     // Everyone is connected to everyone.
     storm(engine, 1, 2);
-    // And has all of it: what a transport has buffered may die with its process.
+    // The receivers also have all messages: what a transport has buffered may be lost with its process.
     if me != doomed.0 {
         engine.send(b"", doomed, Tag(9), world).unwrap();
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tickwire::{ENV_TRANSPORTS, Engine};
 use tickwire_tests::clocks::monotonic_ms;
-/// Above everything that a loaded machine may need.
+/// Longer than a loaded machine may need.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// How long after a death its peers may still wait, ms: 1 s, and half a second for a loaded machine.
 pub(crate) const NOTICE_MS_MAX: u64 = 1500;
@@ -27,12 +27,12 @@ pub(crate) fn since_death_ms(place: &Path) -> u64 {
     monotonic_ms() - died_ms
 }
 
-/// Leaves a word for the other ranks: an empty file.
+/// Leaves a signal for the other ranks: an empty file.
 pub(crate) fn say(place: &Path, word: &str) {
     std::fs::write(place.join(word), []).unwrap();
 }
 
-/// Goes on with something until another rank has left a word.
+/// Calls `go_on` until another rank has left the signal.
 pub(crate) fn until(place: &Path, word: &str, mut go_on: impl FnMut()) {
     let start = Instant::now();
     while !place.join(word).exists() {

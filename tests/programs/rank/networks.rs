@@ -71,7 +71,7 @@ pub(crate) fn hosts(engine: &mut Engine, place: &Path) {
         engine.tick();
         assert!(start.elapsed() < PATIENCE, "the network comes back");
     }
-    // Who has failed stays so: what was on its way is lost, and nobody takes up in the middle.
+    // A failed connection stays failed: messages in flight are lost, and it is not resumed.
     let gone = engine.isend(vec![1u8; 8], far, Tag(3), world).map(drop).unwrap_err().to_string();
     assert!(gone.contains(&format!("proc {far}")), "{gone}");
     let send = engine.isend(content(me.into(), 100_000), near, Tag(3), world).unwrap();

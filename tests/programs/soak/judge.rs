@@ -1,11 +1,11 @@
-//! Whether the ends of a job's ranks and what they say may be.
+//! Checks whether the exit statuses and the reports of a job's ranks are allowed.
 
 use crate::plan::Plan;
 use crate::rank::UNBUILT;
 use crate::report::Report;
 use tickwire::launch::RankStatus;
 
-/// Words of which an error has one where there were too few of something.
+/// Text that an error contains if a resource was exhausted: at least one of these.
 const SHORT: [&str; 4] = ["open files", "more files", "descriptor", "is full"];
 /// The status of a process that has panicked.
 const PANICKED: i32 = 101;
@@ -13,7 +13,7 @@ const PANICKED: i32 = 101;
 /// Whether each rank has ended as it must.
 ///
 /// # Errors
-/// Which has not.
+/// Names the rank that has not.
 pub(crate) fn statuses(plan: &Plan, statuses: &[RankStatus], reports: &[(u32, Report)]) -> Result<(), String> {
     for (rank, &status) in (0..).zip(statuses) {
         let report = reports.iter().find(|(of, _)| *of == rank).map(|(_, report)| report);
@@ -32,10 +32,10 @@ pub(crate) fn statuses(plan: &Plan, statuses: &[RankStatus], reports: &[(u32, Re
     Ok(())
 }
 
-/// Whether ranks are said to have failed that may have, by both sides, and with what to do.
+/// Checks that only ranks that may fail are reported as failed, that both sides report it, and that the error says what to do.
 ///
 /// # Errors
-/// Who was not.
+/// Names the rank whose report is wrong.
 pub(crate) fn failures(plan: &Plan, reports: &[(u32, Report)]) -> Result<(), String> {
     let said = |by: u32, of: u32| {
         let (_, report) = reports.iter().find(|(rank, _)| *rank == by)?;

@@ -1,4 +1,4 @@
-//! What every rank does: sends and receives its messages, whatever happens to it and to its peers.
+//! The work of every rank: it sends and receives its messages, whatever happens to it and to its peers.
 
 mod ending;
 mod outcomes;
@@ -37,7 +37,7 @@ struct Receiving {
     posted_ms: u64,
 }
 
-/// An operation that a peer's end has ended: whose, and when it was posted and ended.
+/// An operation that failed because its peer ended: the peer, and when it was posted and ended.
 struct Ended {
     peer: u32,
     posted_ms: u64,
@@ -70,7 +70,7 @@ pub(crate) struct Worker<'a> {
     ended: Vec<Ended>,
     places: u64,
     bytes: u64,
-    /// Bytes that are sent and received into now, and were at most.
+    /// Bytes of the buffers in use now, and their maximum so far.
     held: usize,
     held_most: usize,
     last_tick: Instant,
@@ -308,7 +308,7 @@ impl<'a> Worker<'a> {
             // Nothing comes between, so it gets this very message.
             None => self.receive_into(source, found_tag, status.length),
         }
-        // A control message was not what it is for.
+        // A control message was not what the probe waits for.
         status.tag.0 < CONTROL
     }
 
@@ -322,12 +322,12 @@ impl<'a> Worker<'a> {
         self.last_tick = Instant::now();
     }
 
-    /// Lets time pass, by one of the ways to do so.
+    /// Ticks, waits or sleeps.
     fn rest(&mut self) {
         let sends = self.sends.iter().map(|send| send.request.id());
         let open = sends.chain(self.receives.iter().map(|receive| receive.request.id())).last();
         match open {
-            // What it says is asked for again.
+            // The result is ignored here, since it is tested again.
             Some(id) if self.patient => drop(self.engine.wait_for(&id, NAP)),
             _ => {
                 self.engine.tick();

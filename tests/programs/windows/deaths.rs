@@ -72,17 +72,17 @@ impl Case<'_> {
         self.me == DOOMED
     }
 
-    /// What is done to a part needs its owner, if only to be alive.
+    /// Whether operations on a part need its owner, at least to be alive.
     fn by_engine(&self) -> bool {
         self.kind == KINDS[2] || self.kind == KINDS[3]
     }
 
-    /// The part of a member is reached by loads and stores.
+    /// Whether the part of a member is reached by loads and stores.
     fn by_memory(&self) -> bool {
         self.kind == KINDS[0] || self.kind == HEAP
     }
 
-    /// The other one that survives.
+    /// The other rank that survives.
     fn other(&self) -> Rank {
         Rank(1 - self.me.0)
     }
@@ -189,7 +189,7 @@ impl Case<'_> {
                 failed = Some(error);
                 break;
             }
-            // Memory that is shared outlives its owner.
+            // Shared memory remains valid after the death of its owner.
             if rounds_left == 0 && self.by_memory() {
                 break;
             }
@@ -215,7 +215,7 @@ impl Case<'_> {
         fails("win_free", || self.engine.win_free(window));
     }
 
-    /// A member is killed that has done nothing of what others wait for.
+    /// A member is killed before it has done any operation that others wait for.
     fn silent_target(&mut self) {
         let parts = self.parts();
         let (window, at) = (parts.window, parts.at(DOOMED, 0));
@@ -249,7 +249,7 @@ impl Case<'_> {
         }
         let engine = &mut *self.engine;
         assert_eq!(engine.take(got).map_or_else(|failed| failed.buffer.unwrap(), |(buffer, _)| buffer).len(), COUNT);
-        // The epoch ends, and a new one finds who is dead only where it needs the owner.
+        // The epoch ends. A new epoch detects the death only if it needs the owner.
         let _ = in_time("win_unlock_all", || engine.win_unlock_all(window));
         until(engine, self.place, &["died"]);
         let locked = in_time("win_lock_all", || engine.win_lock_all(window));
@@ -314,7 +314,7 @@ impl Case<'_> {
         fails("win_start", || engine.win_start(&doomed, window));
         in_time("win_complete", || engine.win_complete(window)).unwrap();
         fails("win_wait", || engine.win_wait(window));
-        // Epochs with the dead one, which comes first, and another one: that one's are whole.
+        // Epochs with the dead member, which comes first, and another member. The operations of the living member must be complete.
         let both = group.include(&[2, other.0]).unwrap();
         for round in 1..=3u64 {
             fails("win_post to both", || engine.win_post(&both, window));
@@ -328,7 +328,7 @@ impl Case<'_> {
             assert_eq!(own, [round]);
         }
         fails("win_free", || engine.win_free(window));
-        // The window has gone; another one of who is left has nothing of it.
+        // The window is gone. A new window of the survivors is not affected by it.
         let left = engine.comm_create_group(self.world, &survivors, Tag(1)).unwrap();
         let again = engine.win_allocate::<u64>(4, left).unwrap();
         engine.win_fence(again).unwrap();

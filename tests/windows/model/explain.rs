@@ -1,4 +1,4 @@
-//! Whether what was seen of a program is allowed.
+//! Checks whether the observations of a program are allowed.
 
 use super::player::Played;
 use super::program::{COUNT, Op, Phase, Program, Section, TICKET, UPDATED, What};
@@ -10,7 +10,7 @@ struct Step<'a> {
     op: &'a Op,
     /// Which of its elements.
     index: usize,
-    /// What was there before, if it has returned that.
+    /// The previous value, if the operation has returned it.
     old: Option<u64>,
 }
 
@@ -50,7 +50,7 @@ fn explain_moves(ops: &[Vec<Op>], returned: &[&[Vec<u64>]], before: &Parts, afte
             let left = after[target][at];
             let place = format!("phase {number}, element {at} of rank {target}");
             match puts.is_empty() {
-                // What a get returns while others put is open.
+                // The value of a get that is concurrent with puts is not determined.
                 false => assert!(puts.contains(&left), "{place}: nobody has put {left}, but {puts:?}"),
                 true => {
                     assert_eq!(left, old, "{place}: nobody has put");
@@ -96,7 +96,7 @@ fn histories<'a>(ops: &'a [Vec<Op>], returned: &[&[Vec<u64>]], target: usize, at
     ops.iter().zip(returned).map(of_rank).collect()
 }
 
-/// Whether some order of all steps, which keeps that of each rank, returns what was returned and leaves what is left.
+/// Whether there is an order of all steps that keeps the order of each rank, and that explains the returned values and the final value.
 fn has_order(old: u64, left: u64, histories: &[Vec<Step<'_>>]) -> bool {
     let all: Vec<usize> = histories.iter().map(Vec::len).collect();
     let (mut open, mut known) = (vec![(vec![0; all.len()], old)], HashSet::new());

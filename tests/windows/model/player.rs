@@ -1,4 +1,4 @@
-//! A rank that plays its part of a program, and notes what it sees.
+//! A rank that runs its part of a program, and records what it observes.
 
 use super::program::{COUNT, Op, Phase, Program, Section, TICKET, Update, What};
 use tickwire::{Comm, Datatype, Engine, LockKind, Rank, Request, Typed, TypedPair, Window, op};
@@ -84,7 +84,7 @@ fn perform_section(engine: &mut Engine, section: &Section, parts: &Parts, seen: 
     for op in &section.ops {
         let returned = perform(engine, op, parts);
         seen.returned.push(wait(engine, returned));
-        // A get behind a put is not ordered by itself.
+        // A get after a put is only ordered by a flush.
         engine.win_flush(target, window).unwrap();
     }
     if section.alone {

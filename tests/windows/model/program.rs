@@ -72,13 +72,13 @@ impl Op {
         self.places().position(|place| place == element)
     }
 
-    /// It with as many of its elements as are below a place.
+    /// The operation, limited to its elements below `end`.
     fn below(self, end: usize) -> Self {
         let most = (end - self.at).div_ceil(self.stride);
         Op { count: self.count.min(most), ..self }
     }
 
-    /// What an element is after it.
+    /// The value of an element after the operation.
     pub(crate) fn apply(&self, old: u64, index: usize) -> u64 {
         let operand = self.operand(index);
         match self.what {
@@ -160,7 +160,7 @@ fn op(ranks: u32) -> impl Strategy<Value = Op> {
         1 => Just(What::Fetch(Update::Keep)),
         1 => (0u64..4).prop_map(|expected| What::Swap { expected }),
     ];
-    // Values that come again, so that swaps succeed, and others that tell who wrote them.
+    // Some values repeat, so that swaps succeed. Others identify their writer.
     let value = prop_oneof![0u64..4, any::<u64>()];
     // One element, which ranks meet at, or some.
     let place = prop_oneof![(0..UPDATED, Just(1)), (0usize..2, Just(1)), (0..COUNT, 1..=COUNT)];

@@ -8,7 +8,7 @@ impl Words for Vec<u64> {
     }
 }
 
-/// Numbers without end, the same each time.
+/// An endless sequence of pseudo-random numbers, the same in each run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -18,7 +18,7 @@ impl Numbers {
         mixed ^ mixed >> 27
     }
 
-    /// A number of any length: as many are short as long.
+    /// A number of any size, with equally many of each number of bits.
     fn any(&mut self) -> u64 {
         let bits = self.next() % 65;
         self.next().checked_shr(bits as u32).unwrap_or(0)
@@ -38,9 +38,9 @@ impl Numbers {
         Work { posted, matched, sent, received, completed }
     }
 
-    /// Any event, at about a time.
+    /// A random event, at about `now_ns`.
     fn event(&mut self, now_ns: &mut u64) -> Event<'static> {
-        // Most times follow each other closely, and some go back.
+        // Most times follow each other closely. Some go back.
         let past = *now_ns;
         *now_ns = if self.next().is_multiple_of(10) { self.any() } else { now_ns.wrapping_add(self.next() % 100_000) };
         let at_ns = *now_ns;
@@ -83,7 +83,7 @@ fn bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// A file of records: as many in the page as fit, as many as that on the stage, and the rest behind it.
+/// A file of records: the page is full, as many words again are on the stage, and the rest is behind the stage.
 fn file(records: &[u64]) -> Vec<u8> {
     let (page, rest) = records.split_at(records.len().min(PAGE_WORDS - BEGIN_WORDS));
     let (behind, staged) = rest.split_at(rest.len() - rest.len().min(PAGE_WORDS));
@@ -104,7 +104,7 @@ fn recorded(events: &[Event<'_>]) -> Vec<u8> {
     file(&words)
 }
 
-/// All events, and where the last record is cut.
+/// All events, and the offset of an incomplete last record.
 fn read(input: &[u8]) -> Result<(Vec<Event<'static>>, Option<u64>), ReadError> {
     let mut reader = Reader::new(input)?;
     let mut events = Vec::new();
@@ -136,7 +136,7 @@ fn a_file_that_is_cut_has_the_events_before_and_says_where() {
         for end in (0..whole.len()).step_by(if events.len() < 100 { 1 } else { 29 }) {
             let (read, cut) = read(&whole[..end]).unwrap();
             assert!(read.len() < events.len() && read == events[..read.len()] && read.len() >= most, "{end}");
-            // Where there is no count yet, there are no records.
+            // Without a count, there are no records.
             assert_eq!(cut.is_some(), end >= 8 * (IN_PAGE + 1), "{end}");
             assert!(cut.is_none_or(|at| at <= whole.len() as u64), "{end}: {cut:?}");
             most = read.len();
@@ -155,7 +155,7 @@ fn a_file_that_was_only_just_created_has_no_events() {
 fn what_is_no_file_of_records_is_one_clear_line() {
     let head = |kind: u8, small: u8, words: u16| Head { kind, small, words, since_ns: 0 }.word();
     let of = |record: &[u64]| file(record);
-    // Just behind the page in order, and behind the stage in the file.
+    // In order it comes just after the page; in the file it is behind the stage.
     let behind = |record: u64| {
         let mut records = vec![head(TICK_BEGAN, 0, 1); 2 * PAGE_WORDS - BEGIN_WORDS + 1];
         records[PAGE_WORDS - BEGIN_WORDS] = record;

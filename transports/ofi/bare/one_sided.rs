@@ -1,4 +1,4 @@
-//! The same for one-sided operations: memory that the peer reads and writes, and its memory that is read and written.
+//! As [`super::Bare`], for one-sided operations: it exposes memory to the peer, and reads and writes the peer's memory.
 
 use super::Patience;
 use crate::ofi::rma::MemoryMode;
@@ -11,20 +11,20 @@ use crate::remote::{RemoteAccess, RemoteKey, RemoteRun};
 use libfabric_sys as sys;
 use std::ffi::c_void;
 
-/// What a completion of a write says: the target's memory holds it.
+/// What a write's completion must mean: the target's memory holds the bytes.
 const DELIVERED: u64 = sys::FI_COMPLETION | sys::FI_DELIVERY_COMPLETE;
-/// What the own memory is registered for, also as the local side of operations.
+/// The access that the memory is registered for. It is also the local side of operations.
 const ACCESS: u64 = sys::FI_READ | sys::FI_WRITE | sys::FI_REMOTE_READ | sys::FI_REMOTE_WRITE;
 
-/// An endpoint that does nothing but write and read memory of one peer, one operation after the other. Everything blocks, and progresses
-/// the provider meanwhile.
+/// An endpoint that only writes and reads the memory of one peer, one operation after the other. All calls block, and progress the provider
+/// meanwhile.
 pub struct BareMemory {
-    // Closed in this order; what the provider may touch until then comes last.
+    // Closed in this order: the memory that the provider may touch until then comes last.
     endpoint: Endpoint,
     addresses: AddressVector,
     queue: CompletionQueue,
     region: MemoryRegion,
-    /// What the peer uses, and then what operations of this side use, as many bytes each.
+    /// The memory that the peer uses, followed by the memory that local operations use, of equal length.
     memory: Slab,
     contexts: Contexts,
     key: RemoteKey,
@@ -33,7 +33,7 @@ pub struct BareMemory {
 }
 
 impl BareMemory {
-    /// Opens the first candidate of a choice, with so many bytes for the peer.
+    /// Opens the first candidate of a choice, with `bytes` bytes for the peer.
     ///
     /// # Errors
     /// What is missing or wrong, and what to do.
@@ -61,7 +61,7 @@ impl BareMemory {
         Ok(BareMemory { endpoint, addresses, queue, region, memory, contexts, key, peer, theirs })
     }
 
-    /// What the peer needs to know: the key of the memory, and the own address.
+    /// What the peer needs to know: the key of the memory, and this endpoint's address.
     ///
     /// # Errors
     /// [`OfiError::Call`].
@@ -69,7 +69,7 @@ impl BareMemory {
         Ok([&self.key.to_bytes()[..], &self.endpoint.name()?].concat())
     }
 
-    /// Says who the peer is, by its card.
+    /// Sets the peer by its card.
     ///
     /// # Errors
     /// [`OfiError::Call`], also for what is no card.
@@ -82,7 +82,7 @@ impl BareMemory {
         Ok(())
     }
 
-    /// Sets all bytes that are written.
+    /// Fills the memory that [`BareMemory::put`] writes from.
     pub fn touch(&mut self, byte: u8) {
         let own = self.memory.place(1);
         // SAFETY: an own place that no operation uses: each is waited for.
@@ -101,7 +101,7 @@ impl BareMemory {
         }
     }
 
-    /// The first byte of those that were read.
+    /// The first byte that [`BareMemory::get`] has read.
     pub fn got(&self) -> u8 {
         // SAFETY: an own place that no operation uses.
         #[expect(unsafe_code, reason = "memory that a provider is given")]
@@ -110,7 +110,7 @@ impl BareMemory {
         }
     }
 
-    /// Writes bytes to the start of the peer's memory, and waits until it holds them.
+    /// Writes `bytes` bytes to the start of the peer's memory, and waits until it holds them.
     ///
     /// # Errors
     /// [`OfiError::Call`], also if nothing happens.
@@ -138,7 +138,7 @@ impl BareMemory {
         })
     }
 
-    /// Reads bytes from the start of the peer's memory, and waits for them.
+    /// Reads `bytes` bytes from the start of the peer's memory, and waits for them.
     ///
     /// # Errors
     /// [`OfiError::Call`], also if nothing happens.
@@ -177,7 +177,7 @@ impl BareMemory {
         Ok(())
     }
 
-    /// Progresses the provider once, so that the peer gets on.
+    /// Progresses the provider once, so that the peer's operations get on.
     ///
     /// # Errors
     /// [`OfiError::Call`], also if operations of the peer have failed.
@@ -185,7 +185,7 @@ impl BareMemory {
         self.poll(&mut Patience::new()).map(drop)
     }
 
-    /// Reads completions once: how many operations of this side are complete.
+    /// Reads completions once. Returns how many operations of this endpoint have completed.
     #[inline]
     fn poll(&self, patience: &mut Patience) -> Result<usize, OfiError> {
         let (domain, mut completions) = (self.endpoint.domain(), [no_completion(); 1]);

@@ -1,4 +1,4 @@
-//! A message on its way, cut into pieces.
+//! A long message in flight, cut into pieces.
 
 use crate::ofi::registry::Local;
 use std::ffi::c_void;
@@ -7,27 +7,26 @@ use tickwire_components::{Row, Span};
 
 /// Bytes of a lead.
 pub(super) const LEAD_BYTES: usize = 16;
-/// Bytes of a piece: with what goes before it, 16 whole segments of loopback TCP. Half as many take a fifth longer for 1 MiB; one
-/// byte more, which would be a segment of its own, two thirds.
+/// Bytes of a piece. With its lead and the provider's headers it fills 16 whole segments of loopback TCP. Half as many segments take a
+/// fifth longer for 1 MiB; one byte more, which needs a further segment, takes two thirds longer.
 pub(super) const PIECE_BYTES: usize = 16 * SEGMENT - 2 * LEAD_BYTES;
 const SEGMENT: usize = 65_483;
-/// A message has at least a segment, and one of more than a piece ends with one of at least so many bytes. `net` keeps short
-/// messages that its socket has no room for in a buffer, calls them done, and sends them when it is asked again, which
-/// nobody may do; see `KEPT_BYTES` in the parent.
+/// The least bytes of a message, and of the last piece of a longer one. `net` keeps a short message in a buffer if its socket has no room
+/// for it, reports it as complete, and sends it with the next poll, which may never happen. See `KEPT_BYTES` in the parent.
 pub(super) const LAST_MIN: usize = SEGMENT;
 
-/// A message on its way.
+/// A message in flight.
 pub(super) struct Moving {
     pub(super) row: Row,
-    /// Its turn.
+    /// Its place in the order of messages.
     pub(super) number: u32,
     pub(super) place: Span,
-    /// Bytes that were given to the provider, and that it is done with.
+    /// Bytes posted to the provider, and bytes that it has completed.
     pub(super) given: usize,
     pub(super) done: usize,
-    /// Pieces that were given to it.
+    /// Pieces posted to the provider.
     pub(super) pieces: u32,
-    /// The place's region, where it needs one.
+    /// The memory region of the buffer, if one is needed.
     pub(super) region: Option<Local>,
 }
 
@@ -39,7 +38,7 @@ pub(super) struct Piece {
     pub(super) lead: Lead,
 }
 
-/// What a piece shows.
+/// The lead of a piece, which identifies it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Lead {
     pub(super) token: u64,
@@ -72,7 +71,7 @@ impl Moving {
         Moving { row, number, place, given: 0, done: 0, pieces: 0, region }
     }
 
-    /// What operations on a lead and on the place take.
+    /// The descriptors of a lead and of the buffer.
     pub(super) fn descriptors(&self, lead: *mut c_void) -> [*mut c_void; 2] {
         [lead, self.region.as_ref().map_or(null_mut(), Local::descriptor)]
     }

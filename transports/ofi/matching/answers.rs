@@ -1,4 +1,4 @@
-//! What the provider says: messages that have come, looks that are over, operations that have failed.
+//! Answers of the provider: messages that have arrived, probes that are over, operations that have failed.
 
 use super::Matching;
 use super::places::Use;
@@ -81,14 +81,14 @@ impl Matching {
         true
     }
 
-    /// An operation is over. Returns what it was for.
+    /// Notes that an operation is over. Returns what its place was used for.
     fn answered(&mut self, place: u32) -> Use {
         let place = &mut self.places[place];
         self.asked -= u32::from(std::mem::take(&mut place.asked));
         place.used
     }
 
-    /// A message has come into a place.
+    /// A message has arrived in a place.
     fn finished(&mut self, state: ArrivalState, row: Row, place: u32, completion: &Completion, from: sys::fi_addr_t) {
         let mut header = self.envelope(place, completion);
         let bytes = self.places.bytes_of(place).part(0, completion.len);
@@ -103,10 +103,11 @@ impl Matching {
         self.done.push_back(Done { state, row, place, header, payload, from });
     }
 
-    /// The envelope, by the bits and the CQ data of a completion. It has no length where the data has none.
+    /// The envelope of a completion, from its tag bits and CQ data. Its length is 0 if the CQ data has none.
     fn envelope(&self, place: u32, completion: &Completion) -> Header {
         let context = self.places[place].wanted.context;
-        // What is sent with data has it, whatever the flags say: those of a look do not on several providers.
+        // Messages sent with CQ data always have it. The completion's flags are no guide: several providers leave out `FI_REMOTE_CQ_DATA`
+        // for probes.
         let (bits, data) = (completion.tag, completion.data);
         let source = self.format.source(bits, data);
         let length = if self.data_bytes >= DATA_BYTES { data >> 32 } else { 0 };
@@ -115,7 +116,7 @@ impl Matching {
     }
 }
 
-/// The header in front of a message; `None` if that is no envelope with a header.
+/// The header in front of a message. `None` if the message is no synchronous message and no offer, or its length contradicts the header.
 fn read_header(bytes: Span, payload: Span) -> Option<Header> {
     if bytes.len() < HEADER_BYTES {
         return None;

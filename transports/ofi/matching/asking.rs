@@ -1,4 +1,4 @@
-//! What the provider is asked: to receive, to give a receive back, to look for a message.
+//! Requests to the provider: to receive, to cancel a receive, to probe for a message.
 
 use super::Matching;
 use super::places::{Place, Use};
@@ -8,8 +8,8 @@ use crate::{Peeked, ReceiveEnvelope, Sent};
 use libfabric_sys as sys;
 use tickwire_components::{NIL, Row};
 
-/// After so many looks that have found a message for a receive, the receive is asked back all the same. So a provider that finds
-/// a message and never pairs it keeps nobody waiting for ever.
+/// After so many probes that have found a message for a receive, the receive is cancelled nevertheless. So a provider that finds a message
+/// and never matches it keeps nobody waiting for ever.
 const CHECKS_MAX: u32 = 100_000;
 
 impl Matching {
@@ -33,7 +33,7 @@ impl Matching {
         }
     }
 
-    /// Asks for a receive back; with `unless_message` only if no message is there for it.
+    /// Cancels a receive; with `unless_message`, only if no message is there for it.
     pub(in crate::ofi) fn recall(&mut self, endpoint: &Endpoint, row: Row, unless_message: bool) {
         let Some(&place) = self.of_row.get(row as usize).filter(|&&place| place != NIL) else { return };
         if self.places[place].used != Use::Receive(row) || self.places[place].asked {
@@ -42,13 +42,13 @@ impl Matching {
         self.places[place].asked = true;
         self.asked += 1;
         match unless_message {
-            // `sockets` pairs them in a thread of its own, some time after both are there.
+            // A message that is there may be matched later: `sockets` matches in a thread of its own.
             true => self.ending.push_back(EndingReceive { row, place, looks_left: CHECKS_MAX }),
             false => self.cancel(endpoint, place),
         }
     }
 
-    /// Looks for a message, and claims it if it is there and `claims`. [`Matching::peeked`] has the answer later.
+    /// Probes for a message, and claims it if one is there and `claims` is set. [`Matching::peeked`] returns the answer later.
     pub(in crate::ofi) fn peek(
         &mut self,
         endpoint: &Endpoint,
@@ -70,7 +70,8 @@ impl Matching {
         }
     }
 
-    /// What the last look has seen. The rank in the header says whose it is: sources of looks are wrong on several providers.
+    /// The result of the last probe. The rank in the header tells the sender, since several providers report a wrong source address for
+    /// probes.
     pub(in crate::ofi) fn peeked(&mut self) -> Peeked {
         std::mem::replace(&mut self.seen, Peeked::Pending)
     }
@@ -81,13 +82,13 @@ impl Matching {
         !self.ending.is_empty() && !self.checking
     }
 
-    /// Looks whether a message is there for the first receive that is asked back only if there is none.
+    /// Probes for the first receive that is to be cancelled only if no message is there for it.
     #[cold]
     pub(in crate::ofi) fn check(&mut self, endpoint: &Endpoint) {
         while let Some(&EndingReceive { row, place, looks_left }) = self.ending.front() {
             let Place { used, asked, wanted, from } = self.places[place];
             if used != Use::Receive(row) || !asked || self.of_row[row as usize] != place {
-                // It has its message.
+                // The receive has got its message.
                 self.ending.pop_front();
                 continue;
             }
@@ -107,7 +108,7 @@ impl Matching {
         }
     }
 
-    /// The look for the first of these receives is over.
+    /// Handles the answer to that probe: without a message, cancels the receive.
     pub(super) fn end_check(&mut self, endpoint: &Endpoint, found: bool) {
         self.checking = false;
         let Some(mut ending) = self.ending.pop_front() else { return };
@@ -123,7 +124,7 @@ impl Matching {
         }
     }
 
-    /// Has the provider give up the receive at a place.
+    /// Asks the provider to cancel the receive at a place.
     fn cancel(&self, endpoint: &Endpoint, place: u32) {
         // SAFETY: the context of this place's receive, which has not been completed as far as is known.
         #[expect(unsafe_code, reason = "FFI")]
@@ -132,7 +133,7 @@ impl Matching {
         }
     }
 
-    /// Takes a place and posts what it is for.
+    /// Takes a place and posts the operation that it is for.
     fn start(
         &mut self,
         endpoint: &Endpoint,
@@ -158,7 +159,7 @@ impl Matching {
         }
     }
 
-    /// Posts what a place is for, with these flags.
+    /// Posts the operation of a place, with these flags.
     pub(super) fn post(&mut self, endpoint: &Endpoint, place: u32, flags: u64) -> Result<(), Refused> {
         let Place { wanted, from, .. } = self.places[place];
         let pattern = self.format.pattern(wanted.context, wanted.source, wanted.tag);

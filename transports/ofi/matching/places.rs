@@ -11,10 +11,10 @@ use tickwire_components::{NIL, Row, Span};
 
 /// The first of the keys that places are registered under: behind those of the port's own regions, one for each slot at most.
 const PLACE_KEYS: u64 = 1 << 12;
-/// Places that memory is taken for at once.
+/// How many places are allocated at once.
 const CHUNK: usize = 64;
 
-/// Places in one piece of memory that never moves.
+/// The places in one allocation, which never moves.
 struct Chunk {
     /// Freed after the region is closed.
     _region: Option<MemoryRegion>,
@@ -29,13 +29,13 @@ pub(super) enum Use {
     Free,
     /// A receive of this row.
     Receive(Row),
-    /// A look for a message, which is claimed if there is one and this look `claims` it.
+    /// A probe for a message, which is claimed if there is one and `claims` is set.
     Look {
         claims: bool,
     },
     /// The receive of a message that was claimed.
     Claim,
-    /// A look whether a message is there for a receive that is asked back.
+    /// A probe for a receive that is to be cancelled only if no message is there for it.
     Check,
 }
 
@@ -43,11 +43,11 @@ pub(super) enum Use {
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) used: Use,
-    /// The envelope that it takes.
+    /// The envelope that its operation matches.
     pub(super) wanted: ReceiveEnvelope,
-    /// The peer that it takes from; `FI_ADDR_UNSPEC` for any.
+    /// The peer whose messages it matches; `FI_ADDR_UNSPEC` for any.
     pub(super) from: sys::fi_addr_t,
-    /// It was asked back.
+    /// It is to be cancelled.
     pub(super) asked: bool,
 }
 
@@ -58,7 +58,7 @@ const FREE: Place = Place {
     asked: false,
 };
 
-/// All places. They are made as they are needed, and never go.
+/// All places. They are allocated when they are needed, and never freed before the end.
 pub(super) struct Places {
     /// Bytes of a place: header and payload.
     bytes: usize,
@@ -68,7 +68,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// None yet; each will have so many bytes.
+    /// No places yet; each will have `bytes` bytes.
     pub(super) fn new(bytes: usize) -> Self {
         Places { bytes, chunks: Vec::new(), places: Vec::new(), free: Vec::new() }
     }
@@ -108,12 +108,12 @@ impl Places {
         self.chunks[place as usize / CHUNK].places.place(place as usize % CHUNK)
     }
 
-    /// What the provider calls the memory of a place.
+    /// The descriptor of a place's memory.
     pub(super) fn descriptor(&self, place: u32) -> *mut c_void {
         self.chunks[place as usize / CHUNK].descriptor
     }
 
-    /// The place that an operation's context is of.
+    /// The place that an operation context belongs to.
     pub(super) fn of(&self, context: *mut c_void) -> Option<u32> {
         let found = self.chunks.iter().enumerate().find_map(|(chunk, c)| Some((chunk, c.contexts.index(context)?)));
         found.map(|(chunk, index)| (chunk * CHUNK + index) as u32)

@@ -1,7 +1,7 @@
 //! Short frames by remote writes into a ring at the peer. See [`crate::ofi::ring`].
 //!
-//! They are numbered with all other frames of their link, so it does not matter which of them comes first. A frame that is long, that finds no
-//! room, or that goes with others is sent as without rings.
+//! They share their numbering with all other frames of their link, so the order in which the receiver finds them does not matter. A frame
+//! is sent without the ring if it is long, if the ring has no room, or if it is packed with others.
 
 use super::Port;
 use super::lane::Buffer;

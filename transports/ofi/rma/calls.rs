@@ -1,4 +1,4 @@
-//! The calls of libfabric that operations are made of.
+//! The libfabric calls that post operations.
 
 use super::operation::What::{Fetch, Get, Put, Swap};
 use super::operation::{Operation, Place};
@@ -7,14 +7,14 @@ use libfabric_sys as sys;
 use std::ffi::c_void;
 use tickwire_components::Span;
 
-/// What a completion of a write says: the target's memory holds it.
+/// What a write's completion must mean: the target's memory holds the bytes.
 const DELIVERED: u64 = sys::FI_COMPLETION | sys::FI_DELIVERY_COMPLETE;
-/// Where the operand that is compared is in the slot of an atomic operation, and what comes back; the other operand comes first.
+/// Byte offsets in the slot of an atomic operation: of the compare operand and of the result. The other operand is at offset 0.
 pub(super) const EXPECTED_AT: usize = 8;
 pub(super) const RESULT_AT: usize = 16;
 const WORD_BYTES: usize = 8;
 
-/// Posts a piece: which call that was, and what it returned.
+/// Posts a piece. Returns the name of the libfabric call and its return code.
 pub(super) fn post(
     endpoint: *mut sys::fid_ep,
     operation: &Operation,

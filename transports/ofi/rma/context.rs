@@ -1,4 +1,4 @@
-//! One context: where operations are posted, and what each of them is given.
+//! One context: the endpoint that operations are posted to, and the slots that their pieces use.
 
 use super::memory_mode::MemoryMode;
 use super::operation::Piece;
@@ -11,25 +11,26 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 use tickwire_components::{NIL, Span};
 
-/// Pieces of operations that may be under way in a context.
+/// The most pieces in flight in a context.
 pub(super) const SLOTS: usize = 256;
-/// The same where all bytes go through the slots, which are longer then: 4 MiB, which are no memory until they are used.
+/// As [`SLOTS`], where all bytes go through the slots, which are longer then. They are 4 MiB of address space, which use no memory until
+/// they are written.
 pub(super) const LONG_SLOTS: usize = 64;
-/// Bytes of a slot: of a page, which takes a tenth of the time to copy that an operation takes; and where all bytes go through them.
+/// Bytes of a slot. A page takes a tenth of an operation's time to copy. `LONG_SLOT_BYTES` applies where all bytes go through the slots.
 pub(super) const SLOT_BYTES: usize = 4 << 10;
 pub(super) const LONG_SLOT_BYTES: usize = 64 << 10;
 
-/// Completions that one read of a context's queue finds at most.
+/// The most completions that one read of a context's queue returns.
 const COMPLETIONS: usize = 16;
 
-/// What operations are posted to. Peers reach the first endpoint, or all contexts of a scalable one.
+/// The endpoints that operations are posted to. Peers reach the first plain endpoint, or all contexts of a scalable one.
 pub(super) enum Endpoints {
     Plain(Vec<Endpoint>),
     Scalable(ScalableEndpoint),
 }
 
 impl Endpoints {
-    /// Where the operations of a context are posted.
+    /// The endpoint, or transmit context, that a context's operations are posted to.
     pub(super) fn of(&self, context: usize) -> *mut sys::fid_ep {
         match self {
             Endpoints::Plain(endpoints) => endpoints[context].as_ptr(),
@@ -37,7 +38,7 @@ impl Endpoints {
         }
     }
 
-    /// The endpoint that regions for a context's operations are bound to, where they are bound at all.
+    /// The endpoint that the memory regions of a context's operations are bound to, if they must be bound to one.
     pub(super) fn bound(&self, context: usize) -> Option<&Endpoint> {
         match self {
             Endpoints::Plain(endpoints) => endpoints.get(context),
@@ -45,7 +46,7 @@ impl Endpoints {
         }
     }
 
-    /// Contexts that a peer can name.
+    /// How many contexts a peer can address.
     pub(super) fn named(&self, contexts: usize) -> usize {
         match self {
             Endpoints::Plain(_) => 1,
@@ -58,26 +59,26 @@ impl Endpoints {
 pub(super) struct Context {
     pub(super) endpoint: *mut sys::fid_ep,
     pub(super) queue: CompletionQueue,
-    /// Room for what one read of the queue finds.
+    /// Room for the completions of one read of the queue.
     pub(super) completions: [Completion; COMPLETIONS],
-    /// That of the slots, where local memory is registered.
+    /// The region of the slots, where local memory is registered.
     _region: Option<MemoryRegion>,
     descriptor: *mut c_void,
     slots: Slab,
     contexts: Contexts,
     free: Vec<u32>,
     pieces: Vec<Option<Piece>>,
-    /// Pieces of operations that nobody waits for any more.
+    /// How many pieces in flight belong to operations that nobody waits for any more.
     orphans: usize,
-    /// Operations that were taken and have pieces to be posted.
+    /// Accepted operations with pieces that are not posted yet.
     pub(super) unposted: VecDeque<u32>,
 }
 
 impl Context {
-    /// Makes the slots of one. `key` names them where the provider does not choose.
+    /// Makes a context with its slots. `key` is the key of the slots' region, where the provider does not choose keys itself.
     ///
     /// # Errors
-    /// Why they cannot be registered, in words.
+    /// Why the slots cannot be registered, in words.
     pub(super) fn new(
         domain: &Domain,
         memory: MemoryMode,
@@ -111,7 +112,7 @@ impl Context {
         })
     }
 
-    /// Whether all of it is lost to operations that nobody waits for.
+    /// Whether all slots are lost to operations that nobody waits for any more.
     pub(super) fn is_lost(&self) -> bool {
         self.orphans == self.pieces.len()
     }
@@ -121,24 +122,24 @@ impl Context {
         self.free.last().copied()
     }
 
-    /// The memory of a slot, and what operations on it take.
+    /// The memory of a slot, and the descriptor of its region.
     pub(super) fn slot(&self, slot: u32) -> (Span, *mut c_void) {
         (self.slots.place(slot as usize), self.descriptor)
     }
 
-    /// What an operation that uses a slot is given.
+    /// The operation context of a slot.
     pub(super) fn context_of(&self, slot: u32) -> *mut c_void {
         self.contexts.of(slot as usize)
     }
 
-    /// The provider has taken a piece, with the slot that [`Context::free_slot`] has given.
+    /// Notes that the provider has accepted a piece in the slot that [`Context::free_slot`] has returned.
     pub(super) fn take(&mut self, piece: Piece) {
         if let Some(slot) = self.free.pop() {
             self.pieces[slot as usize] = Some(piece);
         }
     }
 
-    /// The provider is done with a piece: the piece, and its slot, which is free.
+    /// The provider has completed a piece. Returns the piece and its slot, which is free again.
     pub(super) fn give_back(&mut self, context: *mut c_void) -> Option<(Piece, Span)> {
         let slot = self.contexts.index(context)?;
         let piece = self.pieces.get_mut(slot)?.take()?;
@@ -147,7 +148,7 @@ impl Context {
         Some((piece, self.slots.place(slot)))
     }
 
-    /// Nobody waits for an operation any more; its pieces keep their slots.
+    /// Nobody waits for an operation any more. Its pieces keep their slots until the provider completes them.
     pub(super) fn orphan(&mut self, operation: u32) {
         for piece in self.pieces.iter_mut().flatten().filter(|piece| piece.operation == operation) {
             piece.operation = NIL;

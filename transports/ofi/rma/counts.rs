@@ -1,14 +1,14 @@
-//! How far a channel has come.
+//! Counts the operations of a channel.
 
 use std::collections::VecDeque;
 
-/// Operations that a channel has taken, and those that are complete.
+/// The operations that a channel has accepted, and those that are complete.
 #[derive(Default)]
 pub(super) struct Counts {
     issued: u64,
     completed: u64,
-    /// Of each operation behind `completed`, whether it is complete: operations end in any order, and who waits for what was
-    /// issued before must not be told of what was issued after.
+    /// Whether each operation after the first `completed` ones is complete. Operations complete in any order, but a caller that waits for
+    /// all operations issued so far must not count a later one instead.
     over: VecDeque<bool>,
 }
 
@@ -17,19 +17,19 @@ impl Counts {
         self.issued
     }
 
-    /// Operations that are complete, from the first one on without a gap.
+    /// How many operations are complete, counted from the first one up to the first incomplete one.
     pub(super) fn completed(&self) -> u64 {
         self.completed
     }
 
-    /// Counts an operation that was taken; its number, from 1 on.
+    /// Counts an operation that was accepted. Returns its number, from 1 on.
     pub(super) fn issue(&mut self) -> u64 {
         self.issued += 1;
         self.over.push_back(false);
         self.issued
     }
 
-    /// An operation is complete.
+    /// Notes that the operation with this number is complete.
     pub(super) fn complete(&mut self, number: u64) {
         let behind = number.checked_sub(self.completed + 1);
         let place = behind.and_then(|behind| self.over.get_mut(behind as usize));

@@ -1,9 +1,10 @@
-//! A run that peers may use, as this side keeps it.
+//! The bookkeeping for a run of memory that peers may use.
 
 use crate::ofi::registry::{Registry, Remote};
 use crate::remote::RemoteKey;
 
-/// A run that peers may use. Until it is withdrawn, it also stays as it is for operations of this side.
+/// A run that peers may use. Until it is withdrawn, the registry also counts its memory as kept, so that regions for local operations on it
+/// can be reused.
 pub(super) struct Exposed {
     pub(super) key: RemoteKey,
     pub(super) registry: Registry,

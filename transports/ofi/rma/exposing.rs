@@ -1,4 +1,4 @@
-//! Memory that peers may use.
+//! Exposing memory to peers.
 
 use super::Rma;
 use super::exposed::Exposed;
@@ -8,7 +8,7 @@ use crate::remote::{Channel, Issued, RemoteAccess, RemoteKey, RemoteRun};
 use libfabric_sys as sys;
 use tickwire_components::{Access, Span};
 
-/// Where a run for atomic operations starts: at a multiple of this.
+/// A run for atomic operations starts at a multiple of this.
 const ATOMIC_ALIGN: usize = 8;
 
 impl Rma {
@@ -45,10 +45,11 @@ impl Rma {
         Ok(key)
     }
 
-    /// Exposes memory of the endpoint's own to be written: its region, and the address of its first byte for peers.
+    /// Exposes memory of the endpoint's own, which a peer may write. Returns its region, and the address of its first byte as peers name
+    /// it.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// Why this is not possible, in words.
     ///
     /// # Safety
     /// The memory stays until the region is dropped.
@@ -60,7 +61,8 @@ impl Rma {
         Ok((region, if self.memory.virtual_addresses { run.start() as u64 } else { 0 }))
     }
 
-    /// Writes bytes of the endpoint's own into a peer's ring; `false` if that cannot be now. They may be used again at once.
+    /// Writes bytes of the endpoint's own into a peer's ring. `false` if that is not possible now. The bytes are copied and may be reused
+    /// at once.
     pub(in crate::ofi) fn write_ring(&mut self, link: u32, to: RemoteRun, bytes: Span) -> bool {
         debug_assert!(bytes.len() <= super::context::SLOT_BYTES, "what is short is copied");
         let channel = Channel { link, context: 0 };
@@ -75,7 +77,7 @@ impl Rma {
         self.exposed.retain(|exposed| exposed.key != *key);
     }
 
-    /// Where regions for the operations of a context are registered.
+    /// The domain, and where needed the endpoint, with which regions for a context's operations are registered.
     pub(super) fn place(&self, context: usize) -> Place<'_> {
         let endpoint = self.endpoints.as_ref().filter(|_| self.memory.endpoint);
         let endpoint = endpoint.and_then(|endpoints| endpoints.bound(context));

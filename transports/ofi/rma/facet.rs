@@ -1,4 +1,4 @@
-//! The facet, as an endpoint over libfabric has it.
+//! The one-sided facet of an endpoint over libfabric.
 
 use super::operation::What;
 use super::{Rma, RmaConfig, checks_keys};
@@ -11,7 +11,7 @@ use crate::remote::{
 use tickwire_components::{NIL, Span};
 
 impl Ofi {
-    /// Takes an operation, or makes both ends ready for it first.
+    /// Accepts an operation. If the two procs have not met for one-sided operations yet, introduces this one to the peer first.
     ///
     /// # Safety
     /// As [`Rma::issue`].
@@ -133,14 +133,14 @@ unsafe impl OneSided for Ofi {
 }
 
 impl Rma {
-    /// Operations that a channel has taken, and that are complete.
+    /// How many operations a channel has accepted, and how many of them are complete.
     pub(in crate::ofi) fn counts_of(&self, channel: Channel) -> (u64, u64) {
         self.counts(channel).map_or((0, 0), |counts| (counts.issued(), counts.completed()))
     }
 }
 
 impl RmaConfig {
-    /// That of an endpoint.
+    /// Takes the settings from an endpoint's configuration.
     pub(in crate::ofi) fn new(config: &crate::ofi::OfiConfig) -> Self {
         RmaConfig {
             contexts: config.choice.contexts(),

@@ -1,15 +1,15 @@
-//! How a provider wants memory to be registered, and what is refused. See fi_mr(3), `mr_mode`.
+//! How a provider requires memory to be registered, and which modes are refused. See fi_mr(3), `mr_mode`.
 
 use crate::ofi::{Info, MR_MODE};
 use libfabric_sys as sys;
 
-/// The version of libfabric's interface that brought these ways, one by one, instead of two fixed sets of them.
+/// The version of libfabric's interface that replaced two fixed modes by separate bits.
 const API_MIN: u32 = sys::version(1, 5);
-/// What the older word "basic" stands for.
+/// The bits that the older mode "basic" stands for.
 const BASIC: u64 = sys::FI_MR_VIRT_ADDR | sys::FI_MR_ALLOCATED | sys::FI_MR_PROV_KEY;
-/// Bits of the words "basic" and "scalable".
+/// The bits of the older modes "basic" and "scalable".
 const OLD: [u64; 2] = [sys::FI_MR_BASIC as u64, sys::FI_MR_SCALABLE as u64];
-/// What is not handled here, and why.
+/// Modes that are not supported, and why.
 const REFUSED: [(u64, &str, &str); 5] = [
     (
         sys::FI_MR_MMU_NOTIFY,
@@ -30,7 +30,7 @@ const REFUSED: [(u64, &str, &str); 5] = [
     ),
 ];
 
-/// All ways to register memory that there are.
+/// All `mr_mode` bits that exist.
 pub(super) const KNOWN: u64 = MR_MODE | {
     let (mut all, mut at) = (0, 0);
     while at < REFUSED.len() {
@@ -43,20 +43,20 @@ pub(super) const KNOWN: u64 = MR_MODE | {
 /// How memory is registered and named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::ofi) struct MemoryMode {
-    /// Peers name bytes by their addresses at the target, not by offsets in the run.
+    /// Peers name bytes by their virtual addresses at the target, not by offsets in the run.
     pub(in crate::ofi) virtual_addresses: bool,
     /// The provider chooses keys.
     pub(in crate::ofi) provider_keys: bool,
-    /// Local memory is to be registered too.
+    /// Local memory must be registered too.
     pub(in crate::ofi) local: bool,
-    /// A region belongs to an endpoint.
+    /// A region is bound to an endpoint.
     pub(in crate::ofi) endpoint: bool,
-    /// Bits that a key of the own choice may have.
+    /// The bits that a key may have, where this process chooses it.
     pub(in crate::ofi) key_mask: u64,
 }
 
 impl MemoryMode {
-    /// The way of a candidate.
+    /// The mode of a candidate.
     ///
     /// # Errors
     /// Why it cannot be used, in words.

@@ -11,15 +11,15 @@ use crate::remote::AtomicWidths;
 use libfabric_sys as sys;
 use std::collections::VecDeque;
 
-/// What is done to integers of peers.
+/// The fetching atomic operations that are needed.
 const FETCHING: [sys::fi_op; 6] =
     [sys::FI_SUM, sys::FI_BAND, sys::FI_BOR, sys::FI_BXOR, sys::FI_ATOMIC_WRITE, sys::FI_ATOMIC_READ];
 
-/// Layers whose atomic operations cannot be used (measured with libfabric 1.17): a target over `ofi_rxd` crashes after some.
+/// Layers whose atomic operations are unusable (measured with libfabric 1.17): with `ofi_rxd` the target crashes after some of them.
 const FLAWED_ATOMICS: [&str; 1] = ["ofi_rxd"];
 
 impl Rma {
-    /// Whether the provider of an endpoint for messages offers what is needed, and how.
+    /// Checks whether the provider of an endpoint for messages offers one-sided operations. Returns the candidate to open.
     ///
     /// # Errors
     /// What it lacks, in words.
@@ -43,7 +43,7 @@ impl Rma {
         Err(format!("provider {} cannot do one-sided operations: {}", info.provider(), lacks(info)))
     }
 
-    /// What is opened beside an endpoint for messages, and whether its contexts are those of one endpoint.
+    /// The candidate to open beside an endpoint for messages, and whether all contexts belong to one scalable endpoint.
     fn chosen(info: &Info, config: &RmaConfig) -> Result<(Info, bool), String> {
         let offered = Self::offered(info, config)?;
         let scalable = if config.contexts > 1 { scalable(&offered, config) } else { None };
@@ -57,7 +57,7 @@ impl Rma {
         Ok((chosen, is_scalable))
     }
 
-    /// Opens them beside an endpoint for messages.
+    /// Opens the endpoints for one-sided operations beside an endpoint for messages.
     ///
     /// # Errors
     /// What is missing, in words.
@@ -128,7 +128,7 @@ impl Rma {
     }
 }
 
-/// What a provider lacks that offers nothing fit.
+/// What a provider lacks that offers no suitable candidate.
 fn lacks(info: &Info) -> String {
     let has = |hints: Hints| nearest(Info::list(info.library(), &hints).ok()?, info);
     let hints = || one_sided_hints(info.provider(), false);
@@ -141,12 +141,13 @@ fn lacks(info: &Info) -> String {
     }
 }
 
-/// Whether a thread of the provider's is to make progress. Others are not asked for one: what is left open has none.
+/// Whether the provider is to make progress in a thread of its own. Providers outside `THREADED` are not asked for one, so that endpoints
+/// left open have no thread.
 fn has_thread(info: &Info, config: &RmaConfig) -> bool {
     config.automatic && THREADED.iter().any(|name| is_named(info.provider(), name))
 }
 
-/// The candidate for the same device and address, or at least the same device.
+/// The candidate with the same domain and source address as `info`, or else one with the same domain.
 fn nearest(mut found: Vec<Info>, info: &Info) -> Option<Info> {
     let same = |other: &Info| other.domain() == info.domain() && other.source() == info.source();
     let place = found.iter().position(same);
@@ -154,8 +155,8 @@ fn nearest(mut found: Vec<Info>, info: &Info) -> Option<Info> {
     place.map(|place| found.swap_remove(place))
 }
 
-/// The same candidate with a scalable endpoint of so many contexts, if the provider has that. Regions that belong to endpoints cannot
-/// belong to a context of one.
+/// The same candidate with a scalable endpoint of `config.contexts` contexts, if the provider has that. `None` where regions are bound to
+/// endpoints, since they cannot be bound to one context of a scalable endpoint.
 fn scalable(info: &Info, config: &RmaConfig) -> Option<Info> {
     let attr = info.domain_attr();
     let has = attr.max_ep_tx_ctx.min(attr.max_ep_rx_ctx) >= config.contexts;
@@ -189,7 +190,7 @@ fn open_endpoints(
     queues.iter().map(open).collect::<Result<_, _>>().map(Endpoints::Plain)
 }
 
-/// The atomic operations that an endpoint says it has. Those that a provider only lists in its capabilities (`net`), it has not.
+/// The atomic operations that an endpoint reports as valid. The capabilities are not enough: `net` lists atomics there and has none.
 fn atomics(provider: &str, endpoints: &Endpoints) -> AtomicWidths {
     if FLAWED_ATOMICS.iter().any(|name| is_named(provider, name)) {
         return AtomicWidths::default();

@@ -1,4 +1,4 @@
-//! One-sided operations that were taken and are not complete.
+//! One-sided operations in flight.
 
 use crate::ofi::registry::Local;
 use crate::remote::{AtomicOperation, AtomicWord, Channel};
@@ -6,7 +6,7 @@ use libfabric_sys as sys;
 use std::ffi::c_void;
 use tickwire_components::Span;
 
-/// The number of operations that are none of a caller's: writes into rings.
+/// The caller's number for operations that no caller has issued: writes into rings.
 pub(super) const OF_RING: u64 = u64::MAX;
 
 /// What an operation does.
@@ -15,17 +15,17 @@ pub(super) enum What {
     Put,
     Get,
     Fetch(AtomicOperation, AtomicWord),
-    /// Puts the second one where the first one is.
+    /// Compare and swap: writes the second word if the target holds the first one.
     Swap(AtomicWord, AtomicWord),
 }
 
-/// An operation that was taken and is not complete.
+/// An operation that was accepted and is not complete.
 pub(super) struct Operation {
-    /// Its place is in use.
+    /// This entry of the table is in use.
     pub(super) is_used: bool,
     pub(super) channel: Channel,
     pub(super) epoch: u32,
-    /// Its number in its channel, and its caller's.
+    /// Its number in its channel, and the number that its caller has given it.
     pub(super) sequence: u64,
     pub(super) number: u64,
     pub(super) what: What,
@@ -33,11 +33,11 @@ pub(super) struct Operation {
     pub(super) address: u64,
     pub(super) key: u64,
     pub(super) local: Span,
-    /// The region with the local run, where it needs one.
+    /// The memory region of the local run, where one is needed.
     pub(super) region: Option<Local>,
-    /// Bytes that were given to the provider.
+    /// Bytes that were posted to the provider.
     pub(super) given: usize,
-    /// Pieces that it has.
+    /// Pieces that the provider has and has not completed.
     pub(super) under_way: u32,
     pub(super) failed: Option<String>,
     /// Its link has ended.
@@ -46,13 +46,13 @@ pub(super) struct Operation {
 
 /// A piece of an operation that the provider has.
 pub(super) struct Piece {
-    /// Whose it is; [`NIL`](tickwire_components::NIL) if nobody waits for it.
+    /// The operation that it belongs to; [`NIL`](tickwire_components::NIL) if nobody waits for it any more.
     pub(super) operation: u32,
-    /// Where what the slot has got goes, and where it is in the slot.
+    /// Where to copy the result from the slot, and its offset in the slot. `None` if nothing is copied.
     pub(super) into: Option<(Span, usize)>,
 }
 
-/// Where the bytes of a piece are, and what operations on them take.
+/// The memory that a piece is posted with, and its descriptor.
 pub(super) struct Place {
     pub(super) run: Span,
     pub(super) descriptor: *mut c_void,
@@ -60,7 +60,7 @@ pub(super) struct Place {
 }
 
 impl Operation {
-    /// Whether nothing more is to be posted.
+    /// Whether all pieces were posted, or it has failed.
     pub(super) fn is_given(&self) -> bool {
         self.given == self.local.len() || self.failed.is_some()
     }

@@ -1,39 +1,40 @@
-//! The other end of a link: what it says of itself, and what is known of it.
+//! The peer of a link: how it introduces itself, and what is known of it.
 
 use super::counts::Counts;
 use crate::ofi::card::ADDRESS_BYTES_MAX;
 use libfabric_sys as sys;
 
-/// What a proc says of its endpoints for one-sided operations.
+/// What a proc tells a peer about its endpoints for one-sided operations.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Introduction {
-    /// Where they are.
+    /// The address of the endpoints.
     At {
-        /// Contexts that the address names.
+        /// How many contexts can be reached at this address.
         contexts: u8,
         /// The fabric address.
         address: Vec<u8>,
     },
-    /// Why it has none.
+    /// The proc has no such endpoints, and why.
     Nowhere(String),
-    /// It is known already, and its operations wait for the other end to progress.
+    /// A proc that is already introduced says that its operations wait for the receiver to poll.
     Waiting,
-    /// It is known already: the other end may write frames into memory of this key, which begins there.
+    /// A proc that is already introduced says that the receiver may write frames into a ring, which is exposed under this key.
     Ring {
         /// The key.
         key: u64,
-        /// The address of its first byte, or 0.
+        /// The address of the ring's first byte, or 0 if peers name bytes by offsets.
         base: u64,
     },
 }
 
-/// What stands in place of the number of contexts in [`Introduction::Waiting`].
+/// Marks [`Introduction::Waiting`], in place of the number of contexts.
 const WAITING: u8 = u8::MAX;
-/// The same in [`Introduction::Ring`].
+/// Marks [`Introduction::Ring`], in the same place.
 const RING: u8 = u8::MAX - 1;
 
 impl Introduction {
-    /// The bytes to send: contexts, 0 for none, and the address or the reason.
+    /// Encodes the introduction: the number of contexts, which is 0 for none, or a mark; then the address, the reason, or the key and the
+    /// address of a ring.
     pub(in crate::ofi) fn encode(&self) -> Vec<u8> {
         match self {
             Introduction::At { contexts, address } => [&[*contexts], &address[..]].concat(),
@@ -46,7 +47,7 @@ impl Introduction {
         }
     }
 
-    /// What was sent as these bytes, every one of which may be hostile; `None` if they are no introduction.
+    /// Decodes an introduction. The bytes may be hostile. `None` if they are no introduction.
     pub(in crate::ofi) fn decode(bytes: &[u8]) -> Option<Self> {
         let (&contexts, rest) = bytes.split_first().filter(|(_, rest)| rest.len() <= ADDRESS_BYTES_MAX)?;
         Some(match contexts {
@@ -61,40 +62,40 @@ impl Introduction {
     }
 }
 
-/// What is known of the other end of a link.
+/// What is known of the peer of a link.
 #[derive(Default)]
 pub(super) enum Standing {
     #[default]
     Unknown,
     /// Its number in the address vector, and its contexts.
     Met(sys::fi_addr_t, usize),
-    /// Why it has no endpoint, or has gone.
+    /// It has no endpoint, or has gone, and why.
     Gone(String),
 }
 
-/// Words that a peer gets at most until one of the operations on it is complete.
+/// How often a peer is told that this process waits, at most, until one of the operations on it completes.
 const TELLS_MAX: u32 = 64;
 
-/// The other end of a link.
+/// The peer of a link.
 #[derive(Default)]
 pub(super) struct Peer {
     pub(super) standing: Standing,
-    /// It has been told the own address.
+    /// It has been told the address of this process.
     pub(super) told: bool,
-    /// Links with this number that have been before: what is still under way is none of this one's.
+    /// How many earlier links had this number. Operations of an earlier epoch do not belong to the present link.
     pub(super) epoch: u32,
-    /// By context.
+    /// Operation counts by context.
     pub(super) counts: Vec<Counts>,
-    /// The provider had no room for the last operation on it, and it has not been told since. A provider that connects with the first
-    /// operation takes it only once the peer has looked.
+    /// The provider had no room for the last operation on it, and it has not been told since that this process waits. A provider that
+    /// connects with the first operation accepts that operation only once the peer has polled.
     pub(super) refused: bool,
-    /// How often it was told that this side waits since operations on it were complete last, and how many were complete then.
+    /// How often it was told that this process waits since an operation on it last completed, and how many operations were complete then.
     pub(super) tells: u32,
     pub(super) done: u64,
 }
 
 impl Peer {
-    /// Whether it is to be told that this side waits. One that computes reads nothing: more words would only fill its socket.
+    /// Whether to tell it that this process waits. A peer that computes reads nothing; more messages would only fill its socket.
     pub(super) fn is_to_be_told(&mut self) -> bool {
         let done = self.counts.iter().map(Counts::completed).sum();
         if self.done != done {
@@ -104,7 +105,7 @@ impl Peer {
         self.tells <= TELLS_MAX
     }
 
-    /// Whether it is there, and operations on it are not complete, or one was refused.
+    /// Whether it has introduced itself, and operations on it are incomplete or the last one was refused.
     pub(super) fn is_waited_for(&self) -> bool {
         let is_open = |counts: &Counts| counts.completed() < counts.issued();
         matches!(self.standing, Standing::Met(..)) && (self.refused || self.counts.iter().any(is_open))

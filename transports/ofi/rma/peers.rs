@@ -1,4 +1,4 @@
-//! Who is at the other end of each link, and how far its channels have come.
+//! The peer of each link, and the operation counts of its channels.
 
 use super::Rma;
 use super::counts::Counts;
@@ -11,7 +11,7 @@ use std::time::Instant;
 use tickwire_components::NIL;
 
 impl Rma {
-    /// Why nothing goes any more, if that is so.
+    /// Fails with the reason if the endpoints are unusable.
     pub(super) fn check(&self) -> Result<(), String> {
         self.broken.clone().map_or(Ok(()), Err)
     }
@@ -25,7 +25,8 @@ impl Rma {
         &mut self.peers[index]
     }
 
-    /// The own proc is at the other end of no link, and needs no introduction. If its address cannot be used, nothing goes there.
+    /// Enters this process as its own peer, without a link or an introduction from outside. If its address cannot be used, operations on
+    /// itself fail.
     pub(super) fn meet_oneself(&mut self) {
         if !matches!(self.peer(NIL).standing, Standing::Unknown) {
             return;
@@ -35,16 +36,16 @@ impl Rma {
         }
     }
 
-    /// What this proc says of its endpoints.
+    /// What this process tells peers about its endpoints.
     fn introduction(&self) -> Introduction {
         let contexts = self.endpoints.as_ref().map_or(1, |endpoints| endpoints.named(self.contexts.len()));
         Introduction::At { contexts: contexts as u8, address: self.name.clone() }
     }
 
-    /// Where operations of a channel go; `None` if that is not known yet.
+    /// The address that operations of a channel go to. `None` if the peer has not introduced itself yet.
     ///
     /// # Errors
-    /// Why nothing goes there, in words.
+    /// Why operations cannot go there, in words.
     pub(super) fn way(&self, channel: Channel) -> Result<Option<sys::fi_addr_t>, String> {
         self.check()?;
         let (contexts, bits) = (self.contexts.len(), self.context_bits);
@@ -60,7 +61,7 @@ impl Rma {
         }
     }
 
-    /// What the peer of a link is to be told, once.
+    /// What to tell the peer of a link about this process. `None` if the peer was already told.
     pub(in crate::ofi) fn introduce(&mut self, link: u32) -> Option<Introduction> {
         if self.broken.is_some() || std::mem::replace(&mut self.peer(link).told, true) {
             return None;
@@ -86,7 +87,7 @@ impl Rma {
                 return Err("it waits for operations, but has not said where it has its endpoints".into());
             }
             Introduction::Nowhere(why) => {
-                // It has forgotten the own address, and is told it again if it comes to have its own.
+                // The peer has not kept the address of this process. It is told again if it opens endpoints later.
                 self.peer(link).told = false;
                 Standing::Gone(format!("the peer has no one-sided operations: {why}"))
             }
@@ -106,7 +107,7 @@ impl Rma {
         Ok(())
     }
 
-    /// A link has ended: its operations have failed, and nothing goes over it any more.
+    /// A link has ended. Its operations fail, and no further ones are accepted.
     pub(in crate::ofi) fn end_link(&mut self, link: u32) {
         let Some(peer) = self.peers.get_mut(index_of(link)) else { return };
         let (epoch, why) = (peer.epoch, "the connection has ended".to_owned());
@@ -122,7 +123,7 @@ impl Rma {
                 self.ending += 1;
                 self.ending_since.get_or_insert_with(Instant::now);
             } else {
-                // The provider has nothing of the caller's.
+                // The provider was lent no memory of the caller's, so the operation ends at once.
                 operation.under_way = 0;
                 self.contexts.iter_mut().for_each(|context| context.orphan(index));
             }
@@ -132,26 +133,26 @@ impl Rma {
         }
     }
 
-    /// The number of a link stands for a new one.
+    /// A new link begins to use this link number.
     pub(in crate::ofi) fn begin_link(&mut self, link: u32) {
-        // What has become of the ring of an earlier one is none of its.
+        // A failure in the ring of an earlier link with this number does not concern the new one.
         self.rings_failed.retain(|(other, _)| *other != link);
         if let Some(peer) = self.peers.get_mut(index_of(link)) {
             *peer = Peer { epoch: peer.epoch.wrapping_add(1), ..Peer::default() };
         }
     }
 
-    /// Whether the number of a link may be used again: nobody waits for operations on it any more.
+    /// Whether link numbers may be reused: the provider keeps no operations of links that have ended.
     pub(in crate::ofi) fn may_reuse_links(&self) -> bool {
         self.ending == 0
     }
 
-    /// The counts of a channel, if it has ever taken anything.
+    /// The counts of a channel, if it has ever accepted an operation.
     pub(super) fn counts(&self, channel: Channel) -> Option<&Counts> {
         self.peers.get(index_of(channel.link))?.counts.get(channel.context as usize)
     }
 
-    /// The same, to count an operation.
+    /// The counts of a channel, made if there are none, to count an operation.
     pub(super) fn counts_mut(&mut self, channel: Channel) -> &mut Counts {
         let counts = &mut self.peer(channel.link).counts;
         if counts.len() <= channel.context as usize {
@@ -161,7 +162,7 @@ impl Rma {
     }
 }
 
-/// The place of a link's peer in the list, where the own proc, which has [`NIL`] for a link, comes first.
+/// The index of a link's peer in the list. This process itself, which has [`NIL`] for a link, comes first.
 const fn index_of(link: u32) -> usize {
     link.wrapping_add(1) as usize
 }
@@ -172,7 +173,7 @@ pub(super) const fn link_of(index: usize) -> u32 {
 }
 
 impl Operation {
-    /// Whether it goes over a link, in the link's present epoch.
+    /// Whether the operation goes over this link, in the link's present epoch.
     fn is_of(&self, link: u32, epoch: u32) -> bool {
         self.is_used && self.channel.link == link && self.epoch == epoch
     }

@@ -1,4 +1,4 @@
-//! Operations: how they are taken, and given to the provider piece by piece.
+//! Accepting operations, and posting them to the provider piece by piece.
 
 use super::Rma;
 use super::calls::{EXPECTED_AT, RESULT_AT, post, write};
@@ -14,7 +14,7 @@ use std::ptr::null_mut;
 use tickwire_components::Span;
 
 impl Operation {
-    /// Whether all of it goes through slots: then it needs no region either.
+    /// Whether all its bytes are copied through slots. Such an operation needs no region of its own.
     fn is_copied(&self, lends: bool, registers: bool) -> bool {
         let short = self.local.len() <= SLOT_BYTES;
         match self.what {
@@ -26,13 +26,13 @@ impl Operation {
 }
 
 impl Rma {
-    /// Takes an operation; the peer is known.
+    /// Accepts an operation. Returns [`Issued::Full`] if the peer has not introduced itself yet, or there is no room.
     ///
     /// # Safety
-    /// The local run is valid for reads, or for writes if something comes back, until the operation is complete.
+    /// The local run is valid for reads, or for writes if the operation returns data, until the operation is complete.
     ///
     /// # Errors
-    /// Why it cannot be, in words.
+    /// Why the operation is impossible, in words.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     pub(super) unsafe fn issue(
         &mut self,
@@ -102,7 +102,7 @@ impl Rma {
         Ok(Issued::Taken(sequence))
     }
 
-    /// Whether an operation is one; what its key must allow.
+    /// Checks an operation's operands. Returns the access that its key must allow.
     fn check_operation(&self, remote: &RemoteRun, what: What, local: Span) -> Result<RemoteAccess, String> {
         let word = match what {
             Put => return Ok(RemoteAccess::WRITE),
@@ -128,7 +128,7 @@ impl Rma {
         Ok(RemoteAccess::ATOMIC)
     }
 
-    /// Gives an operation a row, and registers its local run where that is needed.
+    /// Enters an operation into the table, and registers its local run where that is needed.
     fn enter(&mut self, mut operation: Operation) -> Result<u32, String> {
         let registers = self.memory.local;
         if registers && !operation.is_copied(self.lends, registers) {
@@ -151,15 +151,15 @@ impl Rma {
         })
     }
 
-    /// Frees the place of an operation.
+    /// Frees the table entry of an operation.
     pub(super) fn forget(&mut self, index: u32) {
         let operation = &mut self.operations[index as usize];
         (operation.is_used, operation.region) = (false, None);
         self.free_operations.push(index);
     }
 
-    /// Posts what is left of the operations of a context, as long as there are slots: one to a peer that takes nothing now does not
-    /// hold up the others.
+    /// Posts the remaining pieces of a context's operations, as long as there are slots. An operation whose peer accepts nothing now does
+    /// not hold up the others.
     pub(super) fn post_rest(&mut self, context: usize) {
         for _ in 0..self.contexts[context].unposted.len() {
             let Some(index) = self.contexts[context].unposted.pop_front() else { return };
@@ -180,7 +180,7 @@ impl Rma {
         }
     }
 
-    /// Posts the next piece of an operation; `false` if there is no room.
+    /// Posts the next piece of an operation. `false` if there is no free slot, or the provider has no room.
     fn post_piece(&mut self, index: u32) -> Result<bool, String> {
         let operation = &self.operations[index as usize];
         let at = operation.channel.context as usize;
@@ -203,7 +203,8 @@ impl Rma {
         Ok(true)
     }
 
-    /// What a refusal says. A provider that refuses atomic operations after all has none.
+    /// Returns the text of a refusal. If the provider refuses an atomic operation as unknown, it counts as having none of that width from
+    /// now on.
     #[cold]
     fn refused(&mut self, index: u32, code: isize, words: String) -> String {
         let unknown = code == -(sys::FI_ENOSYS as isize) || code == -(sys::FI_EOPNOTSUPP as isize);
@@ -217,7 +218,7 @@ impl Rma {
         words
     }
 
-    /// Where the bytes of a piece are while the provider has it.
+    /// Prepares the memory that a piece is posted with: copies into the slot, or the caller's own run.
     fn prepare(&self, operation: &Operation, part: Span, (slot, descriptor): (Span, *mut c_void)) -> Place {
         let copied = operation.is_copied(self.lends, self.memory.local);
         let own = slot.part(0, part.len());

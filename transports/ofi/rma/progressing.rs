@@ -1,4 +1,4 @@
-//! Completions, and what follows from them.
+//! Reading completions, and completing operations.
 
 use super::Rma;
 use super::context::Context;
@@ -8,11 +8,11 @@ use crate::remote::FailedOperation;
 use std::ffi::c_void;
 use tickwire_components::NIL;
 
-/// Reads of a context's queue in one look at most.
+/// The most reads of a context's queue in one poll.
 const READS: usize = 16;
 
 impl Rma {
-    /// Progresses the provider, and reads what is complete. Returns how many pieces that were.
+    /// Progresses the provider, and handles completions. Returns how many pieces have completed.
     #[inline(never)]
     pub(in crate::ofi) fn poll(&mut self) -> usize {
         let mut found = 0;
@@ -32,7 +32,7 @@ impl Rma {
         found
     }
 
-    /// Reads what is complete in a context.
+    /// Reads and handles the completions of a context.
     fn read(&mut self, context: usize) -> usize {
         let mut found = 0;
         for _ in 0..READS {
@@ -64,7 +64,7 @@ impl Rma {
     }
 
     fn piece_completed(&mut self, context: usize, entry: *mut c_void, failed: Option<String>) {
-        // A provider may tell of operations of peers too.
+        // A provider may also report operations that peers have issued.
         let Some((piece, slot)) = self.contexts[context].give_back(entry) else { return };
         if piece.operation == NIL {
             return;
@@ -88,7 +88,7 @@ impl Rma {
         }
     }
 
-    /// An operation cannot go on.
+    /// Fails an operation. It is complete once the provider has given back all its pieces.
     pub(super) fn fail(&mut self, index: u32, words: String) {
         let operation = &mut self.operations[index as usize];
         operation.failed.get_or_insert(words);
@@ -97,7 +97,7 @@ impl Rma {
         }
     }
 
-    /// An operation is complete: counts it, and tells if it has failed.
+    /// Completes an operation: counts it, and reports it if it has failed.
     pub(super) fn finish(&mut self, index: u32) {
         let operation = &mut self.operations[index as usize];
         let (channel, number) = (operation.channel, operation.number);
@@ -123,14 +123,14 @@ impl Rma {
         }
     }
 
-    /// The whole endpoint is closed.
+    /// Closes everything, because the whole endpoint is being closed.
     pub(in crate::ofi) fn close(&mut self) {
         if self.broken.is_none() {
             self.give_up("this endpoint is closed".into());
         }
     }
 
-    /// Nothing goes any more: closes everything, and fails all operations.
+    /// Gives up: closes everything, and fails all operations.
     #[cold]
     pub(super) fn give_up(&mut self, words: String) {
         self.broken = Some(words.clone());

@@ -1,6 +1,6 @@
-//! Waking targets. Most providers serve the operations of peers only while the target looks at its queues, and none of them has a
-//! descriptor that costs nothing to sleep on: it takes a tenth of the time of an operation to ring it and to silence it.
-//! So whoever waits for long says so over the control connection. The target then looks on for a while before it sleeps again.
+//! Waking targets. Most providers serve the operations of peers only while the target polls its queues. No provider has a cheap file
+//! descriptor to sleep on: signalling and clearing it takes a tenth of the time of an operation. So a process that has waited for long says
+//! so over the control connection. The target then polls for a while before it sleeps again.
 
 use super::Rma;
 use super::peers::link_of;
@@ -8,12 +8,12 @@ use crate::ofi::Ofi;
 use crate::ofi::control::Message;
 use crate::ofi::rma::Introduction;
 
-/// Looks in vain, 30 us of them or more, after which targets are told; and looks until they are told again.
+/// Successive polls without a completion, 30 us of them or more, after which the targets are told, and after which they are told again.
 const VAIN: u32 = 128;
 const VAIN_AGAIN: u32 = 4096;
 
 impl Rma {
-    /// Counts looks that have found nothing to be complete while operations are under way, or one is to be.
+    /// Counts successive polls without a completion while operations are in flight, or one was refused.
     pub(super) fn note_look(&mut self, found: usize) {
         self.vain = match found {
             0 if (self.is_busy() || self.refused) && self.vain < VAIN_AGAIN => self.vain + 1,
@@ -22,14 +22,14 @@ impl Rma {
         self.tells |= self.vain == VAIN;
     }
 
-    /// Whether peers have said so since this was asked last.
+    /// Whether a peer has said that it waits since the last call.
     pub(in crate::ofi) fn was_reached(&mut self) -> bool {
         std::mem::take(&mut self.reached)
     }
 }
 
 impl Ofi {
-    /// Tells targets that have not served operations for long that this side waits.
+    /// Tells the targets of incomplete operations that this process waits, if it has waited for long.
     pub(in crate::ofi) fn wake_targets(&mut self) {
         let Some(rma) = self.port.get_mut().rma() else { return };
         if !std::mem::take(&mut rma.tells) {

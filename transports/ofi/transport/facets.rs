@@ -1,4 +1,4 @@
-//! Facets of the transport that have no file of their own.
+//! The facets of the transport that have no file of their own.
 
 use super::Ofi;
 use crate::ofi::{control, mode};
@@ -17,7 +17,7 @@ unsafe impl Direct for Ofi {
             self.pace.hurry();
             return turn;
         }
-        // The first one goes in pieces, while both sides make themselves ready for the next ones.
+        // The first long message goes in pieces, while both sides open their endpoints for the next ones.
         if let Some(line) = self.connections.line_mut(link)
             && let Some(address) = self.port.get_mut().open_direct(link)
         {
@@ -69,7 +69,7 @@ impl Matching for Ofi {
 }
 
 impl Registering for Ofi {
-    /// Nothing is registered here: domains come with connections, and an operation registers the whole of what is kept.
+    /// Registers nothing yet, since domains come with connections. An operation later registers the whole of the kept memory.
     fn register(&mut self, span: Span, access: Access) -> Result<Registration, String> {
         Ok(Registration(self.port.get_mut().registry.keep(span, access)))
     }

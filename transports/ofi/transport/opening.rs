@@ -23,16 +23,15 @@ use tickwire_components::limits::Lengths;
 /// See [`lengths`].
 const RXM_PART_BYTES: usize = 15 << 10;
 const NEAR_PART_BYTES: usize = 4096 - LEAD_BYTES;
-/// How often a patient look asks a provider that looks into memory: that takes no longer than to go around all that a tick
-/// looks at.
+/// How often a patient poll reads a provider that only polls memory: that takes no longer than all other polling of a tick.
 const NEAR_LOOKS: u32 = 4;
-/// Bytes of a provider's memory that a message takes which nothing is paired with: `ofi_rxm` keeps the buffer that it was
-/// received into, 16 KiB and its own headers, however short the message. `sockets` takes some 3000 such messages in all.
+/// Bytes of the provider's memory that an unexpected message takes: `ofi_rxm` keeps the buffer that it was received into, 16 KiB and its
+/// own headers, however short the message. `sockets` has room for some 3000 such messages in all.
 const KEPT_BYTES: usize = 17 << 10;
 
 impl Ofi {
-    /// Opens an endpoint for each candidate that the configuration chooses, in libfabric's order: names are `ofi:` and the
-    /// provider's exact name, and `@2` and so on behind it for further devices of one provider.
+    /// Opens an endpoint for each candidate that the configuration chooses, in libfabric's order. Its name is `ofi:` followed by the
+    /// provider's full name; further devices of the same provider have `@2` and so on at the end.
     ///
     /// # Errors
     /// What is missing or wrong, and what to do.
@@ -111,7 +110,7 @@ impl Ofi {
     }
 }
 
-/// What an endpoint can do.
+/// The capabilities of an endpoint.
 fn capabilities(
     port: &Port,
     config: &OfiConfig,
@@ -126,7 +125,7 @@ fn capabilities(
         lengths: Some(config.lengths),
         holds_back: true,
         can_sleep: port.queue().wait_fd().is_some(),
-        // It decides by itself how often the fabric is asked.
+        // The endpoint decides by itself how often it polls the fabric.
         cheap_poll: true,
         tags: tags.map_or(TagLimits::NONE, |(tags, _)| tags.format.limits()),
         matched_max: matched_max(config),
@@ -142,9 +141,9 @@ fn matched_max(config: &OfiConfig) -> usize {
     config.matched_max.min(config.lengths.frame_max())
 }
 
-/// How messages are cut over a provider. The layer `ofi_rxm` sends up to 16 KiB with its own headers at once; what is longer
-/// it cuts or asks for itself, so the parts of a message that goes unasked stay below. So do those over `shm`, which copies up
-/// to 4 KiB through memory of both, and has the receiver ask the kernel for what is longer: six times the time.
+/// How messages are cut into frames with a provider. The layer `ofi_rxm` sends up to 16 KiB, with its own headers, at once; it cuts a
+/// longer send, or lets the receiver fetch it. So the parts of an eager message stay below that length. So do those over `shm`: it copies
+/// up to 4 KiB through shared memory, and has the receiver ask the kernel for longer sends, which takes six times as long.
 fn lengths(provider: &str, lengths: Lengths) -> Lengths {
     let part_bytes = match provider {
         near if is_named(near, "shm") => NEAR_PART_BYTES,
@@ -154,7 +153,7 @@ fn lengths(provider: &str, lengths: Lengths) -> Lengths {
     Lengths { part_bytes: lengths.part_bytes.min(part_bytes), ..lengths }
 }
 
-/// An address of this host that others may reach, for fabrics whose own addresses are no Internet addresses.
+/// An address of this host that other hosts may reach, for fabrics whose own addresses are no IP addresses.
 fn own_ip() -> Option<IpAddr> {
     let mut first = std::ptr::null_mut();
     let mut found = None;

@@ -1,4 +1,4 @@
-//! What a connection is opened with, what it asks its transport for, and the bell of a peer.
+//! What a connection is opened with, what it asks of its transport, and the doorbell of a peer.
 
 use crate::rings::inbox::Inbox;
 use crate::rings::memory::RawRing;
@@ -8,7 +8,7 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A view of an inbox, of a peer or the own one. It keeps the inbox's memory alive.
+/// A view of the inbox of a peer, or of this process. It keeps the inbox's memory alive.
 #[derive(Clone)]
 pub struct InboxView {
     inbox: NonNull<Inbox>,
@@ -40,7 +40,7 @@ impl std::ops::Deref for InboxView {
     }
 }
 
-/// What a connection consists of once both sides have agreed.
+/// The parts of a connection that both sides have agreed upon.
 pub struct Ends {
     /// The ring to the peer.
     pub outgoing: RawRing,
@@ -50,11 +50,11 @@ pub struct Ends {
     pub inbox: InboxView,
     /// Number of the connection in the peer's inbox.
     pub slot: u32,
-    /// The bell that wakes the peer when it sleeps.
+    /// The doorbell that wakes the peer when it sleeps.
     pub doorbell: Arc<OwnedFd>,
     /// Whether the peer and this process have one-sided fences.
     pub one_sided: bool,
-    /// Payloads of so many bytes and more are written past the caches: for a peer on another processor.
+    /// Payloads of this many bytes and more are written past the caches, for a peer on another processor. [`u64::MAX`] for none.
     pub past_min: u64,
     /// Bytes that either ring may grow to, a power of two; 0 if they stay as they are.
     pub ring_max: usize,
@@ -62,16 +62,16 @@ pub struct Ends {
     pub keep: Arc<dyn Any + Send + Sync>,
 }
 
-/// What a connection asks its transport to do.
+/// What a connection needs from its transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
-    /// To close it: its ring is corrupt.
+    /// The connection must be closed: its ring is corrupt.
     Closing(Corrupt),
-    /// To pass a larger ring to the peer, since the ring to the peer has been too small for long. See [`super::Links::wish`].
+    /// A larger ring must be passed to the peer, since the ring to the peer has been too small for long. See [`super::Links::wish`].
     Room,
 }
 
-/// Rings a doorbell. A bell that is full rings already.
+/// Rings a doorbell. A full one rings already.
 pub fn ring(doorbell: &OwnedFd) {
     let _ = rustix::io::write(doorbell, &1u64.to_ne_bytes());
 }

@@ -1,12 +1,12 @@
-//! Rings that grow with what goes through them, each direction by itself.
+//! Rings that grow with their traffic, each direction by itself.
 //!
-//! 1. The writer's ring has been [too small](crate::rings::shortage) for long. The writer's transport makes a larger place for the
+//! 1. The writer's ring has been [too small](crate::rings::shortage) for long. The writer's transport allocates a larger place for the
 //!    data, and passes it to the reader's transport in its own way.
-//! 2. The reader maps the place. In a word beside the ring it says that it has, or that it cannot.
-//! 3. Then the writer puts a mark into the old place and goes on in the new one. Until then it uses the old place as ever.
+//! 2. The reader maps the place. In a word beside the ring, it says whether that succeeded.
+//! 3. Then the writer puts a mark into the old place and continues in the new one. Until then it uses the old place as before.
 //!
-//! So nothing waits for a ring to grow, frames keep their order, and nothing is lost wherever either side stops. Only the data
-//! move: the words before them are shared by all places.
+//! So nothing waits for a ring to grow, frames keep their order, and nothing is lost wherever either side stops. Only the data move: the
+//! control words before them stay where they are.
 //!
 //! A reader takes one place at a time. Each is larger than the one before, up to what both sides have agreed upon. A mark without a
 //! place means that the ring is corrupt.
@@ -18,7 +18,7 @@ use crate::rings::memory::Answer;
 use crate::rings::ring::RingMemory;
 
 impl Links {
-    /// How much of a payload surely goes in one frame of a connection once the peer has emptied the ring, bytes.
+    /// How many bytes of a payload are sure to fit into one frame of a connection once the peer has emptied the ring.
     pub fn fits(&mut self, link: u32, payload: u64) -> u64 {
         let Some(row) = self.row(link) else { return payload };
         let fits = row.writer.fits(payload);
@@ -28,7 +28,7 @@ impl Links {
         fits
     }
 
-    /// A frame had no room: the ring may have to grow.
+    /// Asks for a larger ring if the ring to the peer has been too small for long.
     #[cold]
     #[inline(never)]
     pub(super) fn note_shortage(&mut self, link: u32) {
@@ -43,26 +43,26 @@ impl Links {
         }
     }
 
-    /// Bytes that the ring to the peer has, and how many it should have by what has gone through it. `None` if it should stay.
+    /// Bytes that the ring to the peer has, and bytes that it should have for its traffic. `None` if it should stay as it is.
     pub fn wish(&mut self, link: u32) -> Option<(usize, usize)> {
         let row = self.row(link)?;
         let capacity = row.writer.memory().capacity();
         let written = row.writer.written();
         let wish =
             row.writer.shortage().wish(capacity, written).filter(|_| row.grown.outgoing.next(capacity).is_none())?;
-        // Forget what the peer has said of an earlier place.
+        // Reset the peer's answer to an earlier place.
         row.writer.memory().say(Answer::None);
         Some((capacity as usize, wish as usize))
     }
 
-    /// A larger place for the data of the ring to the peer was passed to it.
+    /// The transport has passed the peer a larger place for the data of the ring to the peer.
     pub fn go_over(&mut self, link: u32, to: Passed) {
         let Some(row) = self.row(link) else { return };
         row.grown.outgoing.push(to);
         self.growing.push(link);
     }
 
-    /// There is no larger place for now. It is asked for again once it has been missed for longer.
+    /// There is no larger place for now. The ring asks again once it has lacked room for longer.
     pub fn stay(&mut self, link: u32) {
         if let Some(row) = self.row(link) {
             let written = row.writer.written();
@@ -70,7 +70,7 @@ impl Links {
         }
     }
 
-    /// The peer has passed a larger place for the data of the ring from it. `None` if this side had no room to map it.
+    /// The peer has passed a larger place for the data of the ring from the peer. `None` if this process could not map it.
     ///
     /// # Errors
     /// Why the peer may not pass this place, in words.
@@ -94,8 +94,8 @@ impl Links {
         Ok(())
     }
 
-    /// Goes over to larger rings that the peers have taken, and lets go of places that are not used any more. Also looks at one
-    /// connection in turn, whether so much goes through it that its ring should grow. To be called now and then.
+    /// Switches to larger rings that the peers have mapped, and frees places that are no longer used. Also checks one connection in turn,
+    /// whether its traffic needs a larger ring. To be called now and then.
     pub fn tend(&mut self) {
         self.looked_at = if self.looked_at as usize + 1 < self.rows.len() { self.looked_at + 1 } else { 0 };
         self.note_shortage(self.looked_at);
@@ -106,7 +106,7 @@ impl Links {
         }
     }
 
-    /// As [`Links::tend`], for one connection whose rings grow. `true` if it is not done yet.
+    /// As [`Links::tend`], for one connection whose rings grow. `true` if it is not finished yet.
     fn tend_link(&mut self, link: u32) -> bool {
         let Some(row) = self.row(link) else { return false };
         let memory = *row.writer.memory();
@@ -122,7 +122,7 @@ impl Links {
         let capacity = row.writer.memory().capacity();
         places.forget_before(capacity);
         let is_going = places.next(capacity).is_some();
-        // What was read and not released yet is still in the old place.
+        // Frames that were read and not released yet are still in the old place.
         let places = &mut row.grown.incoming;
         let capacity = row.reader.memory().capacity();
         if !row.touched {

@@ -1,4 +1,4 @@
-//! What peers are given besides frames: pieces of messages that they ask for. See [`crate::rings::outlet`].
+//! Pieces of messages that peers ask for, beside frames. See [`crate::rings::outlet`].
 
 use super::row::LinkRow;
 use super::table::Links;
@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 use tickwire_components::{Row, Span};
 
 impl Links {
-    /// Gives the peer of a connection an outlet: from now on it may ask for what is exposed to it.
+    /// Gives a connection an outlet: from now on its peer may ask for runs that are exposed to it.
     pub fn give_outlet(&mut self, link: u32) {
         if let Some(row) = self.row(link) {
             row.outlet = Some(Box::default());
         }
     }
 
-    /// What the peer of a connection is given besides frames.
+    /// The outlet of a connection, if it has one.
     #[inline]
     pub fn outlet(&mut self, link: u32) -> Option<&mut Outlet> {
         self.row(link)?.outlet.as_deref_mut()
@@ -25,7 +25,7 @@ impl Links {
         self.rows.iter_mut().flatten().filter_map(|row| row.outlet.as_deref_mut())
     }
 
-    /// Withdraws a run from all connections to a peer. Most often there is one.
+    /// Withdraws a run from all connections to a peer. Mostly there is one.
     #[cold]
     pub(super) fn withdraw_elsewhere(&mut self, vc: Row, run: Span) {
         for row in self.rows.iter_mut().flatten().filter(|row| row.vc == vc) {
@@ -35,7 +35,7 @@ impl Links {
         }
     }
 
-    /// Goes on with what peers have asked for, where there was no room for it.
+    /// Puts further pieces for questions that have waited for room.
     #[cold]
     pub(super) fn look_at_outlets(&mut self) {
         for at in (0..self.waiting.len()).rev() {
@@ -48,7 +48,7 @@ impl Links {
     }
 }
 
-/// Notes that a piece of a connection waits for room, so that a drain comes by.
+/// Notes that a piece of a connection waits for room, and makes the next drain visit the connection.
 #[cold]
 pub(super) fn note_waiting(waiting: &mut Vec<u32>, backlog: &mut VecDeque<u32>, link: u32) {
     if !waiting.contains(&link) {

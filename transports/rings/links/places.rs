@@ -1,4 +1,4 @@
-//! Larger places for the data of one connection's rings, beside the memory that it was opened with.
+//! Larger places for the data of a connection's rings, beside the memory that the connection was opened with.
 
 use crate::rings::memory::RawRing;
 use smallvec::SmallVec;
@@ -47,12 +47,12 @@ pub(super) struct Grown {
     pub(super) incoming: Places,
 }
 
-/// The larger places of one ring: the one that it is in, unless that is its first, and the one that it will go on in.
+/// The larger places of one ring: the one that it uses, unless that is still its first memory, and the one in which it will continue.
 #[derive(Default)]
 pub(super) struct Places(SmallVec<[Passed; 1]>);
 
 impl Grown {
-    /// Both rings are where they were at first.
+    /// Both rings use the memory that the connection was opened with.
     pub(super) fn none(ring_max: usize) -> Self {
         Grown { ring_max, outgoing: Places::default(), incoming: Places::default() }
     }
@@ -69,12 +69,12 @@ impl Places {
         self.0.pop();
     }
 
-    /// The place that a ring of so many bytes will go on in.
+    /// The place in which a ring of `capacity` bytes will continue.
     pub(super) fn next(&self, capacity: u64) -> Option<&Passed> {
         self.0.iter().find(|place| place.bytes as u64 > capacity)
     }
 
-    /// Lets go of all places that are smaller than the ring, which has so many bytes.
+    /// Frees all places that are smaller than the ring, which has `capacity` bytes.
     pub(super) fn forget_before(&mut self, capacity: u64) {
         self.0.retain(|place| place.bytes as u64 >= capacity);
     }

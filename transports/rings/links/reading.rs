@@ -1,4 +1,4 @@
-//! Reading: which rings have their turn, and how frames reach the engine.
+//! Reading: the order in which rings are served, and how frames reach the engine.
 
 use super::ends::Need;
 use super::outlets::note_waiting;
@@ -14,7 +14,7 @@ impl Links {
     /// Whether [`Links::drain`] would find something.
     #[inline(always)]
     pub fn ready(&self) -> bool {
-        // All places, so that there is no branch: those without a ring point to a word that stays 0.
+        // Reads all places, to avoid a branch: those without a ring point to a word that stays 0.
         let any = self.watched.iter().fold(0, |any, watched| any | watched.word.load()) != 0;
         self.quiet.set(self.quiet.get() | !any);
         any | self.inbox.ready() | !self.backlog.is_empty()
@@ -24,11 +24,12 @@ impl Links {
     #[inline]
     pub fn drain(&mut self, out: &mut [Arrival]) -> usize {
         let mut count = 0;
-        // Behind a frame that came alone there is likely none yet. A look there would fetch a cache line that the writer is about to
-        // need, and would wait for it before the frame is handled. After a frame that was there at once, more are likely.
+        // Behind a frame that arrived alone there is likely none yet. Polling there would fetch a cache line that the writer is about to
+        // need, and would wait for it before the frame is handled. If a frame had already arrived when the poll began, more are likely.
         let alone = self.quiet.replace(false);
         let others = !self.backlog.is_empty() || self.inbox.ready();
-        // Watched rings that are always full leave half of the room to the others. The odd frame goes to either in turn.
+        // Watched rings, even if always full, leave half of the room to the others. If the room is odd, the odd frame goes to either side
+        // in turn.
         self.odd ^= usize::from(others);
         let most = if others { (out.len() + self.odd) / 2 } else { out.len() };
         let share = if others { most.div_ceil(WATCHED) } else { most };
@@ -51,12 +52,12 @@ impl Links {
         count
     }
 
-    /// Hands frames of the watched rings to `take`, one by one and each with its VC, and gives their space back. Only whole
-    /// messages are handed out, and frames of messages that their receiver reads. A ring is left at another kind of frame, and at
-    /// one that is not taken. After `most` frames all rings are left; the next call begins behind the ring that had the last of them.
-    /// Nothing that [`Links::drain`] has read may be unreleased.
+    /// Hands frames of the watched rings to `take`, one by one and each with its VC, and releases their space. Only whole messages are
+    /// handed out, and frames of messages that their receiver reads. A ring is left at any other kind of frame, and at a frame that `take`
+    /// refuses. After `most` frames all rings are left; the next call begins behind the ring that had the last of them. All frames that
+    /// [`Links::drain`] has read must have been released.
     ///
-    /// Returns how many frames were taken, and whether there is something that only a drain reads, or for which `most` was 0.
+    /// Returns how many frames were taken, and whether there are frames that only a drain reads, or that remain because `most` was 0.
     // Not inlined: its loops need all registers.
     #[inline(never)]
     pub fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
@@ -86,7 +87,7 @@ impl Links {
                         row.reader.skip(payload.len());
                         count += 1;
                         if self.quiet.get() {
-                            // The answer is likely as long. Nobody looks behind a frame that came alone, as in `drain`.
+                            // The answer is likely as long as this message. As in `drain`, do not poll behind a frame that arrived alone.
                             row.writer.expect(payload.len() as u64);
                             break;
                         }
@@ -129,7 +130,8 @@ impl Links {
         (count, refused | self.inbox.ready() | !self.backlog.is_empty())
     }
 
-    /// A delivery has handed out as many frames as it may. The last ones, after `first`, came from the watched ring of a connection.
+    /// Ends a delivery that has handed out as many frames as it may. Those after the `first` ones came from the watched ring of this
+    /// connection.
     #[cold]
     #[inline(never)]
     fn is_spent(&mut self, link: u32, first: u32, count: u32, refused: bool) -> (u32, bool) {
@@ -147,7 +149,7 @@ impl Links {
         (count, refused | (count == 0) | self.inbox.ready() | !self.backlog.is_empty())
     }
 
-    /// Moves so many watched rings from the front behind the others.
+    /// Moves the first `served` watched rings behind the others.
     pub(super) fn pass_turn(&mut self, served: usize) {
         let count = self.watched_count;
         let served = served.min(count);
@@ -165,12 +167,12 @@ impl Links {
     #[cold]
     #[inline(never)]
     fn drain_announced(&mut self, out: &mut [Arrival]) -> usize {
-        // As many looks as the inbox has words: peers that announce without end must not keep the reader here.
+        // Read as many words as the inbox has: peers that announce without end must not keep the reader here.
         for _ in 0..SLOTS / 64 {
             let Some((first, bits)) = self.inbox.take() else { break };
             for bit in 0..64 {
                 let link = first + bit;
-                // A peer can set bits that are not its own, so only open connections are looked at.
+                // A peer can set bits that do not belong to it, so only open connections are visited.
                 if bits & (1 << bit) != 0 && self.is_open(link) && !self.backlog.contains(&link) {
                     self.backlog.push_back(link);
                 }
@@ -186,7 +188,7 @@ impl Links {
             self.rewatch(link);
             count += read;
             if read == most {
-                // There may be more: its next turn comes after those of the others.
+                // There may be more frames: the ring is served again after the others.
                 self.backlog.push_back(link);
             } else if self.row(link).is_some_and(|row| row.touched) {
                 self.start_watching(link);
@@ -198,7 +200,7 @@ impl Links {
         count
     }
 
-    /// Reads one ring until it is empty or `out` is full; only one frame of it if that came `alone`.
+    /// Reads one ring until it is empty or `out` is full. With `alone`, reads one frame only.
     #[inline]
     pub(super) fn read(&mut self, link: u32, out: &mut [Arrival], alone: bool) -> usize {
         let Some(row) = self.rows.get_mut(link as usize).and_then(Option::as_deref_mut) else { return 0 };
@@ -244,7 +246,7 @@ impl Links {
         count
     }
 
-    /// Gives the space of what was read back to the writers.
+    /// Releases the space of the frames that were read.
     #[inline]
     pub fn release(&mut self) {
         while let Some(link) = self.touched.pop() {

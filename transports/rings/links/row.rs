@@ -23,7 +23,7 @@ pub(super) struct LinkRow {
     pub(super) reader: Reader<RawRing>,
     pub(super) granter: Granter,
     pub(super) spender: Spender,
-    /// The peer had granted no credit when the engine asked last.
+    /// The peer had granted no further credit when the engine last asked.
     pub(super) wants_credit: bool,
     /// The peer's inbox, and the number of this connection in it.
     pub(super) inbox: InboxView,
@@ -36,31 +36,32 @@ pub(super) struct LinkRow {
     pub(super) watched: bool,
     /// Frames have been read since the last release.
     pub(super) touched: bool,
-    /// How much had been read when the last frame was handed over, masked by `turns`.
+    /// The read position when the last frame was handed over, masked by `turns`.
     pub(super) answered: u64,
-    /// A mask on what has been read: all bits. On a connection to oneself none, since nobody waits for its frames.
+    /// A mask on read positions: all bits set; 0 on a connection to oneself, since nobody waits for its frames.
     pub(super) turns: u64,
     /// Bytes that were read out of the peer's memory.
     pub(super) direct: u64,
-    /// The bell that wakes the peer.
+    /// The doorbell that wakes the peer.
     pub(super) doorbell: Arc<OwnedFd>,
-    /// What was found wrong with either ring, once.
+    /// The error that was found in either ring.
     pub(super) fault: Option<Corrupt>,
-    /// What the peer is given besides frames, if it is given anything.
+    /// The outlet for spliced pieces, if the connection has one.
     pub(super) outlet: Option<Box<Outlet>>,
     pub(super) grown: Grown,
     pub(super) _keep: Arc<dyn Any + Send + Sync>,
 }
 
-/// What became of the next frame of a ring that is no whole message.
+/// What happened to the next frame of a ring, which is no whole message.
 pub(super) enum Next {
-    /// It is for a drain.
+    /// It is left for a drain.
     Left,
     /// It was taken.
     Taken,
-    /// It was taken, and has ended a send whose bytes are not exposed over this link. They may be over another link to the same peer.
+    /// It was taken, and has ended a send whose bytes are not exposed over this link. They may be exposed over another link to the same
+    /// peer.
     Stray(Span),
-    /// It was a question, and something that was asked for waits for room.
+    /// It was a question, and a requested piece waits for room.
     Waits,
 }
 
@@ -72,7 +73,7 @@ impl LinkRow {
             return match self.take_question() {
                 Ok(Some(false)) => Next::Taken,
                 Ok(Some(true)) => Next::Waits,
-                // A drain finds out what is wrong.
+                // A drain reports the error.
                 Ok(None) | Err(_) => Next::Left,
             };
         };
@@ -95,11 +96,11 @@ impl LinkRow {
         Next::Taken
     }
 
-    /// Takes the next frame if it is a question, and answers it as far as there is room. `None` if it is none; else whether
-    /// something waits for room then.
+    /// Takes the next frame if it is a question, and answers it as far as there is room. `None` if it is no question; otherwise whether a
+    /// piece waits for room.
     ///
     /// # Errors
-    /// If there can be no such question. It stays.
+    /// If the question can never be valid. The frame stays.
     #[cold]
     fn take_question(&mut self) -> Result<Option<bool>, Corrupt> {
         let Some(question) = self.reader.peek_question() else { return Ok(None) };
@@ -109,11 +110,11 @@ impl LinkRow {
         Ok(Some(self.look_at_outlet()))
     }
 
-    /// A frame was found that is not handed on: takes it and a few more, if they are questions. Returns whether something waits for
-    /// room then.
+    /// Takes the next frame, which is not handed to the engine, and a few more, if they are questions. Returns whether a piece waits for
+    /// room.
     ///
     /// # Errors
-    /// What was `found`, if the first frame is no question; else a question that can never be right.
+    /// The error in `found`, if the first frame is no question; otherwise a question that can never be valid.
     #[cold]
     pub(super) fn take_questions(&mut self, found: Corrupt) -> Result<bool, Corrupt> {
         let mut waits = self.take_question()?.ok_or(found)?;
@@ -126,7 +127,7 @@ impl LinkRow {
         Ok(waits)
     }
 
-    /// Goes on with what the peer has asked for. Returns whether something waits for room then.
+    /// Puts further pieces that the peer has asked for. Returns whether a piece waits for room.
     pub(super) fn look_at_outlet(&mut self) -> bool {
         let memory = *self.writer.memory();
         self.outlet.as_mut().is_some_and(|outlet| outlet.look(&memory))
@@ -138,14 +139,14 @@ impl LinkRow {
         memory.starve(true);
         fence(Ordering::SeqCst);
         let still = self.spender.is_current(memory);
-        // The peer is still to tell when there is room, if that is wanted.
+        // The flag stays if the writer also waits for room.
         if !still && !self.writer.wants_room() {
             memory.starve(false);
         }
         still
     }
 
-    /// Where the next frame from the peer will start.
+    /// The word at which the next frame from the peer will start.
     #[inline(always)]
     pub(super) fn next_word(&self) -> Word {
         Word(self.reader.memory().address(self.reader.position()))
@@ -158,7 +159,7 @@ impl LinkRow {
         ring(&self.doorbell);
     }
 
-    /// Tells the peer to look at this connection: in its inbox, and by its bell if it sleeps.
+    /// Announces this connection in the peer's inbox, and rings the peer's doorbell if the peer sleeps.
     #[cold]
     #[inline(never)]
     pub(super) fn announce(&self) {
@@ -204,11 +205,11 @@ pub(super) struct Watched {
     pub(super) word: Word,
     /// Its connection.
     pub(super) link: u32,
-    /// Drains since its last frame.
+    /// Polls since its last frame.
     pub(super) idle: u32,
 }
 
 impl Watched {
-    /// None.
+    /// A place without a ring.
     pub(super) const NONE: Watched = Watched { word: Word::NONE, link: NIL, idle: 0 };
 }

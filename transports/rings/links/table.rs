@@ -1,4 +1,4 @@
-//! The table of connections: how rows come, go and are asked, and how frames are written.
+//! The table of connections: opening, closing and querying rows, and writing frames.
 
 use super::ends::{Ends, InboxView, Need};
 use super::places::Grown;
@@ -26,27 +26,27 @@ pub struct Links {
     pub(super) touched: Vec<u32>,
     /// Links that are not watched and may have frames, in the order of their turns.
     pub(super) backlog: VecDeque<u32>,
-    /// Who has the odd frame of a drain's room: 0 the watched rings, 1 the others.
+    /// Which side gets the odd frame of a drain's room: 0 the watched rings, 1 the others.
     pub(super) odd: usize,
     /// What connections need, until the transport has been told.
     pub(super) needs: Vec<(u32, Need)>,
-    /// Links with pieces that wait for room in a pipe. They are in the backlog too, so that a drain comes by.
+    /// Links with pieces that wait for room in a pipe. They are in the backlog too, so that the next drain visits them.
     pub(super) waiting: Vec<u32>,
-    /// Links with a ring that is about to go on in a larger one.
+    /// Links with a ring that is about to continue in a larger one.
     pub(super) growing: Vec<u32>,
     /// The link that [`Links::tend`] has looked at last.
     pub(super) looked_at: u32,
-    /// Closed links with payloads that nobody has released yet: kept for their memory.
+    /// Closed links with payloads that are not released yet. They are kept for their memory.
     pub(super) closed: Vec<LinkRow>,
     /// Bytes that closed links have sent and received.
     closed_bytes: (u64, u64),
-    /// A look at the watched rings has found nothing since the last frame: the next one comes alone.
+    /// Polling the watched rings has found nothing since the last frame: so the next frame arrives alone.
     pub(super) quiet: Cell<bool>,
     pub(super) inbox: InboxView,
 }
 
 impl Links {
-    /// No connections; `inbox` is the own one.
+    /// A table without connections; `inbox` is that of this process.
     pub fn new(inbox: InboxView) -> Self {
         Links {
             rows: Vec::new(),
@@ -66,13 +66,13 @@ impl Links {
         }
     }
 
-    /// The own inbox.
+    /// The inbox of this process.
     #[inline]
     pub fn inbox(&self) -> &InboxView {
         &self.inbox
     }
 
-    /// A number for a new connection. Its peer announces frames under this number.
+    /// Reserves a number for a new connection, under which the peer announces frames.
     pub fn reserve(&mut self) -> u32 {
         self.rows.push(None);
         self.rows.len() as u32 - 1
@@ -107,11 +107,11 @@ impl Links {
         }));
         self.touched.reserve(self.rows.len());
         self.backlog.reserve(self.rows.len());
-        // The peer may have sent frames already. Announcements of a link that is not open are ignored, so look once.
+        // The peer may have sent frames already. Announcements of a link that is not open are ignored, so visit it once.
         self.backlog.push_back(link);
     }
 
-    /// Says which VC a connection's frames belong to.
+    /// Sets the VC that a connection's frames belong to.
     pub fn attach(&mut self, link: u32, vc: Row) {
         if let Some(row) = self.row(link) {
             row.vc = vc;
@@ -131,9 +131,10 @@ impl Links {
         if self.touched.is_empty() {
             self.closed.clear();
         }
-        // A touched link stays in the list, so that the release finds its place empty and lets the memory go.
+        // A touched link stays in `touched`: the release then finds its row gone, and frees the memory.
         if let Some(mut row) = self.rows.get_mut(link as usize).and_then(Option::take) {
-            // From here on the peer may not read what was offered or exposed to it: that memory is the application's again.
+            // From here on the peer may not read messages that were offered or exposed to it: their memory belongs to the application
+            // again.
             row.outlet = None;
             row.writer.memory().abandon();
             self.closed_bytes.0 += row.writer.written();
@@ -144,14 +145,14 @@ impl Links {
         }
     }
 
-    /// Looks at a connection with the next drain, whether or not its peer announces itself.
+    /// Makes the next drain visit a connection, whether or not its peer announces frames.
     pub fn look(&mut self, link: u32) {
         if self.is_open(link) && !self.backlog.contains(&link) {
             self.backlog.push_back(link);
         }
     }
 
-    /// Whether the peer of a connection still allows to read what it has offered.
+    /// Whether the messages that a peer has offered for reading are still valid.
     pub fn stands(&self, link: u32) -> bool {
         let row = self.rows.get(link as usize).and_then(Option::as_deref);
         row.is_some_and(|row| !row.reader.memory().abandoned())
@@ -163,7 +164,7 @@ impl Links {
         Some(if outgoing { *row.writer.memory() } else { *row.reader.memory() })
     }
 
-    /// Where in its ring a connection reads, bytes of frames and of what was skipped, modulo 2^64, and whether there is more to read.
+    /// A connection's read position (bytes of frames and skipped bytes, modulo 2^64), and whether there is more to read.
     pub fn heard(&self, link: u32) -> (u64, bool) {
         match self.rows.get(link as usize).and_then(Option::as_deref) {
             Some(row) => (row.reader.position(), row.fault.is_none() && row.reader.ready()),
@@ -171,7 +172,7 @@ impl Links {
         }
     }
 
-    /// What a connection has carried: through its rings, and beside them, as noted by [`Links::read_directly`].
+    /// The traffic of a connection: through its rings, and beside them, as noted by [`Links::read_directly`].
     pub fn traffic(&self, link: u32) -> Option<Traffic> {
         let row = self.rows.get(link as usize).and_then(Option::as_deref)?;
         let (sent, received) = (row.writer.written(), row.reader.taken());
@@ -186,7 +187,7 @@ impl Links {
         }
     }
 
-    /// Whether all that was written into a connection to oneself has been read.
+    /// Whether everything written into a connection to oneself has been read.
     #[inline(always)]
     pub fn is_drained(&self, link: u32) -> bool {
         match self.rows.get(link as usize) {
@@ -219,8 +220,8 @@ impl Links {
         let Some(row) = self.rows.get_mut(link as usize).and_then(Option::as_deref_mut) else { return Sent::Failed };
         match row.writer.push(header, pieces) {
             Ok(true) => {
-                // Something was read since the last frame was written, so the peer has likely sent its turn and waits. Who offers a
-                // message waits as well.
+                // If something was read since the last frame was written, the peer has likely sent its turn and waits for the answer. The
+                // sender of an offer waits as well.
                 let heard = row.reader.position() & row.turns;
                 if heard != row.answered || header.lead as u8 == Kind::Rts as u8 {
                     row.answered = heard;
@@ -245,7 +246,7 @@ impl Links {
         }
     }
 
-    /// Ends the sleep of a peer that has armed its doorbell before it could see what this process wrote last.
+    /// Wakes a peer that has armed its doorbell before it could see what this process wrote last.
     #[inline(always)]
     pub fn wake(&mut self, link: u32) {
         if let Some(row) = self.row(link) {
@@ -256,12 +257,12 @@ impl Links {
         }
     }
 
-    /// Takes the next need of a connection. Each is given once.
+    /// Takes the next need of a connection. Each is returned once.
     pub fn take_need(&mut self) -> Option<(u32, Need)> {
         self.needs.pop()
     }
 
-    /// Whether [`Links::take_need`] has one.
+    /// Whether [`Links::take_need`] would return one.
     #[inline]
     pub fn has_need(&self) -> bool {
         !self.needs.is_empty()

@@ -7,11 +7,11 @@ use crate::rings::ring::RingMemory;
 use std::sync::atomic::{Ordering, fence};
 use tickwire_components::limits::WATCHED;
 
-/// After so many looks without a frame, a watched ring gives its place to a busier one.
+/// After this many polls without a frame, a watched ring gives its place to a busier one.
 const IDLE_LOOKS: u32 = 1024;
 
 impl Links {
-    /// Where among the watched rings that of a connection is.
+    /// The place of a connection's ring among the watched rings.
     pub(super) fn place_of(&self, link: u32) -> Option<usize> {
         self.watched[..self.watched_count].iter().position(|watched| watched.link == link)
     }
@@ -36,7 +36,7 @@ impl Links {
         self.watched_count += 1;
     }
 
-    /// Leaves a watched ring to its announcements.
+    /// Stops watching a ring: from now on its writer announces frames.
     fn stop_watching(&mut self, place: usize) {
         let link = self.watched[place].link;
         if let Some(row) = self.row(link) {
@@ -45,21 +45,21 @@ impl Links {
         }
         self.unlist(place);
         fences::heavy();
-        // A writer that did not see the flag has written before the fence, without announcing: look once more.
+        // A writer that did not see the cleared flag has written before the fence, without announcing. So visit the ring once more.
         self.backlog.push_back(link);
     }
 
-    /// A ring was read, though not as a watched one: if it is watched, its next word is another one.
+    /// A ring was read outside the polling of watched rings. If it is watched, updates the word to poll.
     pub(super) fn rewatch(&mut self, link: u32) {
         if let Some(place) = self.place_of(link) {
             self.watched[place].word = self.word_of(link);
         }
     }
 
-    /// Prepares to sleep: from now on every frame is announced and rings the bell, and so does [`Links::wake`] of peers, if they call that.
-    /// `false` if something is there already.
+    /// Prepares to sleep: from now on every frame is announced and rings the doorbell. With `peers_wake`, so does [`Links::wake`], for
+    /// peers that call it. `false` if there is something to read already.
     pub fn arm(&mut self, peers_wake: bool) -> bool {
-        // Nobody rings when a pipe has room again.
+        // No doorbell rings when a pipe has room again.
         if !self.waiting.is_empty() {
             return false;
         }
@@ -71,7 +71,7 @@ impl Links {
             }
         }
         self.inbox.arm();
-        // A peer that saw the ring watched, or the bell silent, has written before this fence: what it wrote is looked for now.
+        // A peer that saw the ring as watched, or the doorbell as not armed, has written before this fence. What it wrote is visible now.
         if self.watched_count > 0 || peers_wake {
             fences::heavy();
         } else {
@@ -86,14 +86,14 @@ impl Links {
         }
         let mut quiet = !self.ready();
         for row in self.rows.iter_mut().flatten() {
-            // A refused frame that fits by now is a reason to stay awake. If it does not fit yet, the peer will ring.
+            // A refused frame that fits by now is a reason to stay awake. If it does not fit yet, the peer will ring the doorbell.
             quiet &= !row.writer.wants_room() || row.writer.starve();
             quiet &= !row.wants_credit || row.starve_for_credit();
         }
         quiet
     }
 
-    /// Where the next frame of a connection will start.
+    /// The word at which the next frame of a connection will start.
     #[inline]
     pub(super) fn word_of(&self, link: u32) -> Word {
         match &self.rows[link as usize] {

@@ -1,5 +1,5 @@
-//! What both ends of a ring go by: its memory, how much of a frame stands beside its header, and what the other end can have
-//! written that cannot be.
+//! What both ends of a ring share: access to its memory, how much payload stands beside a header, and the errors in what the other end has
+//! written.
 
 use crate::rings::atomics::Ordering;
 use tickwire_components::Span;
@@ -30,9 +30,9 @@ pub unsafe trait RingMemory {
     /// # Safety
     /// They are valid for reads.
     unsafe fn fill(&self, offset: u64, from: Span);
-    /// Where `length` bytes of data stand.
+    /// The span of `length` bytes of data.
     fn bytes(&self, offset: u64, length: usize) -> Span;
-    /// How far the reader has released the ring: a position, bytes of frames and of what was skipped since its creation, modulo 2^64.
+    /// How far the reader has released the ring: a position, which counts all bytes of frames and all skipped bytes, modulo 2^64.
     fn released(&self) -> u64;
     /// Publishes how far the reader has released the ring.
     fn release(&self, position: u64);
@@ -48,8 +48,8 @@ pub unsafe trait RingMemory {
     fn load_window(&self, word: usize, order: Ordering) -> u32;
     /// Writes a word of the window value.
     fn store_window(&self, word: usize, value: u32, order: Ordering);
-    /// Writes bytes past the caches of this processor, without taking their lines out of the reader's. They fit. The reader sees them
-    /// for certain after [`RingMemory::fence_streams`].
+    /// Writes bytes past the caches of this processor, without taking their lines out of the reader's caches. The bytes fit. The reader is
+    /// sure to see them only after [`RingMemory::fence_streams`].
     ///
     /// # Safety
     /// As [`RingMemory::fill`].
@@ -58,7 +58,7 @@ pub unsafe trait RingMemory {
         // SAFETY: by the same contract.
         unsafe { self.fill(offset, from) }
     }
-    /// Makes all that was written by [`RingMemory::fill_past`] visible before anything that is written later.
+    /// Makes all bytes written by [`RingMemory::fill_past`] visible before any later write.
     fn fence_streams(&self) {}
     /// Hints that these bytes will be written soon. See `crate::hints`.
     fn expect_write(&self, _offset: u64, _bytes: u64) {}
@@ -68,18 +68,18 @@ pub unsafe trait RingMemory {
     fn expect_read(&self, _offset: u64, _bytes: u64) {}
 }
 
-/// What the other end of a ring has written that can never be right.
+/// What the other end of a ring has written that can never be valid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Corrupt {
-    /// No such kind of frame.
+    /// An unknown kind of frame.
     Kind(u8),
     /// A length that does not fit the ring.
     Length(u64),
-    /// A released position that is not between the last one and the writer's.
+    /// A released position that lies outside the last one and the writer's position.
     Released(u64),
-    /// A question for so many bytes at an address which were not offered.
+    /// A question for bytes that were not offered: the address, and the number of bytes.
     Question(u64, u64),
-    /// A mark that the ring goes on in a larger one, which this side has not been given. With the binary logarithm of its bytes.
+    /// A mark that the ring continues in a larger one, which this process has not been passed; with the binary logarithm of its bytes.
     Moved(u8),
 }
 
@@ -100,7 +100,7 @@ impl std::fmt::Display for Corrupt {
 /// Bytes of payload that stand in the same cache line as their header.
 pub(in crate::rings) const BESIDE_HEADER: u64 = 64 - HEADER_BYTES as u64;
 
-/// Bytes of payload that a frame in this ring can have at most.
+/// The most bytes of payload that a frame in this ring can have.
 pub(super) fn payload_max<M: RingMemory>(memory: &M) -> u64 {
     memory.capacity() - HEADER_BYTES as u64
 }

@@ -6,14 +6,14 @@ use crate::rings::mark::Mark;
 use tickwire_components::Span;
 use tickwire_components::wire::{ADDRESS_BYTES, HEADER_BYTES, Header, Kind, READABLE, frame_bytes};
 
-/// How far ahead of the next frame a reader asks for a line, bytes. Measured at 0 B: without it messages are 8 % slower, with 128 2 %, and with
-/// 256 25 %, since that takes lines away from the writer.
+/// How far ahead of the next frame a reader prefetches a line, in bytes. Measured with messages of 0 B: they are 8 % slower without
+/// prefetch, 2 % slower with 128, and 25 % slower with 256, since that takes lines away from the writer.
 const READ_AHEAD: u64 = 3 * 64;
 
-/// What [`Reader::peek`] has found.
+/// The result of [`Reader::peek`].
 #[derive(Debug)]
 pub enum Peeked {
-    /// Nothing yet.
+    /// No frame has arrived.
     None,
     /// A whole message without flags, priority or credit: its header, and where its payload stands.
     Whole(Header, Span),
@@ -28,11 +28,11 @@ pub struct Reader<M> {
     position: u64,
     /// Bytes of the ring that were skipped so far.
     skipped: u64,
-    /// The position up to which a release is not worth a word.
+    /// The position up to which released bytes are not published yet.
     kept_until: u64,
-    /// Bytes of payload that a frame in the ring can have at most.
+    /// The most bytes of payload that a frame in the ring can have.
     payload_max: u64,
-    /// The larger ring, where the writer goes on behind its mark.
+    /// The larger ring in which the writer will continue behind its mark.
     next: Option<M>,
 }
 
@@ -43,7 +43,7 @@ impl<M: RingMemory> Reader<M> {
         Reader { memory, position: 0, skipped: 0, kept_until, payload_max, next: None }
     }
 
-    /// The same end, at this position, as its writer.
+    /// This end, moved to a position that its writer also starts at.
     #[cfg(test)]
     pub(crate) fn at(self, position: u64) -> Self {
         let kept_until = self.kept_until.wrapping_add(position);
@@ -56,7 +56,7 @@ impl<M: RingMemory> Reader<M> {
         &self.memory
     }
 
-    /// Where the reader is: bytes of the ring that were read or skipped so far, modulo 2^64.
+    /// The reader's position: bytes of the ring that were read or skipped so far, modulo 2^64.
     #[inline]
     pub fn position(&self) -> u64 {
         self.position
@@ -76,7 +76,7 @@ impl<M: RingMemory> Reader<M> {
     /// Reads the next frame: its header and where its payload stands until [`Reader::release`].
     ///
     /// # Errors
-    /// If what the writer has written can never be right. The position stays, so asking again gives the same error.
+    /// If what the writer has written can never be valid. The position stays, so the next call returns the same error.
     #[inline]
     pub fn read(&mut self) -> Result<Option<(Header, Span)>, Corrupt> {
         let mut lead = self.memory.load(self.position & (self.memory.capacity() - 1), Ordering::Acquire);
@@ -111,7 +111,7 @@ impl<M: RingMemory> Reader<M> {
         Ok(Some((header, span)))
     }
 
-    /// Goes past the marks of the ring itself. Returns the first word of the frame behind them, 0 if there is none yet.
+    /// Skips the marks of the ring. Returns the first word of the frame behind them, 0 if there is none yet.
     #[cold]
     #[inline(never)]
     fn pass_marks(&mut self) -> Result<u64, Corrupt> {
@@ -142,7 +142,7 @@ impl<M: RingMemory> Reader<M> {
         }
     }
 
-    /// Keeps the larger ring that the writer may go on in. `false` if there is one already, or this one is not larger.
+    /// Keeps the larger ring in which the writer may continue. `false` if there is one already, or this one is not larger.
     pub fn follow_to(&mut self, larger: M) -> bool {
         let may = self.next.is_none() && larger.capacity() > self.memory.capacity();
         if may {
@@ -151,7 +151,7 @@ impl<M: RingMemory> Reader<M> {
         may
     }
 
-    /// As [`Reader::peek`], for an offer of a message that its receiver reads, and for the receiver's answer.
+    /// As [`Reader::peek`], for an offer of a message that its receiver reads, and for the receiver's completion of such a message.
     #[inline(never)]
     pub fn peek_read(&self) -> Option<(Header, Span)> {
         let memory = &self.memory;
@@ -162,12 +162,12 @@ impl<M: RingMemory> Reader<M> {
             return None;
         }
         let header = Header { lead, origin, name, length };
-        // All are one line, and frames start at lines.
+        // Such a frame is one cache line, and frames start at cache lines.
         Some((header, memory.bytes(offset + HEADER_BYTES as u64, header.payload() as usize)))
     }
 
-    /// The next frame, if it is a question, which is not handed on. The position stays before it. For where [`Reader::read`] has found
-    /// a frame of a kind that it does not hand on.
+    /// The next frame, if it is a question. The position stays before it. To be called where [`Reader::read`] has found a kind of frame
+    /// that it does not hand on.
     #[cold]
     pub fn peek_question(&self) -> Option<Header> {
         let memory = &self.memory;
@@ -177,20 +177,20 @@ impl<M: RingMemory> Reader<M> {
         (lead as u8 == Mark::Question as u8).then_some(Header { lead, origin, name, length })
     }
 
-    /// Goes past the frame that [`Reader::peek`] has shown, which has so many bytes of payload.
+    /// Skips the frame that [`Reader::peek`] has returned, which has `payload` bytes of payload.
     #[inline(always)]
     pub fn skip(&mut self, payload: usize) {
         self.position = self.position.wrapping_add(frame_bytes(payload as u64));
     }
 
-    /// Asks for the line of a later frame: more one-line frames are likely to be here.
+    /// Prefetches the line of a later frame, since more one-line frames are likely to have arrived.
     #[inline(always)]
     pub fn expect(&self) {
         self.memory.expect_read(self.position.wrapping_add(READ_AHEAD) & (self.memory.capacity() - 1), 64);
     }
 
-    /// Lets the writer use the space of what was read. Each word about that costs both ends a cache line, so it is said only now and
-    /// then: see `unpublished_max`. `true` if the writer sleeps until there is room, and must be told.
+    /// Lets the writer reuse the space of the frames that were read. Publishing it costs both ends a cache miss, so it is done only now and
+    /// then: see `unpublished_max`. `true` if the writer sleeps until there is room, and must be woken.
     #[inline(always)]
     pub fn release(&mut self) -> bool {
         self.kept_until.wrapping_sub(self.position).cast_signed() < 0 && self.publish()
@@ -210,10 +210,11 @@ impl<M: RingMemory> Reader<M> {
 }
 
 impl<M: RingMemory + Copy> Reader<M> {
-    /// The next frame. The position stays before it. Corrupt ones are for [`Reader::read`], as all others that are no whole messages.
+    /// The next frame. The position stays before it. Corrupt frames, and all others that are no whole messages, are left to
+    /// [`Reader::read`].
     #[inline(always)]
     pub fn peek(&self) -> Peeked {
-        // Not looked at again after the ring, which another process may have written meanwhile.
+        // Copy the view, so that it is not reloaded after an access to the ring, which another process may have written.
         let memory = self.memory;
         let offset = self.position & (memory.capacity() - 1);
         let lead = memory.load(offset, Ordering::Acquire);
@@ -221,8 +222,8 @@ impl<M: RingMemory + Copy> Reader<M> {
             return if lead == 0 { Peeked::None } else { Peeked::Other };
         }
         let length = memory.load(offset + 24, Ordering::Relaxed);
-        // What follows a header is room for a payload of any length up to its own. The padding behind a payload is not looked at: a writer
-        // that has put it behind the ring's end only misplaces its own next frame.
+        // Check only that the payload itself lies within the ring. Its padding is not checked: a writer whose padding goes beyond the
+        // ring's end only misplaces its own next frame.
         if length > memory.capacity() - offset - HEADER_BYTES as u64 {
             return Peeked::Other;
         }
@@ -239,22 +240,22 @@ impl<M: RingMemory + Copy> Reader<M> {
     }
 }
 
-/// Bytes that a reader has read and has not released, at most: three messages of 1 KiB, or in a short ring three eighths of it. A writer at
-/// the end of a ring needs room for two frames of a quarter each, which leaves more than that.
+/// The most bytes that a reader has read and not released: three messages of 1 KiB, or in a short ring three eighths of it. A writer at the
+/// end of a ring needs room for two frames of a quarter each, which this leaves.
 #[inline(always)]
 const fn unpublished_max(capacity: u64) -> u64 {
     if capacity / 8 * 3 < UNPUBLISHED { capacity / 8 * 3 } else { UNPUBLISHED }
 }
 
-/// Bytes that are always worth a release.
+/// After so many bytes, releasing is always worth its cost.
 const UNPUBLISHED: u64 = 4 << 10;
 
 /// The first word of an offer of a message that may be read in place, without any other flag, priority or credit.
 const READABLE_RTS: u64 = Kind::Rts as u64 | (READABLE as u64) << 8;
 const _: () = assert!(frame_bytes(ADDRESS_BYTES) == 64);
 
-/// Whether a frame belongs to a message that its receiver reads, by the frame's first word and length. Such frames go to
-/// [`Take::other`](crate::Take::other). The length is as [`Header::check`] wants it.
+/// Whether a frame belongs to a message that its receiver reads, judged by the frame's first word and length. Such frames go to
+/// [`Take::other`](crate::Take::other). The length is as [`Header::check`] requires it.
 #[inline]
 pub(crate) fn is_of_read(lead: u64, length: u64) -> bool {
     match lead {

@@ -8,14 +8,15 @@ use tickwire_components::limits::PACKED_PAST_MIN;
 use tickwire_components::wire::{HEADER_BYTES, Header, frame_bytes};
 use tickwire_components::{Pieces, Span};
 
-/// Longest frame that is handed over to a waiting reader, bytes: a message of 4 KiB. A longer one takes longer to write than to fetch.
+/// The longest frame, in bytes, that is moved out of the writer's caches for a waiting reader: a message of 4 KiB. A longer one takes
+/// longer to write than to fetch.
 const HANDED_OVER_MAX: u64 = 66 * 64;
 
-/// How far ahead a writer of one-line frames asks for a line, bytes behind the word that it clears. A line arrives in the time of three or
-/// four frames. Measured at 0 B: 64 and 512 are both 8 % slower.
+/// How far ahead a writer of one-line frames prefetches a line, in bytes behind the word that it clears. A line arrives in the time of
+/// three or four frames. Measured with messages of 0 B: 64 and 512 are both 8 % slower.
 const WRITE_AHEAD: u64 = 4 * 64;
 
-/// Payloads up to this length are written in less time than the first line of their frame takes to arrive, bytes.
+/// Payloads up to this length, in bytes, are written in less time than the first line of their frame takes to arrive.
 const FIRST_LINE_MIN: u64 = 128;
 
 /// The writing end.
@@ -24,18 +25,18 @@ pub struct Writer<M> {
     memory: M,
     position: u64,
     released: u64,
-    /// Room that the last refused frame needs, bytes; 0 once it has been found.
+    /// The room that the last refused frame needs, in bytes; 0 once there is room.
     wanted: u64,
-    /// Payloads from this length on are written past the caches, bytes.
+    /// Payloads from this length on, in bytes, are written past the caches.
     past_min: u64,
     shortage: Shortage,
-    /// Bytes at the front that are enough while the two ends take turns.
+    /// While the two ends take turns, the writer stays within this many bytes at the front of the ring.
     turns: u64,
-    /// Frames that the writer puts there at least before it starts anew.
+    /// The least number of frames that the writer puts there before it returns to the front.
     turns_frames: u64,
-    /// The position where the writer next decides whether to start anew at the front: the ring's end, or before it.
+    /// The position at which the writer next decides whether to return to the front: the ring's end, or before it.
     end: u64,
-    /// What had been written at its last decision, bytes.
+    /// Bytes that had been written at its last decision.
     decided: u64,
     /// Bytes of answers since then.
     answers: u64,
@@ -62,29 +63,29 @@ impl<M: RingMemory> Writer<M> {
         }
     }
 
-    /// The same end, which keeps to the first `bytes` of the ring while the two ends take turns, or to as many as `frames` frames take,
-    /// if that is more.
+    /// This end, changed so that it stays within the first `bytes` bytes of the ring while the two ends take turns, or within the length of
+    /// `frames` frames, if that is more.
     ///
-    /// Who takes turns with a peer has few frames on their way. Their lines stay in the nearest caches if they are used again soon. Who
-    /// sends many frames in a row needs the opposite: lines that have left the reader's caches when they are written again, since it takes
-    /// long to take a line out of another processor's cache.
+    /// A writer that takes turns with its peer has few frames in flight. Their lines stay in the nearest caches if they are reused soon. A
+    /// writer that sends many frames in succession needs the opposite: lines that have left the reader's caches before they are written
+    /// again, since taking a line out of another processor's cache is slow.
     ///
-    /// Long frames need room for many. By measurement, a writer that starts anew after one or two of 4 KiB takes twice as long for each. One
-    /// reason is likely: the lines of a frame are asked for when the frame before it is written, at the place behind that one. If the frame
-    /// starts at the front instead, that was in vain.
+    /// Long frames need room for many. As measured, a writer that returns to the front after one or two frames of 4 KiB takes twice as long
+    /// for each. The likely reason: the lines of a frame are prefetched when the frame before it is written, at the place behind that one.
+    /// If the frame starts at the front instead, the prefetch was useless.
     pub fn turning_within(self, bytes: u64, frames: u64) -> Self {
         Writer { turns: bytes, turns_frames: frames, ..self }
     }
 
-    /// The same end, which writes payloads of `bytes` and more past the caches: for a reader on another processor.
+    /// This end, changed so that it writes payloads of `bytes` bytes and more past the caches: for a reader on another processor.
     ///
-    /// A processor reads another one's cache line by line, and waits for each as long as a short message takes. Out of memory it
-    /// reads ahead. The writer gains too: it takes no line out of the reader's cache first.
+    /// A processor reads another one's cache line by line, and waits for each as long as a short message takes. From memory it reads ahead.
+    /// The writer gains too, since it need not take lines out of the reader's cache first.
     pub fn past_caches_from(self, bytes: u64) -> Self {
         Writer { past_min: bytes, ..self }
     }
 
-    /// The same end, at this position. The other end has to be there too, and the memory has to say that it has released all before it.
+    /// This end, moved to a position. The other end must be there too, and the memory must say that everything before it is released.
     #[cfg(test)]
     pub(crate) fn at(self, position: u64) -> Self {
         Writer { position, released: position, skipped: position, end: position, ..self }
@@ -96,7 +97,7 @@ impl<M: RingMemory> Writer<M> {
         &self.memory
     }
 
-    /// Where the writer is: bytes of the ring that were written or skipped so far, modulo 2^64.
+    /// The writer's position: bytes of the ring that were written or skipped so far, modulo 2^64.
     pub fn position(&self) -> u64 {
         self.position
     }
@@ -112,7 +113,7 @@ impl<M: RingMemory> Writer<M> {
         self.memory.capacity() / 4
     }
 
-    /// How much of a payload surely goes in one frame once the reader has emptied the ring, bytes. Asking for more counts as a
+    /// How many bytes of a payload are sure to fit into one frame once the reader has emptied the ring. A longer payload counts as a
     /// shortage.
     pub fn fits(&mut self, payload: u64) -> u64 {
         let need = frame_bytes(payload);
@@ -123,14 +124,14 @@ impl<M: RingMemory> Writer<M> {
         self.frame_max() - HEADER_BYTES as u64
     }
 
-    /// How often the ring has been too small.
+    /// The record of how often the ring has been too small.
     #[inline]
     pub fn shortage(&mut self) -> &mut Shortage {
         &mut self.shortage
     }
 
-    /// Goes on in a larger ring. Its bytes are zero, and the reader has been given it. A mark in the old ring tells the reader; for a
-    /// mark there is always room.
+    /// Continues in a larger ring. Its bytes are zero, and the reader has been passed it. A mark in the old ring tells the reader; there is
+    /// always room for a mark.
     pub fn go_over(&mut self, larger: M) {
         let (capacity, bytes) = (self.memory.capacity(), larger.capacity());
         debug_assert!(bytes > capacity);
@@ -144,7 +145,7 @@ impl<M: RingMemory> Writer<M> {
 
     /// Writes a frame; `false` if there is no room now. For a frame longer than [`Writer::frame_max`] there may never be.
     ///
-    /// `pieces` are the payload, as long together as `header` says.
+    /// `pieces` are the payload. Their total length is that in `header`.
     ///
     /// # Errors
     /// If the reader published an impossible position.
@@ -153,7 +154,7 @@ impl<M: RingMemory> Writer<M> {
         let payload = header.payload();
         let need = frame_bytes(payload);
         let offset = self.position & (self.memory.capacity() - 1);
-        // The word behind the frame must be free too, and a frame that would wrap starts anew at the front.
+        // The word behind the frame must be free too, and a frame that would wrap starts at the front instead.
         if self.must_decide(need) || !self.has_room(need) {
             return self.push_slowly(*header, pieces);
         }
@@ -161,7 +162,7 @@ impl<M: RingMemory> Writer<M> {
         Ok(true)
     }
 
-    /// As [`Writer::push`], where the writer has to decide where the frame starts, or to look how far the reader is.
+    /// As [`Writer::push`], if the writer must decide where the frame starts, or read how far the reader is.
     #[cold]
     #[inline(never)]
     fn push_slowly<P: Pieces + ?Sized>(&mut self, header: Header, pieces: &P) -> Result<bool, Corrupt> {
@@ -186,24 +187,24 @@ impl<M: RingMemory> Writer<M> {
         Ok(true)
     }
 
-    /// Whether a frame goes beyond the place of the next decision.
+    /// Whether a frame extends beyond the position of the next decision.
     #[inline(always)]
     fn must_decide(&self, need: u64) -> bool {
         need > self.end.wrapping_sub(self.position)
     }
 
-    /// Whether half of what was written since the last decision were answers.
+    /// Whether at least half of the bytes written since the last decision were answers.
     fn takes_turns(&self) -> bool {
         2 * self.answers >= self.written() - self.decided
     }
 
-    /// Whether so many bytes, and the word behind them, were free when the writer last looked how far the reader is.
+    /// Whether `bytes` bytes, and the word behind them, were free when the writer last read the released position.
     #[inline(always)]
     fn has_room(&self, bytes: u64) -> bool {
         self.position.wrapping_sub(self.released) + bytes + 8 <= self.memory.capacity()
     }
 
-    /// Looks how far the reader is.
+    /// Reads how far the reader has released the ring.
     fn look(&mut self) -> Result<(), Corrupt> {
         let released = self.memory.released();
         if released.wrapping_sub(self.released) > self.position.wrapping_sub(self.released) {
@@ -233,7 +234,7 @@ impl<M: RingMemory> Writer<M> {
         if !fits {
             self.shortage.note(self.written(), need, capacity);
         }
-        // Whoever has a longer one cuts it.
+        // The sender cuts a frame longer than that.
         self.wanted = if fits || need > self.frame_max() { 0 } else { need };
         Ok(fits.then_some(rest))
     }
@@ -244,7 +245,7 @@ impl<M: RingMemory> Writer<M> {
         let behind = (offset + need) & (memory.capacity() - 1);
         memory.store(behind, 0, Ordering::Relaxed);
         let at = offset + HEADER_BYTES as u64;
-        // The reader polls the first line, and takes it away whenever it does: it is written last, and all at once.
+        // The reader polls the first line and fetches it with each poll. So this line is written last, and all at once.
         let past = self.is_past(payload, pieces.layout().is_some());
         if past {
             fill_past(memory, at, payload, pieces);
@@ -268,8 +269,9 @@ impl<M: RingMemory> Writer<M> {
             fill_runs(memory, at, payload, pieces);
         }
         memory.store_header(offset, header);
-        // The next frame is likely as long as this one. It also clears a word in the line behind itself. Ask for these lines now. The
-        // first one is here already. Short frames are written in less time than a line takes to arrive, so they ask further ahead.
+        // The next frame is likely as long as this one, and also clears a word in the line behind itself. Prefetch these lines now, except
+        // for the first one, which is here already. Short frames are written in less time than a line takes to arrive, so their lines are
+        // prefetched further ahead.
         match need {
             64 => memory.expect_write((behind + WRITE_AHEAD) & (memory.capacity() - 1), 64),
             _ if past => {}
@@ -281,17 +283,18 @@ impl<M: RingMemory> Writer<M> {
     /// Whether a payload is written past the caches.
     #[inline(always)]
     fn is_past(&self, payload: u64, packed: bool) -> bool {
-        // A frame without payload may be told of more bytes than it takes.
+        // The length in the header may exceed the payload that the frame really has.
         payload > 0 && payload >= self.past_min && (!packed || payload >= PACKED_PAST_MIN as u64)
     }
 
-    /// Asks for the lines of the next frame, which is likely to have so much payload and to be written soon, and for the line behind
-    /// it. Most of them were asked for when the last frame was written. The first was not, since the reader polls it, and the
-    /// reader's processor may have fetched its neighbour with it. Stores become visible in order, so one line that is still missing
-    /// holds up all stores behind it.
+    /// Prefetches the lines of the next frame, which is likely to have `payload` bytes of payload and to be written soon, and the line
+    /// behind it. Most of them were prefetched when the last frame was written. The first was not, since the reader polls it, and the
+    /// reader's processor may have fetched the neighbouring line with it. Stores become visible in order, so one missing line delays all
+    /// stores behind it.
     ///
-    /// A short frame's first line is not asked for: it would be there too late to help, and only make the reader, which polls it, fetch
-    /// it once more before the frame is in it. Measured: 10 % of the latency of 8 B, and 20 % of that of 64 B between far processors.
+    /// A short frame's first line is not prefetched. It would arrive too late to help, and the reader, which polls it, would only fetch it
+    /// once more before the frame is in it. Measured: that costs 10 % of the latency of 8 B, and 20 % of that of 64 B between distant
+    /// processors.
     #[inline(always)]
     pub fn expect(&self, payload: u64) {
         let first = self.position & (self.memory.capacity() - 1);
@@ -303,9 +306,9 @@ impl<M: RingMemory> Writer<M> {
         }
     }
 
-    /// Notes that the last frame, which has so much payload, is an answer: something was read since the one before. A frame that is not
-    /// long is also moved out of this processor's caches, so that a reader that waits for it has it sooner. If the writer goes on writing,
-    /// it loses more by that than the reader gains, so it is for answers only.
+    /// Notes that the last frame, which has `payload` bytes of payload, is an answer: something was read since the frame before it. Unless
+    /// it is long, it is also moved out of this processor's caches, so that a waiting reader gets it sooner. A writer that continues to
+    /// write would lose more by that than the reader gains, so it is done for answers only.
     #[inline(always)]
     pub fn hand_over(&mut self, payload: u64) {
         let bytes = frame_bytes(payload);
@@ -316,20 +319,20 @@ impl<M: RingMemory> Writer<M> {
         }
     }
 
-    /// Whether a frame was refused for want of room.
+    /// Whether the last frame was refused for lack of room.
     pub fn wants_room(&self) -> bool {
         self.wanted != 0
     }
 
-    /// Whether the last refused frame still does not fit. If so, the reader tells the writer when it has released space. It is
-    /// asked to do so before the last look for room, so that no release is missed.
+    /// Whether the last refused frame still does not fit. If so, the reader will tell the writer when it has released space. The writer
+    /// requests that before it checks for room a last time, so that no release is missed.
     pub fn starve(&mut self) -> bool {
         if self.wanted == 0 {
             return false;
         }
         self.memory.starve(true);
         fence(Ordering::SeqCst);
-        // What cannot be is found again by the next push, and reported there.
+        // The next push finds an impossible position again, and reports it.
         let still = matches!(self.find_room(self.wanted), Ok(None));
         if !still {
             self.memory.starve(false);
@@ -338,7 +341,7 @@ impl<M: RingMemory> Writer<M> {
     }
 }
 
-/// Writes a long payload past the caches, except for the part that stands in the line of its header.
+/// Writes a long payload past the caches, except for the part in the cache line of its header.
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 #[inline(never)]
 fn fill_past<M: RingMemory, P: Pieces + ?Sized>(memory: &M, at: u64, payload: u64, pieces: &P) {
@@ -366,7 +369,7 @@ fn fill_past<M: RingMemory, P: Pieces + ?Sized>(memory: &M, at: u64, payload: u6
     memory.fence_streams();
 }
 
-/// Bytes that are packed at a time; so many stay in the first cache.
+/// Bytes that are packed at a time. They stay in the first-level cache.
 const PACKED_BYTES: usize = 4096;
 
 /// Writes a payload that is not one run.

@@ -1,4 +1,4 @@
-//! What reading and splicing have cost lately, and which of the two comes next.
+//! The recent costs of reading and splicing, and the choice between them.
 
 use std::time::Duration;
 
@@ -13,33 +13,33 @@ pub(super) enum Way {
 
 /// Sizes that are told apart, powers of two: up to 16 KiB, to 32 KiB …, above 512 KiB.
 pub(super) const SIZES: usize = 7;
-/// Of so many reads of a size, one takes the way that costs more.
+/// One of this many reads of a size takes the more expensive way, to measure it again.
 const TRIED_AGAIN: u32 = 128;
-/// Of so many reads of a size, one is timed, where both ways are known.
+/// One of this many reads of a size is timed, once both ways are known.
 const TIMED: u32 = 8;
-/// Times that each way is tried before one is chosen: the first ones meet cold caches.
+/// How often each way is tried before one is chosen. The first tries meet cold caches.
 const TRIALS: u32 = 4;
 
-/// Which of the [`SIZES`] a read has.
+/// The index of a read's size among the [`SIZES`].
 pub(super) fn size_of_read(bytes: usize) -> usize {
     let size = bytes.div_ceil(16 << 10).next_power_of_two().trailing_zeros() as usize;
     size.min(SIZES - 1)
 }
 
-/// What the two ways have cost lately, for one size.
+/// The recent costs of both ways, for one size.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Costs {
-    /// By [`Way`], ns for 1 MiB.
+    /// By [`Way`], in ns per MiB.
     ns: [u64; 2],
     /// Reads so far.
     count: u32,
 }
 
 impl Costs {
-    /// The way of the next read, whether it is to be timed, and for how many reads behind it nobody needs to ask.
+    /// The way of the next read, whether to time it, and for how many reads after it the choice need not be made again.
     pub(super) fn choose(&mut self) -> (Way, bool, u8) {
         let trials = self.count < 2 * TRIALS;
-        // Splicing takes some of the sender's time, too, and so has to be worth it.
+        // Splicing takes some of the sender's time too, so it must pay off.
         let splice = if trials { self.count % 2 == 1 } else { self.ns[1] * 16 < self.ns[0] * 15 };
         let quiet = if trials || splice { 0 } else { TIMED - 1 };
         let before = self.count;
@@ -49,11 +49,11 @@ impl Costs {
         (way, trials || again || before / TIMED != self.count / TIMED, quiet as u8)
     }
 
-    /// Notes what a read has cost.
+    /// Records what a read has cost.
     pub(super) fn note(&mut self, way: Way, bytes: usize, time: Duration) {
         let ns = ((time.as_nanos() as u64) << 20) / bytes.max(1) as u64;
         let known = &mut self.ns[way as usize];
-        // What was interrupted says little of the next read, what was fast says much, and most at first.
+        // A slow read was perhaps interrupted and says little about the next one; a fast one says much, especially at first.
         *known = match *known {
             0 => ns,
             known if self.count <= 2 * TRIALS => known.min(ns),

@@ -1,4 +1,4 @@
-//! Messages of a simulated provider that are handed over one by one, as a provider's completions are.
+//! Hands out messages of a simulated provider one by one, as a provider's completions arrive.
 
 use super::{Completed, Provider};
 use crate::sim::span;
@@ -6,8 +6,8 @@ use crate::{Take, Transport};
 use tickwire_components::wire::{Header, Kind};
 
 impl<T: Transport> Provider<T> {
-    /// Hands whole plain messages that can be read to `take`, matched or not, until something else is next, one is not taken or there
-    /// have been `most`. Returns how many were taken, and whether there is something that only a drain reads.
+    /// Hands whole messages without flags that can be read to `take`, matched or not, until another kind is next, `take` refuses one, or
+    /// `most` were taken. Returns how many were taken, and whether there is something that only a drain reads.
     pub(super) fn hand_over(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         let mut count = 0;
         while count < most

@@ -1,4 +1,4 @@
-//! What an engine asks a simulated provider to match.
+//! The matching facet of a simulated provider.
 
 use super::{Provider, Receive, takes};
 use crate::{Matching, Peeked, ReceiveEnvelope, Sent, TagLimits, Transport};
@@ -22,7 +22,7 @@ impl<T: Transport> Matching for Provider<T> {
         Sent::Done
     }
 
-    /// A receive that is here has no message: each is paired with what is there when it comes.
+    /// A receive in the list has no message: each is matched as soon as a message for it is there.
     fn recall(&mut self, row: Row, _unless_message: bool) {
         let back_ns = self.now_ns + self.random.within(&self.config.recall_ns);
         if let Some(receive) = self.receives.iter_mut().find(|receive| receive.row == row) {

@@ -43,7 +43,7 @@ fn a_peer_is_told_why_its_link_is_given_up_and_of_a_goodbye_nothing() {
     assert_eq!(world.wire().closed_links, [1, 2]);
 }
 
-/// What a request from any source is told of: the proc that has failed.
+/// The failed proc that a request from any source is told of.
 fn told(world: &mut TestWorld, posted: Posted) -> Option<u32> {
     let context = world.car(posted).context;
     let disturbed = world.request(posted).disturbed;
@@ -63,7 +63,7 @@ fn the_death_of_a_proc_that_was_never_contacted_is_told_to_receives_from_any_sou
     process_ended(&mut world.store.as_mut(), 4, "killed".into(), true);
     assert_eq!(told(&mut world, any), Some(4));
     assert_eq!(world.all().procs.reason(1), "killed");
-    // One that is posted while nobody has acknowledged it.
+    // A receive that is posted while nobody has acknowledged the failure.
     let later = world.receive(None, Some(7), &[1]);
     assert_eq!(told(&mut world, later), None);
     remind(&mut world.all());
@@ -93,7 +93,7 @@ fn a_goodbye_counts_for_nothing_if_the_process_fails() {
                 goodbye(&mut world);
                 maintain(&mut world.store.as_mut());
             }
-            // What the transport says after a goodbye does not make it another end.
+            // A failure that the transport reports after a goodbye does not change how the VC has ended.
             _ => {
                 goodbye(&mut world);
                 tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "closed".into() }]);

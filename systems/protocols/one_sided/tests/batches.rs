@@ -21,7 +21,7 @@ fn outcomes(list: &[RemoteOutcome]) -> Vec<u8> {
     list.iter().flat_map(|outcome| outcome.word().to_ne_bytes()).collect()
 }
 
-/// Posts an operation on rank 1's part as calls do: its number, and what it has to wait for.
+/// Posts an operation on rank 1's part like the API calls do. Returns its number, and the number that it has to wait for.
 fn post(
     world: &mut TestWorld,
     kind: RemoteKind,
@@ -40,7 +40,7 @@ fn post(
     (number, awaited)
 }
 
-/// The requests that have left: kind, how many operations or where, and the bytes behind that.
+/// The requests that have left: kind, number of operations or displacement, and the bytes behind that.
 fn requests(world: &mut TestWorld) -> Vec<(RemoteKind, u64, Vec<u8>)> {
     world.step(transfer);
     let sent = std::mem::take(&mut world.wire().sent);
@@ -59,7 +59,7 @@ fn a_batch_is_done_in_its_order_and_answered_once() {
         entry(RemoteKind::Get, 8, 8, &[]),
         entry(RemoteKind::Update(SUM), 8, 8, &words(&[10])),
         entry(RemoteKind::FetchUpdate(SUM), 8, 16, &words(&[1, 2])),
-        // What fails is answered so, and holds up nothing behind it.
+        // An operation that fails is answered with an error, and does not hold up the next ones.
         entry(RemoteKind::Put, 60, 8, &words(&[7])),
         entry(RemoteKind::FetchUpdate(SUM), 4, 8, &words(&[7])),
         entry(RemoteKind::Get, u64::MAX, 2, &[]),
@@ -82,7 +82,7 @@ fn batches_that_no_honest_origin_sends_end_the_link_and_change_nothing() {
     let reads = REMOTE_BYTES / 2;
     let wrong = [
         batch(&[]),
-        // More, fewer or other bytes than it says.
+        // More, fewer or other bytes than the request says.
         request(1, 64, &[put(), put()].concat()),
         request(3, 64, &[put(), put()].concat()),
         request(u64::MAX, 64, &[put(), put()].concat()),
@@ -103,7 +103,7 @@ fn batches_that_no_honest_origin_sends_end_the_link_and_change_nothing() {
         with(entry(RemoteKind::Get, 0, u64::MAX, &[])),
         with(entry(RemoteKind::CompareSwap(NumberType::U64), 0, u64::MAX, &words(&[5, 6]))),
         with(entry(RemoteKind::CompareSwap(NumberType::U64), 0, 8, &words(&[5]))),
-        // Longer, or to be answered by more, than one request is.
+        // Longer than one request may be, or with a longer answer.
         batch(&[put(), entry(RemoteKind::Get, 0, reads, &[]), entry(RemoteKind::Get, 0, reads, &[])]),
         batch(&vec![put(); REMOTE_BYTES as usize / (ENTRY + 8) + 1]),
     ];
@@ -141,7 +141,7 @@ fn a_batch_behind_a_lock_waits_with_it() {
 fn short_operations_share_a_request_and_are_told_apart_by_its_answer() {
     let (mut world, [vc, _]) = world();
     let (mut old, mut read, mut swapped) = ([0; 8], [0; 16], [0; 8]);
-    // The first one leaves before its caller goes on: nothing is under way that others could wait for.
+    // The first batch leaves before its caller goes on, since nothing is under way that others could wait for.
     let first = post(&mut world, RemoteKind::Put, &mut words(&[1]), &mut [], 8);
     assert!(first.1.is_some());
     assert_eq!(requests(&mut world), [(RemoteKind::Batch, 1, entry(RemoteKind::Put, 8, 8, &words(&[1])))]);
@@ -181,7 +181,7 @@ fn a_batch_has_so_many_bytes_and_callers_leave_one_behind_at_most() {
     }
     let full = window(&mut world).targets[1].operations.back().unwrap().number;
     assert_eq!(post(&mut world, RemoteKind::Put, &mut [3; 8], &mut [], 8).1, Some(full), "that has to leave first");
-    // One that is long goes by itself, and in its turn.
+    // A long operation goes by itself, and in its turn.
     let length = BATCHED_BYTES as usize + 8;
     let (number, awaited) = post(&mut world, RemoteKind::Put, &mut vec![4; length], &mut [], length);
     assert_eq!(awaited, Some(number));
@@ -229,7 +229,7 @@ fn answers_to_a_batch_that_no_honest_target_sends_end_the_link() {
         assert_eq!((ended(&mut world), old), (vec![], [0; 8]));
         assert_eq!(window(&mut world).targets[1].completed, 0);
     }
-    // One that has not left has no answer.
+    // A request that has not left has no answer.
     let (mut world, [vc, _]) = world();
     world.wire().room = Some(0);
     post(&mut world, RemoteKind::Put, &mut words(&[1]), &mut [], 8);

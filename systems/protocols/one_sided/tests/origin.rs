@@ -1,8 +1,8 @@
-//! An origin, and the answers that come to it.
+//! The origin's side: answers that arrive.
 
 use super::*;
 
-/// An operation on rank 1's part that somebody waits for, with `into` as the place for its answers.
+/// An operation on rank 1's part that a call waits for, with `into` as the place for its answers.
 fn post(world: &mut TestWorld, kind: RemoteKind, from: &mut [u8], into: &mut [u8], length: usize) -> u64 {
     let number = world.all().windows.number();
     // SAFETY: the test keeps both until the operation has ended.
@@ -55,7 +55,7 @@ fn a_long_operation_is_several_requests_and_only_so_many_go_without_an_answer() 
 fn answers_that_no_honest_target_sends_end_the_link_and_write_nothing() {
     let [done, outside] = [RemoteOutcome::Done, RemoteOutcome::OutOfBounds].map(RemoteOutcome::word);
     let wrong: [(u32, u32, usize); 10] = [
-        // Another number than the first that is open.
+        // Another number than that of the first request that is still to be answered.
         (1, done, 32),
         (u32::MAX, done, 32),
         // Another length than was asked for.
@@ -155,7 +155,7 @@ fn a_frame_that_was_taken_in_part_is_sent_whole_though_its_buffer_was_taken_away
         world.wire().room = None;
         world.step(transfer);
         let frames: Vec<_> = std::mem::take(&mut world.wire().sent);
-        // The second half is what the transport may have begun with.
+        // The transport may have taken a part of the second half.
         let bytes: Vec<&[u8]> = frames.iter().map(|frame| &frame.payload[LEAD..]).collect();
         let halves = expected.chunks(REMOTE_BYTES as usize).take(1 + usize::from(in_part));
         assert!(bytes[..].iter().copied().eq(halves.chain([&short[..]])), "{in_part}: {}", bytes.len());
@@ -197,7 +197,7 @@ fn a_cut_leaves_nothing_of_an_operation_whose_requests_are_all_answered() {
     world.step(|rows, _| cut_operation(rows, HANDLE, 1, number));
     let target = &window(&mut world).targets[1];
     assert_eq!((target.operations.len(), target.issued, target.completed), (0, 1, 1));
-    // The next answer is the next operation's.
+    // The next answer belongs to the next operation.
     world.wire().room = None;
     let next = post(&mut world, RemoteKind::Put, &mut buffer[..8], &mut [], 8);
     assert_eq!(answer(&mut world, vc, 1, 0, &[]), None);

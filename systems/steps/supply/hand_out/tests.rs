@@ -80,7 +80,7 @@ impl Methods {
         self.run();
     }
 
-    /// Hands out; who has got space.
+    /// Hands out memory. Returns the operations that have got some.
     fn run(&mut self) -> Served {
         let Tables { progress, supplies, buffers, vcs, endpoints, .. } = self.world.all();
         progress.pending = Pending::NONE;
@@ -92,7 +92,7 @@ impl Methods {
         self.world.all().supplies[row as usize].group.iter().map(|granted| granted.span.len()).collect()
     }
 
-    /// Some of a message arrives as far as there is space in the run; how many bytes.
+    /// Lets bytes of a message arrive, as many as the current run has space for. Returns how many.
     fn arrive(&mut self, row: Row, message: &mut [u8]) -> usize {
         let all = self.world.all();
         // SAFETY: space of the world, and a message that outlives the call.
@@ -102,7 +102,7 @@ impl Methods {
         moved
     }
 
-    /// What can leave leaves, at most `most` bytes; whether that was the end.
+    /// Lets bytes leave, at most `most`. Returns whether that was the end.
     fn depart(&mut self, row: Row, most: usize, into: &mut Vec<u8>) -> bool {
         let all = self.world.all();
         let run = outgoing(&all.supplies[row as usize]).part(0, most);
@@ -254,7 +254,7 @@ fn behind_others_that_have_all_their_space_an_operation_is_at_the_head() {
     let supplies = [8000, 100_000].map(|bytes| methods.forward(from, to, bytes));
     let rows = supplies.map(|supply| methods.start(supply));
     rows.iter().for_each(|&row| methods.ready(row));
-    // Short ones need registering that does not pay, so both sides use what the lender lends.
+    // Registering does not pay for short messages, so both sides use the lender's memory.
     methods.world.all().supplies[rows[0] as usize].supplier = Supplier::Sender;
     methods.run();
     assert_eq!((methods.held(rows[0]), methods.held(rows[1])), (vec![4000; 2], vec![4000]));
