@@ -1,6 +1,6 @@
 //! Topologies, and operations among neighbours.
 
-use crate::kit::{all, clusters, in_threads, values};
+use crate::kit::{all, clusters, in_threads, take_all, values};
 use tickwire::testing::Cluster;
 use tickwire::{
     Cartesian, CommError, Datatype, List, Packed, PostError, Rank, Source, Tag, Topology, TopologyError, in_place, op,
@@ -17,6 +17,41 @@ fn set(cluster: &mut Cluster, topology: impl Fn(u32) -> Topology) {
 /// What goes from a rank in a direction of a grid.
 fn sent(rank: u32, direction: usize, count: usize) -> Vec<i64> {
     values(rank * 10 + direction as u32, count)
+}
+
+/// What is under way goes on as it was drawn; equal calls after it go by the new topology.
+#[test]
+fn a_topology_that_changes_under_an_operation_is_that_of_the_next_one() {
+    for mut cluster in clusters(3) {
+        let ring = |step: u32| {
+            move |rank: u32| Topology::Graph {
+                sources: vec![Rank((rank + 3 - step) % 3)],
+                destinations: vec![Rank((rank + step) % 3)],
+            }
+        };
+        set(&mut cluster, ring(1));
+        let mut requests = Vec::new();
+        for (rank, engine) in (0..).zip(&mut cluster.engines) {
+            let world = engine.comm_world();
+            requests.push(engine.ineighbor_alltoall(vec![rank; 500], vec![9; 500], world).unwrap());
+        }
+        set(&mut cluster, ring(2));
+        let mut buffers = take_all(&mut cluster, requests);
+        for (rank, (_, received)) in (0u32..).zip(&buffers) {
+            assert_eq!(*received, [(rank + 2) % 3; 500]);
+        }
+        // The same buffers, where they were.
+        let mut given = std::mem::take(&mut buffers).into_iter();
+        let buffers = all(&mut cluster, |engine, _, world| {
+            let (send, receive) = given.next().unwrap();
+            engine.ineighbor_alltoall(send, receive, world)
+        });
+        for (rank, (_, received)) in (0u32..).zip(&buffers) {
+            assert_eq!(*received, [(rank + 1) % 3; 500]);
+        }
+        cluster.tick_times(200);
+        cluster.assert_at_rest();
+    }
 }
 
 /// Elements that a datatype packs, of four bytes and of eight.
@@ -46,6 +81,23 @@ fn packed_elements_go_to_neighbours_whole_and_have_one_length() {
         assert!(matches!(refused.error, PostError::Elements { given: 8, needed: 4, .. }), "{}", refused.error);
         let refused = engine.iallgather(packed(vec![0; 4], 1), packed(vec![0; 24], 2), world).unwrap_err();
         assert!(matches!(refused.error, PostError::Elements { given: 8, needed: 4, .. }), "{}", refused.error);
+        // Rank 0 sends three elements to each of the others. An empty buffer may have elements of any length.
+        let results = all(&mut cluster, |engine, rank, world| {
+            let nothing = vec![0..0; 3];
+            match rank {
+                0 => {
+                    let send = packed(numbers(0), 2);
+                    engine.ialltoallv(send, &[0..0, 0..3, 3..6], packed(Vec::new(), 1), &nothing, world)
+                }
+                _ => {
+                    let receive = packed(vec![0; 6], 2);
+                    engine.ialltoallv(packed(Vec::new(), 1), &nothing, receive, &[0..3, 0..0, 0..0], world)
+                }
+            }
+        });
+        for (rank, (_, mut received)) in results.into_iter().enumerate().skip(1) {
+            assert_eq!(*received.unpack(), numbers(0)[6 * (rank - 1)..][..6], "rank {rank}");
+        }
         cluster.tick_times(200);
         cluster.assert_at_rest();
     }

@@ -50,8 +50,8 @@ pub(crate) enum Message {
     Later(String),
     /// How many frames a proc has sent so far.
     Sent(u32),
-    /// A proc misses frames, and asks how many were sent ([`Message::Sent`]): the answer says that the peer's engine ticks.
-    Missing,
+    /// A proc asks how many frames the peer has sent. The answer, [`Message::Sent`], also shows that the peer's engine ticks.
+    AskSent,
     /// A proc closes in order. Or, in return: a proc has received everything from a peer that closes in order.
     Closed {
         /// How many frames it has sent; none follows.
@@ -73,7 +73,7 @@ impl Message {
     pub(super) fn encode(&self) -> Vec<u8> {
         let (packet, more) = match self {
             Message::Sent(count) => return Self::frame(&[], &count.to_be_bytes()),
-            Message::Missing => return Self::frame(&[], &[]),
+            Message::AskSent => return Self::frame(&[], &[]),
             Message::Hello(greeting, proof) => (Packet::Hello(greeting.clone()), proof.encode()),
             Message::Welcome(greeting, proof) => (Packet::Welcome(greeting.clone()), proof.encode()),
             Message::Refused(why) => (Packet::Refused(why.clone()), Vec::new()),
@@ -112,7 +112,7 @@ impl Message {
         let Some(body) = bytes.get(PREFIX..length) else { return Ok(None) };
         let (packet, more) = body.split_at(packet);
         if packet.is_empty() && more.is_empty() {
-            return Ok(Some((Message::Missing, length)));
+            return Ok(Some((Message::AskSent, length)));
         }
         if packet.is_empty() {
             let count = <[u8; 4]>::try_from(more);

@@ -152,7 +152,7 @@ impl Ofi {
         line.socket.flush();
         match line.socket.hear() {
             Heard::Nothing
-            | Heard::Message(Ok(Message::Sent(_) | Message::Missing | Message::Direct(_) | Message::OneSided(_))) => {}
+            | Heard::Message(Ok(Message::Sent(_) | Message::AskSent | Message::Direct(_) | Message::OneSided(_))) => {}
             Heard::Message(Ok(Message::Closed { sent: theirs, received: taken })) => {
                 farewell.theirs.get_or_insert((theirs, true));
                 farewell.taken |= taken == counts.sent;

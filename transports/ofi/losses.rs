@@ -87,6 +87,8 @@ impl Ofi {
         let mut lost = Vec::new();
         for link in self.connections.links() {
             let Some(line) = self.connections.line_mut(link) else { continue };
+            // A question or an answer that the kernel has not taken yet.
+            line.socket.flush();
             let port = self.port.get_mut();
             let (sent, received) = port.counts(link);
             if line.more.tally.tells(sent, now_ns) {
@@ -94,7 +96,7 @@ impl Ofi {
             }
             let missed = line.more.tally.look(received, port.has_gap(link), now_ns);
             if missed.asks {
-                line.tell(&Message::Missing);
+                line.tell(&Message::AskSent);
             }
             if missed.time_ns > 0 {
                 port.poll(LOOK_MAX);

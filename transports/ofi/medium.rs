@@ -42,7 +42,7 @@ impl connections::Socket for Socket {
             Message::Later(_) => connections::Message::Later,
             Message::Closed { sent, received } => connections::Message::Closed(Counts { sent, received }),
             Message::Sent(_)
-            | Message::Missing
+            | Message::AskSent
             | Message::Direct(_)
             | Message::OneSided(_)
             | Message::Ask(_)
@@ -174,8 +174,11 @@ impl Medium for Ofi {
         let proc = self.connections.proc(link);
         let Some(line) = self.connections.line_mut(link) else { return Ok(()) };
         match word {
-            Message::Sent(count) => line.more.tally.hear(count),
-            Message::Missing => line.socket.tell(&Message::Sent(self.port.get_mut().counts(link).0)),
+            Message::Sent(count) => {
+                line.more.tally.hear(count);
+                self.port.get_mut().rma().into_iter().for_each(|rma| rma.hear_answer(link));
+            }
+            Message::AskSent => line.socket.tell(&Message::Sent(self.port.get_mut().counts(link).0)),
             Message::Direct(address) => {
                 let met = self.port.get_mut().meet_direct(link, &address);
                 let own = met.map_err(|why| format!("proc {proc}: {why}"))?;

@@ -65,7 +65,8 @@ pub(super) fn neighbor_alltoall<S: Sequence, R: Sequence<Item = S::Item>>(
         let block = send.count().checked_div(to).or(receive.count().checked_div(from)).unwrap_or(0);
         check_count("send buffer", send.count(), block * to)?;
         check_count("receive buffer", receive.count(), block * from)?;
-        let (sent, all, block) = (send.piece(0), receive.piece(0), block * send.element());
+        let block = send.total().checked_div(to).or(receive.total().checked_div(from)).unwrap_or(0);
+        let (sent, all) = (send.piece(0), receive.piece(0));
         member.draw(None, |draft| {
             exchange(draft, &of, |place| sent.part(place * block, block), |place| all.part(place * block, block));
         })

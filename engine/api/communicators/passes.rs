@@ -5,7 +5,7 @@ use super::message::{Entry, Message};
 use super::operation::Operation;
 use super::state::{Negotiation, Phase};
 use crate::run::engine::Engine;
-use tickwire_components::{Comm, CommError, NIL};
+use tickwire_components::{Comm, CommError, NIL, context};
 use tickwire_systems::procs::communicators::{UsedIds, make, reserve};
 use tickwire_transports::TagLimits;
 
@@ -92,10 +92,8 @@ impl Negotiation {
         }
         for index in 0..self.down.len() {
             let proc = self.down[index].proc;
-            // Nobody votes for an id that has no incarnation left.
-            let most = engine.tags.incarnations.max(2) - 2;
             match self.down[index].message.take() {
-                Some(Message::Vote { yes, incarnation }) if !yes || incarnation <= most => {
+                Some(Message::Vote { yes, incarnation }) if !yes || incarnation < context::INCARNATIONS - 1 => {
                     vote = vote.filter(|_| yes).map(|known| known.max(incarnation));
                 }
                 Some(Message::Failed(error)) => return Err(error),
@@ -107,7 +105,7 @@ impl Negotiation {
             self.tell_parent(engine, &Message::Vote { yes, incarnation });
             self.phase = Phase::AwaitDecision;
         } else {
-            let incarnation = vote.unwrap_or(0).wrapping_add(1);
+            let incarnation = vote.unwrap_or(0) + 1;
             self.decide(engine, vote.is_some(), incarnation)?;
         }
         Ok(true)
@@ -138,12 +136,17 @@ impl Negotiation {
 
     /// Decide: passes the decision on to the children. Makes the communicator, or starts another round.
     pub(super) fn decide(&mut self, engine: &mut Engine, commit: bool, incarnation: u32) -> Result<(), CommError> {
-        self.tell_children(engine, &Message::Decide { commit, incarnation });
-        // The first incarnation of an id is 1, which is valid under any limit.
-        let was_used = self.vote.flatten().is_some_and(|known| incarnation <= known);
-        if commit && self.reserved && (was_used || incarnation >= engine.tags.incarnations.max(2)) {
-            return Err(accuse(engine, self.up.as_ref().map_or(NIL, |edge| edge.proc)));
+        if commit && self.reserved {
+            let was_used = self.vote.flatten().is_some_and(|known| incarnation <= known);
+            if was_used || incarnation >= context::INCARNATIONS {
+                return Err(accuse(engine, self.up.as_ref().map_or(NIL, |edge| edge.proc)));
+            }
+            // Other members may have more incarnations than this one. The first one, 1, is valid under any limit.
+            if incarnation >= engine.tags.incarnations.max(2) {
+                return Err(CommError::Exhausted);
+            }
         }
+        self.tell_children(engine, &Message::Decide { commit, incarnation });
         if !commit {
             self.give_up_id(engine, false);
             return self.begin(engine);

@@ -113,6 +113,8 @@ impl Engine {
         for send in sends {
             self.wait_take(send).map_err(|failed| failed.error)?;
         }
+        // No message of the application comes to a member that still waits for notices.
+        self.barrier(made)?;
         sources.sort_unstable_by_key(|rank| rank.0);
         destinations.sort_unstable_by_key(|rank| rank.0);
         self.comm_set_no_wildcard(made, promised)?;

@@ -30,7 +30,7 @@ fn messages_come_back_as_they_were_however_they_are_cut() {
         Message::Refused("no".into()),
         Message::Later("busy".into()),
         Message::Sent(1 << 31 | 7),
-        Message::Missing,
+        Message::AskSent,
         Message::Closed { sent: 1 << 30, received: 5 },
         Message::Direct(vec![4; ADDRESS_BYTES_MAX]),
         Message::OneSided(Introduction::At { contexts: 3, address: vec![5; ADDRESS_BYTES_MAX] }),

@@ -74,11 +74,15 @@ impl Port {
         }
     }
 
-    /// The slot for the next frame of a link. The last quarter of the slots is for links that use none. Otherwise a peer that receives
-    /// nothing would block the frames to all other peers.
+    /// The slot for the next frame of a link; `None` if the link has its share. The last quarter of the slots is for links that have few:
+    /// otherwise one peer that takes nothing would block the sends to all others.
     pub(super) fn slot_for(&self, link: u32) -> Option<u32> {
         let &slot = self.free.last()?;
-        (self.free.len() > self.links.len() / 4 || !self.links.contains(&link)).then_some(slot)
+        if self.free.len() > self.links.len() / 4 {
+            return Some(slot);
+        }
+        let own = self.links.iter().filter(|&&of| of == link).count();
+        (own == 0 || own < self.free.len() / 4).then_some(slot)
     }
 
     /// Sends a frame from a slot. The provider reads the slot until the send completes.

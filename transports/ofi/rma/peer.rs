@@ -73,8 +73,8 @@ pub(super) enum Standing {
     Gone(String),
 }
 
-/// How often a peer is told that this process waits, at most, until one of the operations on it completes.
-const TELLS_MAX: u32 = 64;
+/// Notices that this process waits that a peer gets at most before it answers.
+const NOTICES_MAX: u32 = 64;
 
 /// The peer of a link.
 #[derive(Default)]
@@ -89,20 +89,24 @@ pub(super) struct Peer {
     /// The provider had no room for the last operation on it, and it has not been told since that this process waits. A provider that
     /// connects with the first operation accepts that operation only once the peer has polled.
     pub(super) refused: bool,
-    /// How often it was told that this process waits since an operation on it last completed, and how many operations were complete then.
-    pub(super) tells: u32,
-    pub(super) done: u64,
+    /// Notices that this process waits since it answered last.
+    pub(super) notices: u32,
 }
 
 impl Peer {
-    /// Whether to tell it that this process waits. A peer that computes reads nothing; more messages would only fill its socket.
-    pub(super) fn is_to_be_told(&mut self) -> bool {
-        let done = self.counts.iter().map(Counts::completed).sum();
-        if self.done != done {
-            (self.done, self.tells) = (done, 0);
+    /// Counts one more notice that this process waits. `Some(true)` if the peer is to be asked for an answer as well; `None` if it has
+    /// not answered: it computes and reads nothing, and more notices would only fill its socket.
+    pub(super) fn count_notice(&mut self) -> Option<bool> {
+        if self.notices == NOTICES_MAX {
+            return None;
         }
-        self.tells += u32::from(self.tells <= TELLS_MAX);
-        self.tells <= TELLS_MAX
+        self.notices += 1;
+        Some(self.notices == NOTICES_MAX)
+    }
+
+    /// Its engine ticks: it may get notices again.
+    pub(super) fn answer(&mut self) {
+        self.notices = 0;
     }
 
     /// Whether it has introduced itself, and operations on it are incomplete or the last one was refused.
@@ -117,13 +121,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_that_completes_nothing_is_told_a_bounded_number_of_times() {
-        let mut peer = Peer { counts: vec![Counts::default()], ..Peer::default() };
-        let told = (0..1000).filter(|_| peer.is_to_be_told()).count();
-        assert_eq!(told, TELLS_MAX as usize);
-        peer.counts[0].issue();
-        peer.counts[0].complete(1);
-        assert!(peer.is_to_be_told(), "it serves operations again");
+    fn a_peer_that_does_not_answer_gets_a_bounded_number_of_notices() {
+        let mut peer = Peer::default();
+        for _ in 0..3 {
+            let counted: Vec<bool> = (0..1000).map_while(|_| peer.count_notice()).collect();
+            assert_eq!(counted.len(), NOTICES_MAX as usize);
+            assert!(counted.iter().rev().skip(1).all(|asks| !asks) && counted.last() == Some(&true));
+            peer.answer();
+        }
     }
 
     #[test]

@@ -133,6 +133,11 @@ impl Rma {
         }
     }
 
+    /// The engine of a link's peer ticks.
+    pub(in crate::ofi) fn hear_answer(&mut self, link: u32) {
+        self.peers.get_mut(index_of(link)).into_iter().for_each(Peer::answer);
+    }
+
     /// A new link begins to use this link number.
     pub(in crate::ofi) fn begin_link(&mut self, link: u32) {
         // A failure in the ring of an earlier link with this number does not concern the new one.

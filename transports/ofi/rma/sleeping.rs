@@ -41,11 +41,11 @@ impl Ofi {
                 continue;
             }
             peer.refused = false;
-            if !peer.is_to_be_told() {
-                continue;
-            }
-            if let Some(line) = self.connections.line_mut(link_of(index)) {
-                line.tell(&Message::OneSided(Introduction::Waiting));
+            let Some(line) = self.connections.line_mut(link_of(index)) else { continue };
+            let Some(asks) = peer.count_notice() else { continue };
+            line.tell(&Message::OneSided(Introduction::Waiting));
+            if asks {
+                line.tell(&Message::AskSent);
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Frames between two endpoints.
 
-use super::kit::{BOUND, World, bytes};
+use super::kit::{BOUND, World, bytes, endpoint};
 use super::one_sided::kit::configured;
 use crate::ofi::*;
-use crate::{Sent, Transport};
+use crate::{LinkEvent, Sent, Transport};
 use std::time::Instant;
 use tickwire_components::Arrival;
 use tickwire_components::wire::{Header, Kind};
@@ -47,6 +47,35 @@ pub(super) fn send_blindly(ofi: &mut Ofi, link: u32, tag: u32, bytes: usize) -> 
     let payload = vec![tag as u8; bytes];
     let header = Header::new(Kind::Eager, 1, 2, tag, 0, bytes as u64);
     ofi.send(link, &header, &payload, &mut ())
+}
+
+#[test]
+fn a_peer_that_takes_nothing_holds_no_other_up() {
+    for provider in ["tcp;ofi_rxm", "net"] {
+        let Some(all) = (0..3).map(|me| endpoint(me, provider)).collect::<Option<Vec<_>>>() else { continue };
+        let mut world = World::new(all);
+        let ([silent, _], other) = (world.connect(), world.connect_to(2));
+        let frame_max = world.all[0].capabilities().frame_max;
+        // Endpoint 1 computes. Endpoint 0 sends to it until nothing goes any more.
+        let (start, mut refused) = (Instant::now(), 0);
+        while refused < 1000 {
+            assert!(start.elapsed() < BOUND, "{provider}: it takes all");
+            match send_blindly(&mut world.all[0], silent, 1, frame_max) {
+                Sent::Done => refused = 0,
+                _ => refused += 1,
+            }
+            world.step_those(|index| index != 1);
+        }
+        let (start, mut sent) = (Instant::now(), 0);
+        while world.received[2].len() < 20 {
+            assert!(start.elapsed() < BOUND, "{provider}: {sent} of 20 have gone");
+            if sent < 20 && send_blindly(&mut world.all[0], other, sent, frame_max) == Sent::Done {
+                sent += 1;
+            }
+            world.step_those(|index| index != 1);
+        }
+        assert!(world.events[0].iter().all(|event| !matches!(event, LinkEvent::Failed { .. })), "{provider}");
+    }
 }
 
 #[test]

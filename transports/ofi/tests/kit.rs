@@ -65,10 +65,15 @@ impl World {
         self.start.elapsed().as_nanos() as u64
     }
 
-    /// One look at everything.
+    /// One look at everything, by all endpoints.
     pub(super) fn step(&mut self) {
+        self.step_those(|_| true);
+    }
+
+    /// One look at everything, by some endpoints. The others compute.
+    pub(super) fn step_those(&mut self, is_awake: impl Fn(usize) -> bool) {
         let now_ns = self.now_ns();
-        for (index, ofi) in self.all.iter_mut().enumerate() {
+        for (index, ofi) in self.all.iter_mut().enumerate().filter(|(index, _)| is_awake(*index)) {
             let before = self.events[index].len();
             ofi.control(now_ns, &mut self.events[index]);
             for event in &self.events[index][before..] {
