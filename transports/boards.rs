@@ -36,6 +36,8 @@ pub use words::{CHUNKS_MAX, Called, Count, Stage};
 
 /// Bytes of a slot.
 const SLOT_BYTES: usize = 2048;
+/// Bytes of a cache line.
+const CACHE_LINE: usize = 64;
 /// Bytes of an operand that stands in a slot's first line.
 const INLINE_MAX: usize = 32;
 /// Bytes of an operand that a slot holds.
@@ -197,12 +199,20 @@ impl OwnBoard {
         self.view.words(operation).abandon(operation);
     }
 
-    /// Shows how many operations this member has finished. Prefetches the first line of the next slot for writing, since the members that
-    /// read the slot's last operation are likely done with it.
+    /// Shows how many operations this member has finished. The last of them had a short operand of so many bytes, or 0.
+    ///
+    /// Prefetches the next slot for writing: its first line, and those of an operand of the same length. The members that read the slot's
+    /// last operation still have these lines in their caches, but are likely done with them. Without this, an operand of 1 KiB is written
+    /// only when each of its lines has come back from another processor.
     #[inline(always)]
-    pub fn finish(&self, operations: u64) {
+    pub fn finish(&self, operations: u64, short: usize) {
         words::say(self.view.finished(), operations);
         prefetch(self.view.slot(operations + 1).cast_const().cast(), For::Write);
+        if short > INLINE_MAX {
+            let next = self.view.short(operations + 1, short);
+            let lines = (0..next.len()).step_by(CACHE_LINE);
+            lines.for_each(|line| prefetch(next.start().cast_const().wrapping_add(line), For::Write));
+        }
     }
 
     /// Shows that this member takes part in no further operation on the board. If it has begun one, that one is given up.

@@ -14,7 +14,7 @@ pub(super) fn abandoned(rank: u32) -> Failure {
 /// This member is done with an operation.
 #[inline(always)]
 pub fn finish(numbered: &NumberedCall, seats: &Seats, around: &mut Around<'_>) -> Step {
-    seats.own.finish(numbered.number);
+    seats.own.finish(numbered.number, numbered.shape.short());
     wake(seats, around.endpoints);
     Step::Done
 }
@@ -34,7 +34,7 @@ pub(super) fn fail(operation: &Operation, seats: &Seats, around: &mut Around<'_>
 #[cold]
 pub fn give_up(number: u64, seats: &Seats, endpoints: &mut [Endpoint]) {
     seats.own.abandon(number);
-    seats.own.finish(number);
+    seats.own.finish(number, 0);
     wake(seats, endpoints);
 }
 

@@ -175,10 +175,10 @@ impl Shape {
         self.short == usize::MAX
     }
 
-    /// Bytes that it takes in a slot.
+    /// Bytes that it takes in a slot: 0 if it stands elsewhere.
     #[inline(always)]
     pub(super) fn short(&self) -> usize {
-        self.short
+        if self.is_direct() { 0 } else { self.short }
     }
 
     /// Chunks of the operand.
