@@ -23,10 +23,6 @@ pub struct ProviderMatching {
     pub count: u32,
     /// Messages from other transports whose receive is being asked back, and later messages of the same senders; oldest first. Few.
     pub deferred: Vec<DeferredMessage>,
-    /// Messages that were claimed for a waiting probe and have arrived: their rows among the unexpected messages.
-    pub claimed: Vec<Row>,
-    /// Whether a message was claimed for a probe and has not arrived yet.
-    pub claims: bool,
     /// Whether a message is being moved from the transport into the engine's own unexpected queue.
     pub pull: Pull,
     /// State of the peers over this transport, by the row of their VC.
@@ -56,7 +52,7 @@ pub enum Pull {
     /// No move is in progress.
     #[default]
     No,
-    /// A move is in progress, and the probe that has asked for it still waits for the result.
+    /// A move is in progress, and the call that has asked for it still waits for the result.
     Awaited,
     /// A move is in progress, but nothing waits for it any more. It ends when the message arrives, or when the transport reports that
     /// there is none.
@@ -87,8 +83,6 @@ impl Default for ProviderMatching {
             acknowledgements: Vec::new(),
             count: 0,
             deferred: Vec::new(),
-            claimed: Vec::new(),
-            claims: false,
             pull: Pull::No,
             peers: Vec::new(),
         }

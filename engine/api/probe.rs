@@ -56,7 +56,7 @@ impl Engine {
         match self.probed(source, tag, comm)? {
             None => Ok(Status::NULL),
             Some(wanted) => match self.await_message(&wanted, comm, false)? {
-                Found::Here(row) | Found::Claimed(row) => Ok(self.status_of(row)),
+                Found::Here(row) => Ok(self.status_of(row)),
                 Found::There(status) => Ok(status),
             },
         }
@@ -78,8 +78,8 @@ impl Engine {
         if let Some(row) = self.look_for(&wanted) {
             return Ok(Some(self.claim(row, comm)));
         }
-        match self.claim_there(&wanted) {
-            Some(row) => Ok(Some(self.message(row, comm))),
+        match self.pull_until(&wanted) {
+            Some(row) => Ok(Some(self.claim(row, comm))),
             None => self.check_living(source.number(), comm).map(|()| None),
         }
     }
@@ -100,7 +100,6 @@ impl Engine {
             Some(wanted) => match self.await_message(&wanted, comm, true)? {
                 Found::Here(row) => Ok(self.claim(row, comm)),
                 Found::There(_) => Err(RequestError::Stale.into()),
-                Found::Claimed(row) => Ok(self.message(row, comm)),
             },
         }
     }

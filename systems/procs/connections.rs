@@ -13,7 +13,7 @@ use crate::procs::routes::message_route;
 use crate::steps::registering::sweep;
 use crate::store::{StoreMut, Tables};
 use tickwire_components::limits::ARRIVALS;
-use tickwire_components::{CarKind, CarState, Ended, NIL, Pending, PostError, Row, VcState};
+use tickwire_components::{ArrivalState, CarKind, CarState, Ended, NIL, Pending, PostError, Row, VcState};
 use tickwire_transports::LinkEvent;
 
 /// Free CAR rows below which more are spawned ahead of use.
@@ -148,11 +148,22 @@ fn handle(store: &mut StoreMut<'_>, endpoint: u8, event: LinkEvent) {
                     all.progress.ended.remove(at);
                     depart(&mut all, row, Ended::FINALIZED.to_owned());
                 }
+                // Messages that were read before the end, and that Match has not seen yet, are matched first.
+                None if is_awaited(&all, row) => {
+                    all.progress.ended.push((row, Ended::Link(reason)));
+                    all.progress.pending |= Pending::WORLD;
+                }
                 None if is_called(&all, row) => call_failed(&mut all, row, reason),
                 None => fail(&mut all, row, reason),
             }
         }
     }
+}
+
+/// Whether frames of a VC have been read and are not handled yet.
+fn is_awaited(all: &Tables<'_>, row: Row) -> bool {
+    let arrivals = &all.arrivals[..all.progress.arrivals as usize];
+    arrivals.iter().any(|arrival| arrival.vc == row && arrival.state != ArrivalState::Handled)
 }
 
 /// Whether a VC is still connecting.

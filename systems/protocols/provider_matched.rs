@@ -240,11 +240,10 @@ fn take_back(rows: &mut Rows<'_>, row: Row) {
     crate::steps::matching::enqueue(&mut rows.progress, &mut rows.cars, &mut rows.vcs, row);
 }
 
-/// Handles a message that was claimed at the transport. One that a probe has claimed can no longer be found by receives. One that was
-/// pulled is an unexpected message like any other.
+/// Handles a message that was claimed at the transport, to move it into the engine's own queue. From here on it is an unexpected message
+/// like any other.
 fn take_claimed(rows: &mut Rows<'_>, arrival: &mut Arrival) {
-    let pulled = std::mem::take(&mut rows.progress.provider.pull) != Pull::No;
-    rows.progress.provider.claims = false;
+    rows.progress.provider.pull = Pull::No;
     let header = arrival.header;
     if arrival.vc == NIL {
         let proc = known(&rows.communicators, header.context()).and_then(|comm| comm.proc(header.source()));
@@ -259,24 +258,14 @@ fn take_claimed(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     if header.kind() == Some(Kind::Rts) && !offer_counts::paired(&mut rows.progress, &mut rows.vcs, arrival.vc) {
         return refuse(&mut rows.progress, arrival, OVERDRAWN);
     }
-    if pulled {
-        if let Some(row) = take_queued(&mut rows.progress, &mut rows.cars, &header) {
-            return give(rows, arrival, row);
-        }
-        if header.kind() == Some(Kind::Sync) {
-            offer_anew(&mut rows.progress, arrival, &mut rows.vcs);
-        }
-        let header = arrival.header;
-        find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &rows.communicators);
-        return;
+    if let Some(row) = take_queued(&mut rows.progress, &mut rows.cars, &header) {
+        return give(rows, arrival, row);
     }
-    acknowledge(&mut rows.progress, arrival);
+    if header.kind() == Some(Kind::Sync) {
+        offer_anew(&mut rows.progress, arrival, &mut rows.vcs);
+    }
     let header = arrival.header;
-    let Some(entry) = find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &rows.communicators) else {
-        return;
-    };
-    rows.progress.unexpected.claim(entry);
-    rows.progress.provider.claimed.push(entry);
+    find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &rows.communicators);
 }
 
 /// Takes the oldest receive out of the queue for the transport that matches a message.
@@ -326,7 +315,7 @@ pub fn is_starved(progress: &Progress, vcs: &[Vc]) -> bool {
     progress.starved_peers > 0 && (0..).zip(vcs).any(|(row, vc)| vc.envelopes_left == 0 && waits(row))
 }
 
-/// Lists the VCs whose peers are owed credit for messages that took a rarer way: those that were pulled or claimed.
+/// Lists the VCs whose peers are owed credit for messages that took a rarer way: those that were pulled.
 #[cold]
 pub fn list_granters(progress: &mut Progress, vcs: &mut [Vc]) {
     for row in 0..vcs.len() {

@@ -51,11 +51,11 @@ fn an_operand_is_read_once_its_operation_has_begun() {
 fn who_leaves_gives_up_what_it_has_begun_and_nothing_that_it_has_done() {
     let (own, peer) = board();
     own.begin(1, Called::default());
-    own.finish(1);
+    own.finish(1, 0);
     own.close();
     assert_eq!((peer.begun(1), peer.finished(), peer.is_closed()), (Stage::At(0), 1, true));
     let (own, peer) = board();
-    own.finish(4);
+    own.finish(4, 0);
     own.begin(5, Called { length: 1 << 20, ..Called::default() });
     own.set(5, Count::Written, 3);
     own.close();
@@ -104,7 +104,7 @@ fn cells_and_words_of_the_head_are_told() {
     assert_eq!(bytes(peer.cells(BOARD_CELL_BYTES - 4, 4)), [1, 2, 3, 4]);
     assert!(own.cells(BOARD_CELL_BYTES, 1).is_empty());
     assert_eq!((peer.finished(), peer.is_closed()), (0, false));
-    own.finish(12);
+    own.finish(12, 0);
     own.close();
     assert_eq!((peer.finished(), peer.is_closed()), (12, true));
     assert!(peer.find(0x1000, 1).is_none(), "it has no shared heap");

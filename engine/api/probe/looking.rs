@@ -2,14 +2,14 @@
 //! provider).
 
 use super::message::Message;
-use super::peek::{Look, PEEK_LOOKS};
+use super::peek::Look;
 use crate::api::pull::Pulled;
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::limits::ANY;
 use tickwire_components::wire::Header;
-use tickwire_components::{Comm, NIL, PostError, ProcId, Pull, Rank, RequestError, Row, Status, Tag, VcState};
+use tickwire_components::{Comm, NIL, PostError, ProcId, Rank, RequestError, Row, Status, Tag, VcState};
 #[cfg(feature = "bevy")]
 use tickwire_components::{Source, TagFilter};
 use tickwire_systems::procs::communicators::alive;
@@ -21,8 +21,6 @@ pub(super) enum Found {
     Here(Row),
     /// At the provider. The message is still there.
     There(Status),
-    /// At the provider. The message is claimed and has this unexpected entry now.
-    Claimed(Row),
 }
 
 impl Engine {
@@ -78,7 +76,7 @@ impl Engine {
             return Some(Found::Here(row));
         }
         if claim {
-            return self.claim_there(wanted).map(Found::Claimed);
+            return self.pull_until(wanted).map(Found::Here);
         }
         self.look_there(wanted).map(Found::There)
     }
@@ -91,36 +89,19 @@ impl Engine {
         if endpoint.transport.get().capabilities().completion_data >= size_of::<u64>() {
             return self.ask_transport(wanted, Look::Only).map(|header| status_of(&header));
         }
-        // Older messages of the same sender are pulled first, so that messages keep their order.
-        let oldest = EnvelopeKey { tag: ANY, ..*wanted };
-        while self.pull(&oldest) == Pulled::One {
-            let unexpected = &mut self.store.progress().unexpected;
-            if let Some(row) = unexpected.find(wanted) {
-                return Some(self.status_of(row));
-            }
-        }
-        None
+        self.pull_until(wanted).map(|row| self.status_of(row))
     }
 
-    /// Claims a message at the provider. Returns its unexpected entry; no other receive or probe finds the message any more.
-    pub(super) fn claim_there(&mut self, wanted: &EnvelopeKey) -> Option<Row> {
-        for look in 0..=PEEK_LOOKS {
-            let progress = self.store.progress();
-            let unexpected = &progress.unexpected;
-            let taken = |&row: &Row| wanted.takes(&unexpected.entries[row as usize].key());
-            if let Some(place) = progress.provider.claimed.iter().position(taken) {
-                return Some(progress.provider.claimed.remove(place));
+    /// Moves messages from the provider into the unexpected queue until one of them fits. Returns its entry.
+    ///
+    /// Older messages of the same senders are moved too, whatever their tags. If only the message that fits were moved, a later receive of
+    /// any tag would find it before the older ones.
+    pub(super) fn pull_until(&mut self, wanted: &EnvelopeKey) -> Option<Row> {
+        let oldest = EnvelopeKey { tag: ANY, ..*wanted };
+        while self.pull(&oldest) == Pulled::One {
+            if let Some(row) = self.store.progress().unexpected.find(wanted) {
+                return Some(row);
             }
-            match look {
-                0 => _ = self.ask_transport(wanted, Look::Claim)?,
-                PEEK_LOOKS => {}
-                _ => self.drain_more(look),
-            }
-        }
-        let provider = &mut self.store.progress().provider;
-        if provider.claims {
-            // The message's bytes have not come yet. The next probe or receive finds it in the engine's queue.
-            provider.pull = Pull::Left;
         }
         None
     }
@@ -137,7 +118,7 @@ impl Engine {
         if let Some(row) = self.find_message(&wanted) {
             return Ok(Some(self.claim(row, comm)));
         }
-        Ok(self.claim_there(&wanted).map(|row| self.message(row, comm)))
+        Ok(self.pull_until(&wanted).map(|row| self.claim(row, comm)))
     }
 
     /// Fails if nothing can come from a source any more, since its rank has ended. Never fails for any source.
@@ -193,12 +174,6 @@ impl Engine {
             status = self.status_of(row);
             self.store.progress().unexpected.claim(row);
         }
-        Message { home: self.home, row, epoch: self.epoch, comm, status }
-    }
-
-    /// The token of a message that is in no queue any more.
-    pub(super) fn message(&mut self, row: Row, comm: Comm) -> Message {
-        let status = self.status_of(row);
         Message { home: self.home, row, epoch: self.epoch, comm, status }
     }
 }

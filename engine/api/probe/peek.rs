@@ -19,8 +19,6 @@ pub(crate) const PEEK_LOOKS: u32 = 1000;
 pub(crate) enum Look {
     /// The message stays at the provider, and receives still match it.
     Only,
-    /// The message is claimed: receives match it no more.
-    Claim,
     /// The message is moved into the engine's unexpected queue.
     Pull,
 }
@@ -49,12 +47,12 @@ impl Engine {
         let transport = all.endpoints.get_mut(provider.endpoint as usize)?.transport.get().matching()?;
         // Discards the late result of an earlier peek.
         transport.peeked();
+        let pulls = how == Look::Pull;
         let wanted = ReceiveEnvelope { link, context, source, tag };
         let busy = !provider.queue.is_empty() || provider.pull != Pull::No;
-        if busy || transport.peek(&wanted, how != Look::Only) != Sent::Done {
+        if busy || transport.peek(&wanted, pulls) != Sent::Done {
             return None;
         }
-        let pulls = how == Look::Pull;
         if pulls {
             all.progress.provider.pull = Pull::Awaited;
         }
@@ -71,14 +69,13 @@ impl Engine {
                 // A pulled message is checked when it arrives.
                 Peeked::Found(header, _) if pulls => return Some(header),
                 Peeked::Found(header, vc) => {
-                    self.store.progress().provider.claims = how == Look::Claim;
                     let all = self.store.all();
                     let vc = if vc == NIL { row_of(&all, &header) } else { vc };
                     return checked(&header, all.vcs.get(vc as usize), all.communicators).then_some(header);
                 }
             }
         }
-        if how != Look::Only {
+        if pulls {
             // What it finds later comes into the engine's queue.
             self.store.progress().provider.pull = Pull::Left;
         }

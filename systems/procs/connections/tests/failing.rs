@@ -1,6 +1,10 @@
 //! VCs that fail and procs that die: who is told, and why.
 
 use super::*;
+use crate::tick::match_cars::match_cars;
+use crate::tick::supply_buffers::supply_buffers;
+use crate::tick::transfer::transfer;
+use tickwire_components::wire::{Header, Kind};
 
 #[test]
 fn a_vc_fails_once_and_does_not_come_back() {
@@ -162,4 +166,22 @@ fn callbacks_and_submissions_of_receives_from_any_source_hear_of_a_failure() {
     assert_eq!(all.progress.answers, [submitted.car]);
     let outcome = crate::steps::finish::outcome(all.progress, all.cars, all.large, all.vcs, all.procs, submitted.car);
     assert_eq!(outcome, Err(RequestError::PeerFailed { proc, reason }));
+}
+
+#[test]
+fn messages_that_were_read_before_the_end_of_their_sender_are_received() {
+    let mut world = TestWorld::new(3);
+    let one = world.contact(1, VcState::Connected);
+    let [read, other] = [5, 6].map(|tag| world.receive(Some(1), Some(tag), &[8]));
+    world.step(match_cars);
+    world.arrive(one, Header::new(Kind::Eager, 0, 1, 5, 0, 4), b"last");
+    tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "killed".into() }]);
+    assert_eq!((world.vc(one).state, world.all().progress.pending.has(Pending::WORLD)), (VcState::Connected, true));
+    world.step(match_cars);
+    world.step(supply_buffers);
+    world.step(transfer);
+    maintain(&mut world.store.as_mut());
+    assert_eq!((world.vc(one).state, world.all().procs.reason(one)), (VcState::Failed, "killed"));
+    assert_eq!((&world.bytes(read)[..4], world.car(read).flags), (&b"last"[..], 0));
+    assert_eq!((world.finished(), world.car(other).flags), (vec![read.car, other.car], car_flags::PEER_FAILED));
 }
