@@ -2,7 +2,7 @@
 //! `tickwire run -n 4 -- target/release/examples/boids`.
 //!
 //! Boids are entities. The plane is cut into one strip for each rank. In every frame a rank sends its neighbours the boids near
-//! their common edge, spawns what they have sent, and moves its own boids by what these see. In the end rank 0 collects the
+//! their common edge, spawns the boids that they have sent, and moves its own boids by what they see. In the end rank 0 collects the
 //! flock, compares it with the serial answer, bit for bit, and draws it.
 
 #[path = "boids/flock.rs"]
@@ -28,7 +28,7 @@ use tickwire::{Bootstrap, Comm, Engine, Rank, Source};
 
 /// How long a frame waits at most for what the neighbours send.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// How long a rank may take to send what it has promised.
+/// How long a rank may take at the end to complete its sends.
 const END: Duration = Duration::from_secs(30);
 
 /// Moves a flock with several ranks in a bevy App, and compares with the serial answer.
@@ -43,7 +43,7 @@ struct Args {
     /// Number of frames
     #[arg(long, value_name = "K", default_value_t = 400)]
     frames: u32,
-    /// What the flock is drawn from to begin with
+    /// Seed from which the first flock is drawn
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
     /// The picture to write
@@ -51,7 +51,7 @@ struct Args {
     picture: PathBuf,
 }
 
-/// Why it failed: the exit status, and words.
+/// Why the program failed: the exit status, and words.
 struct Fault(u8, String);
 
 fn main() -> ExitCode {
@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// One line on stderr. A closed one is no reason to panic.
+/// Writes one line to stderr. A closed stderr is no reason to panic.
 fn say(words: &str) {
     let _ = writeln!(std::io::stderr(), "boids: {words}");
 }
@@ -93,7 +93,7 @@ fn run(args: Args) -> Result<AppExit, Fault> {
         Err(_) => return Ok(AppExit::Success),
     };
     let moves = (strip::move_flock, strip::hand_over, count).chain().run_if(flock_moves);
-    // Once more than the flock moves, so that whoever crosses an edge last arrives.
+    // There is one exchange more than there are moves, so that boids arrive that cross an edge in the last move.
     let frame = (strip::take_halo, report.run_if(not(flock_moves)), moves).chain();
     let frame = frame.run_if(strip::halo_is_here.and_then(not(has_reported)));
     let mut app = App::new();
@@ -145,33 +145,33 @@ fn count(mut frame: ResMut<Frame>, lead: Option<Res<Lead>>) {
     }
 }
 
-/// Sends rank 0 the own boids: after the last exchange each is with one rank.
+/// Sends the own boids to rank 0. After the last exchange each boid belongs to exactly one rank.
 fn report(mut frame: ResMut<Frame>, own: Query<&Boid, Without<Ghost>>, mut commands: Commands) {
     frame.reported = true;
     let words: Vec<Words> = own.iter().map(|boid| boid.to_words()).collect();
     commands.send(words, Rank(0), RESULT, Comm::WORLD);
 }
 
-/// Ranks other than 0 leave when rank 0 has what they have.
+/// Ranks other than 0 leave once their result is sent.
 fn leave(mut sent: MessageReader<Sent>, strip: Res<Strip>, mut exit: MessageWriter<AppExit>) {
     if sent.read().any(|sent| sent.tag == RESULT) && strip.rank != 0 {
         exit.write(AppExit::Success);
     }
 }
 
-/// What goes wrong ends the app.
+/// Any error ends the app.
 fn fail(error: On<TickwireError>, strip: Res<Strip>, mut exit: MessageWriter<AppExit>) {
     say(&format!("rank {}: {}", strip.rank, error.event()));
     exit.write(AppExit::error());
 }
 
-/// What rank 0 has besides.
+/// The data that only rank 0 has.
 #[derive(Resource)]
 struct Lead {
     bar: ProgressBar,
     picture: Option<File>,
     start: Instant,
-    /// The flock in the end, from so many ranks.
+    /// The flock at the end, as far as it has come, and from how many ranks.
     flock: Vec<Boid>,
     ranks: u32,
 }
@@ -188,7 +188,7 @@ impl Lead {
     }
 }
 
-/// Rank 0 collects the flock. When all have reported it compares, draws, and leaves.
+/// Rank 0 collects the flock. When all ranks have reported, it compares, draws, and leaves.
 fn collect(
     mut lead: ResMut<Lead>,
     mut received: MessageReader<Received<Words>>,

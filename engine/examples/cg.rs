@@ -2,9 +2,9 @@
 //! `cargo run --release --example cg -- -n 4`
 //!
 //! The plate is cut into bands of rows, one for each rank. An iteration exchanges the rows at the cuts with the neighbours,
-//! multiplies by the matrix, and adds up two scalar products over all ranks: by one persistent allreduce, which is made once
-//! and started again and again. Since sums over all ranks have the same bits on all of them, all ranks stop in the same
-//! iteration. Rank 0 deals out the charges by `scatterv` and collects the result by `gatherv`.
+//! multiplies by the matrix, and adds up two scalar products over all ranks. One persistent allreduce does these sums: it is
+//! made once and started again and again. A sum has the same bits on all ranks, so all ranks stop in the same iteration.
+//! Rank 0 deals out the charges by `scatterv` and collects the result by `gatherv`.
 //!
 //! The program starts its own ranks, or is one of them under `tickwire run -n 4 -- target/release/examples/cg`.
 
@@ -27,10 +27,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ranks::{Fault, start_ranks};
 use tickwire::{Bootstrap, Comm, Engine, OperationError, Persistent, Rank, Tag, in_place, op};
 
-/// Largest difference to the serial answer that passes, as a part of the greatest potential. Sums of other numbers of ranks are
-/// rounded otherwise.
+/// Largest difference to the serial answer that passes, as a fraction of the greatest potential. The answers differ, since the
+/// rounding of a sum depends on the number of ranks.
 const DIFFERENCE_MAX: f64 = 1e-6;
-/// Rows go to the rank above, and to the one below.
+/// Tags of rows that go to the rank above, and to the rank below.
 const UP: Tag = Tag(1);
 const DOWN: Tag = Tag(2);
 
@@ -40,13 +40,13 @@ const DOWN: Tag = Tag(2);
 #[derive(Parser)]
 #[command(name = "cg", max_term_width = 100)]
 struct Args {
-    /// Number of ranks; under a launcher, it has said
+    /// Number of ranks; without effect under a launcher, which decides itself
     #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
     ranks: u32,
     /// Iterations, at most
     #[arg(long, value_name = "K", default_value_t = 5000)]
     iterations: u32,
-    /// The residual to reach, as a part of the first one
+    /// The residual to reach, as a fraction of the first one
     #[arg(long, value_name = "R", default_value_t = 1e-9)]
     residual: f64,
     /// The picture to write
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     ranks::run("cg", start, rank)
 }
 
-/// Checks what ranks would fail at, and starts them.
+/// Checks the arguments and the file, so that a mistake is reported once, and starts the ranks.
 fn start(args: &Args) -> Result<ExitCode, Fault> {
     check(args, args.ranks)?;
     open(args)?;
@@ -91,7 +91,7 @@ fn open(args: &Args) -> Result<File, Fault> {
 fn rank(args: &Args) -> Result<ExitCode, Fault> {
     let mut engine = Engine::builder().build(Bootstrap::from_env()?)?;
     let done = compute(args, &mut engine);
-    // Whatever has happened, what was promised is sent and the peers are told.
+    // Also after an error: this completes the sends, and tells the peers that this rank ends.
     let finalized = engine.finalize(Duration::from_secs(10));
     let code = done?;
     finalized?;
@@ -101,7 +101,7 @@ fn rank(args: &Args) -> Result<ExitCode, Fault> {
 /// What every rank does; rank 0 also has the whole plate before and after.
 fn compute(args: &Args, engine: &mut Engine) -> Result<ExitCode, Fault> {
     let (world, rank, ranks) = (engine.comm_world(), engine.rank().0, engine.size());
-    // All have the same arguments, and stop together.
+    // All ranks have the same arguments, so either all of them stop here or none.
     check(args, ranks)?;
     let (width, height) = (args.width as usize, args.height as usize);
     let places = places(width, height, ranks);
@@ -124,9 +124,9 @@ fn compute(args: &Args, engine: &mut Engine) -> Result<ExitCode, Fault> {
 struct Solver {
     world: Comm,
     band: Band,
-    /// What is looked for.
+    /// The solution.
     potential: Vec<f64>,
-    /// Charges less the matrix times the potential.
+    /// Charges minus the matrix times the potential.
     residual: Vec<f64>,
     /// Matrix times direction.
     product: Vec<f64>,
@@ -145,7 +145,7 @@ impl Solver {
         Ok(Solver { world, band, potential: vec![0.0; count], residual, product: vec![0.0; count], sum })
     }
 
-    /// Goes on until the residual is small enough; how many iterations it took.
+    /// Iterates until the residual is small enough. Returns the number of iterations.
     fn solve(&mut self, args: &Args, engine: &mut Engine, shown: bool) -> Result<u32, Fault> {
         let bar = match shown && std::io::stderr().is_terminal() {
             true => ProgressBar::new(args.iterations.into()),
@@ -155,7 +155,7 @@ impl Solver {
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         let first = add_up(engine, &mut self.sum, dot(&self.residual, &self.residual))?;
         let (mut length, mut iterations) = (first, 0);
-        // The same bits on all ranks: all stop together.
+        // `length` has the same bits on all ranks, so all stop together.
         while iterations < args.iterations && length > first * args.residual * args.residual {
             self.exchange(engine)?;
             self.band.multiply(&mut self.product);
@@ -180,7 +180,7 @@ impl Solver {
         Ok(iterations)
     }
 
-    /// The neighbours' rows next to the own ones come, and theirs go.
+    /// Receives the neighbours' rows next to the own band, and sends them the outer rows of the own band.
     fn exchange(&mut self, engine: &mut Engine) -> Result<(), OperationError> {
         let (world, rank, last) = (self.world, engine.rank().0, engine.size() - 1);
         let above = if rank == 0 { Rank::NULL } else { Rank(rank - 1) };
@@ -208,7 +208,7 @@ fn add_up(engine: &mut Engine, sum: &mut Sum, own: f64) -> Result<f64, Operation
     Ok(engine.buffer(sum)?.1[0])
 }
 
-/// The same on one rank, without messages.
+/// The same computation on one rank, without messages.
 fn serial(args: &Args, charges: &[f64]) -> Vec<f64> {
     let mut band = Band::new(args.width as usize, charges);
     let (mut potential, mut residual) = (vec![0.0; charges.len()], charges.to_vec());
@@ -244,7 +244,7 @@ fn report(
     let expected = serial(args, charges);
     let serial_time = start.elapsed().as_secs_f64();
     let greatest = expected.iter().fold(0.0f64, |most, value| most.max(value.abs()));
-    // A point that is no number is as wrong as can be.
+    // A point that is not a number (NaN) counts as an infinite difference.
     let worst = |worst: f64, of: f64| if of.is_nan() { f64::INFINITY } else { worst.max(of) };
     let pairs = result.iter().zip(&expected);
     let difference = pairs.map(|(ours, theirs)| (ours - theirs).abs() / greatest).fold(0.0, worst);

@@ -1,8 +1,8 @@
 //! Heat that spreads over a plate, computed by several ranks: `cargo run --release --example heat -- -n 4`
 //!
-//! The plate is cut into one block for each rank. In every iteration a rank posts its edges to its neighbours and
-//! receives for theirs, computes the inside of its block in strips with an `engine.tick()` after each, so that messages
-//! move meanwhile, and computes the rim once the neighbours' edges are there. The application owns the loop.
+//! The plate is cut into one block for each rank. In every iteration a rank posts receives for its neighbours' edges, and
+//! sends its own edges. It computes the inside of its block in strips, with an `engine.tick()` after each, so that messages
+//! move meanwhile. Once the neighbours' edges are there, it computes the rim. The application owns the loop.
 //!
 //! The program starts its own ranks, or is one of them under `tickwire run -n 4 -- target/release/examples/heat`.
 
@@ -28,9 +28,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use ranks::{Fault, start_ranks};
 use tickwire::{Bootstrap, Engine, Rank, Tag};
 
-/// Largest difference to the serial answer that passes. Both add in the same order, so that there should be none.
+/// Largest difference to the serial answer that passes. Both answers are summed in the same order, so there should be none.
 const DIFFERENCE_MAX: f64 = 1e-12;
-/// Messages of the set-up and of the end; those of an iteration have the numbers of their directions.
+/// Tags of the messages at the start and at the end. In an iteration, the number of its direction is the tag of a message.
 const PLAN: Tag = Tag(100);
 const BLOCK: Tag = Tag(101);
 const RESULT: Tag = Tag(102);
@@ -41,13 +41,13 @@ const RESULT: Tag = Tag(102);
 #[derive(Parser)]
 #[command(name = "heat", max_term_width = 100)]
 struct Args {
-    /// Number of ranks; under a launcher, it has said
+    /// Number of ranks; without effect under a launcher, which decides itself
     #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4096))]
     ranks: u32,
     /// Number of time steps
     #[arg(long, value_name = "K", default_value_t = 500)]
     iterations: u32,
-    /// A PNG whose brightness is the temperature to begin with, instead of a drawing
+    /// A PNG whose brightness is the temperature at the start, instead of a drawing
     #[arg(long, value_name = "PNG", conflicts_with_all = ["width", "height"])]
     input: Option<PathBuf>,
     /// The picture to write
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     ranks::run("heat", start, rank)
 }
 
-/// Starts the ranks, once it is clear that they will have something to do.
+/// Checks the arguments and files, so that a mistake is reported once, and starts the ranks.
 fn start(args: &Args) -> Result<ExitCode, Fault> {
     prepare(args, args.ranks)?;
     start_ranks(args.ranks)
@@ -86,7 +86,7 @@ fn prepare(args: &Args, ranks: u32) -> Result<(Field, Grid, File), Fault> {
 fn rank(args: &Args) -> Result<ExitCode, Fault> {
     let mut engine = Engine::builder().build(Bootstrap::from_env()?)?;
     let done = if engine.rank().0 == 0 { lead(args, &mut engine) } else { follow(args, &mut engine) };
-    // Whatever has happened, what was promised is sent and the peers are told.
+    // Also after an error: this completes the sends, and tells the peers that this rank ends.
     let finalized = engine.finalize(Duration::from_secs(10));
     let code = done?;
     finalized?;
@@ -175,7 +175,7 @@ fn report(args: &Args, grid: &Grid, time: f64, result: &Field, field: &Field) ->
     }
     let serial_time = start.elapsed().as_secs_f64();
     let pairs = result.cells.iter().zip(serial.cells());
-    // A cell that is no number is as wrong as can be.
+    // A cell that is not a number (NaN) counts as an infinite difference.
     let worst = |worst: f64, cell: f64| if cell.is_nan() { f64::INFINITY } else { worst.max(cell) };
     let difference = pairs.map(|(ours, theirs)| (ours - theirs).abs()).fold(0.0, worst);
     let Grid { columns, rows, width, height } = *grid;

@@ -1,10 +1,10 @@
 //! Keys are counted in a hash table that is spread over all ranks, by one-sided updates:
 //! `cargo run --release --example histogram -- -n 4`
 //!
-//! Each rank draws keys. For each one it looks for a slot in the windows of all ranks: it claims a free one by
-//! `compare_and_swap`, and counts by `accumulate`. Counts of bins are added to a histogram, which is spread likewise. No rank
-//! receives anything or answers anybody. In the end rank 0 gets all parts, compares them with a serial count, and draws the
-//! histogram beside the curve that is to be expected.
+//! Each rank draws keys. For each key it looks for a slot in the windows of all ranks: it claims a free slot by
+//! `compare_and_swap`, and counts by `accumulate`. Counts of bins are added to a histogram, which is spread over the ranks, too.
+//! No rank receives a message or answers one. In the end rank 0 gets all parts, compares them with a serial count, and draws
+//! the histogram beside the expected curve.
 //!
 //! The program starts its own ranks, or is one of them under `tickwire run -n 4 -- target/release/examples/histogram`.
 
@@ -41,7 +41,7 @@ const BATCH: usize = 4096;
 #[derive(Parser)]
 #[command(name = "histogram", max_term_width = 100)]
 struct Args {
-    /// Number of ranks; under a launcher, it has said
+    /// Number of ranks; without effect under a launcher, which decides itself
     #[arg(short = 'n', long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     ranks: u32,
     /// Keys that all ranks draw together
@@ -50,7 +50,7 @@ struct Args {
     /// Bins of the histogram
     #[arg(long, value_name = "B", default_value_t = 160, value_parser = clap::value_parser!(u32).range(1..=4096))]
     bins: u32,
-    /// What the keys are drawn from
+    /// Seed from which the keys are drawn
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
     /// The picture to write
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     ranks::run("histogram", start, rank)
 }
 
-/// Checks what ranks would fail at, and starts them. One rank is this process.
+/// Checks the file, so that a mistake is reported once, and starts the ranks. A single rank is this process itself.
 fn start(args: &Args) -> Result<ExitCode, Fault> {
     open(args)?;
     if args.ranks == 1 { rank(args) } else { start_ranks(args.ranks) }
@@ -77,7 +77,7 @@ fn open(args: &Args) -> Result<File, Fault> {
 fn rank(args: &Args) -> Result<ExitCode, Fault> {
     let mut engine = Engine::builder().build(Bootstrap::from_env()?)?;
     let done = run(args, &mut engine);
-    // Whatever has happened, what was promised is sent and the peers are told.
+    // Also after an error: this completes the sends, and tells the peers that this rank ends.
     let finalized = engine.finalize(Duration::from_secs(10));
     let code = done?;
     finalized?;
@@ -100,7 +100,7 @@ fn run(args: &Args, engine: &mut Engine) -> Result<ExitCode, Fault> {
     engine.barrier(world)?;
     let start = Instant::now();
     count(args, engine, &mut table, &histogram)?;
-    // Nobody reads before all have counted.
+    // Nobody reads before all ranks have counted.
     engine.barrier(world)?;
     let time = start.elapsed().as_secs_f64();
     let own = [table.taken(engine)?, table.probes];
@@ -143,7 +143,7 @@ fn count(args: &Args, engine: &mut Engine, table: &mut Table, histogram: &Histog
         bar.inc(indexes.start - before);
     }
     bar.finish_and_clear();
-    // What was updated is done at the targets when the epochs have ended.
+    // All updates are complete at the targets when the epochs have ended.
     engine.win_unlock_all(histogram.window())?;
     engine.win_unlock_all(table.window())
 }
@@ -156,7 +156,7 @@ struct Counted {
     bins: Vec<u64>,
 }
 
-/// The same on one rank, without windows.
+/// The same counts on one rank, without windows.
 fn serial(args: &Args) -> Counted {
     let (mut counts, mut bins) = (HashMap::new(), vec![0; args.bins as usize]);
     for key in (0..args.keys).map(|index| keys::key(args.seed, index)) {

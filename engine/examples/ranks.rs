@@ -1,4 +1,4 @@
-//! What examples have in common that start their own ranks: how they read their arguments, and how they say what is wrong.
+//! The common part of examples that start their own ranks: reading the arguments, starting the ranks, and reporting errors.
 
 use std::error::Error;
 use std::io::Write;
@@ -8,7 +8,7 @@ use clap::Parser;
 use tickwire::bootstrap::is_launched;
 use tickwire::launch::{Job, Output};
 
-/// Why it failed: the exit status, and words.
+/// Why the program failed: the exit status, and words.
 pub(crate) struct Fault(pub(crate) u8, pub(crate) String);
 
 impl<E: Error> From<E> for Fault {
@@ -17,7 +17,7 @@ impl<E: Error> From<E> for Fault {
     }
 }
 
-/// Runs a program: `rank` where a launcher has started it, else `start`. What goes wrong is one line on stderr.
+/// Runs a program: `rank` if a launcher has started it, else `start`. An error is one line on stderr.
 pub(crate) fn run<A: Parser>(
     name: &str,
     start: fn(&A) -> Result<ExitCode, Fault>,

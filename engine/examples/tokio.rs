@@ -14,7 +14,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-/// What a message says.
+/// Tags, which say what a message is about.
 const PRIMES: Tag = Tag(1);
 const STEPS: Tag = Tag(2);
 
@@ -51,8 +51,8 @@ fn run(mut engine: Engine) -> Result<Heard, Box<dyn std::error::Error>> {
     Ok(heard)
 }
 
-/// Ticks while there is something to do, and lets the runtime sleep on the engine's descriptor when there is not. Ends with an
-/// error only.
+/// Ticks while there is something to do. Otherwise lets the runtime sleep on the engine's descriptor. Only an error ends this
+/// function.
 async fn drive(engine: &mut Engine) -> io::Result<Infallible> {
     let descriptor = engine.as_fd().try_clone_to_owned()?;
     // SAFETY: the descriptor is our own, and open until it is dropped.
@@ -63,7 +63,7 @@ async fn drive(engine: &mut Engine) -> io::Result<Infallible> {
             yield_now().await;
         }
         if engine.prepare_wait() {
-            // What other tasks submit meanwhile wakes it, as a message does.
+            // An operation that another task submits ends this sleep, as a message does.
             if let Ok(ready) = timeout(engine.wait_timeout(), descriptor.readable()).await {
                 ready?.clear_ready();
             }
@@ -73,8 +73,8 @@ async fn drive(engine: &mut Engine) -> io::Result<Infallible> {
     }
 }
 
-/// Two tasks that await messages, beside two that compute and send. They use the engine through a [`Submitter`], so that whoever
-/// drives it has it for itself.
+/// Two tasks that await messages, beside two that compute and send. They use the engine through a [`Submitter`], since [`drive`]
+/// has the engine for itself.
 fn exchange(engine: &mut Engine) -> impl Future<Output = Result<Heard, Error>> + use<> {
     let (me, size, world) = (engine.rank().0, engine.size(), engine.comm_world());
     let (right, left) = (Rank((me + 1) % size), Rank((me + size - 1) % size));
@@ -109,7 +109,7 @@ async fn primes_below(limit: u64) -> u64 {
     count
 }
 
-/// The most steps that a number below a limit takes to 1, halved if it is even and else tripled and one more.
+/// The most steps that a number below a limit takes to reach 1. A step halves an even number, and makes `3 n + 1` of an odd one.
 async fn longest_way_below(limit: u64) -> u64 {
     let mut longest = 0;
     for start in 1..limit {

@@ -2,12 +2,12 @@
 //!
 //! `cargo run --release --example user_system`
 //!
-//! The count is an endpoint slot, that is a column on the table of procs which any library may read by the slot's type.
-//! The system stands between DrainCq, which fills the arrival rows, and Match, which uses them up. Since a tick goes
-//! around (a pass that finds arrivals is followed by one that matches them), that place is *before Match*; and since
-//! Post also writes what the system reads, *after Post*. Without both, `build` reports an ambiguity.
+//! The count is an endpoint slot: a column of the table of procs, which any library may read by the slot's type. The system
+//! has its place between DrainCq, which fills the arrival rows, and Match, which uses them up. A tick goes around: after a
+//! pass that finds arrivals comes a pass that matches them. So this place is *before Match*. Post also writes what the system
+//! reads, so the system stands *after Post*, too. Without both, `build` reports an ambiguity.
 //!
-//! Its tests stand below: of the system alone, on rows that are made by hand, and in an engine. With the feature `testing`
+//! The tests below run the system alone, on rows that are made by hand, and in an engine. With the feature `testing`,
 //! `tickwire::testing::TestWorld` makes such rows in a few lines.
 
 use std::error::Error;
@@ -18,7 +18,7 @@ use tickwire::EndpointSlot;
 use tickwire::tables::{Arrival, ArrivalState, Column, Kind, Progress, ReadColumn};
 use tickwire::{Bootstrap, Engine, ProcId, ProgressSystems, Rank, Tag};
 
-/// What has come from a proc. 16 B in a column by proc row.
+/// The messages and bytes that have come from a proc: 16 B in a column, at the row of the proc.
 #[derive(Component, Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Traffic {
     messages: u64,
@@ -31,12 +31,12 @@ impl EndpointSlot for Traffic {
 
 /// Counts new arrivals by sender.
 ///
-/// *Reads* the arrival rows in use. *Writes* `Traffic`. *Bound* the arrivals of a pass. *Why* it costs one addition a
-/// message, where a count in the application would cost a look-up.
+/// *Reads* the arrival rows in use. *Writes* `Traffic`. *Bound*: the arrivals of a pass. *Why*: counting here costs one addition
+/// a message. Counting in the application would cost a look-up.
 fn count_arrivals(progress: ReadColumn<Progress>, arrivals: ReadColumn<Arrival>, mut traffic: Column<Traffic>) {
     let used = progress.first().map_or(0, |progress| progress.arrivals as usize);
     for arrival in arrivals.iter().take(used) {
-        // Others are parts of messages that were announced before, or of no message at all.
+        // Other frames are parts of messages that were announced before, or belong to no message.
         let announces = matches!(arrival.header.kind(), Some(Kind::Eager | Kind::Rts));
         if arrival.state == ArrivalState::New && announces {
             let traffic = &mut traffic[arrival.vc as usize];
@@ -55,7 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .build(Bootstrap::from_env()?)?;
     let (world, me, size) = (engine.comm_world(), engine.rank(), engine.size());
 
-    // Everyone sends its right neighbour as many messages as its rank says, and one more; alone, that is oneself.
+    // Rank n sends n + 1 messages to its right neighbour. A rank that is alone sends them to itself.
     let (right, left) = (Rank((me.0 + 1) % size), Rank((me.0 + size - 1) % size));
     let mut requests = Vec::new();
     for _ in 0..=left.0 {
@@ -121,7 +121,7 @@ mod tests {
             .build(Bootstrap::solo())
             .expect("an engine");
         let world = engine.comm_world();
-        // Short ones, and one that is announced and comes in pieces.
+        // Short messages, and one that is announced and comes in pieces.
         let lengths = [1, 10, 300_000];
         for bytes in lengths {
             let incoming = engine.irecv(vec![0u8; bytes], Rank(0), Tag(1), world).expect("a receive");

@@ -1,26 +1,26 @@
 //! What a boid is, and how it moves: away from those that are close, with those around it, and towards them.
 //!
-//! A boid adds up its neighbours in the order of their numbers. So the sums do not depend on who computes them, bit for bit.
+//! A boid adds up its neighbours in the order of their numbers. So the sums have the same bits whichever rank computes them.
 
 use bevy_ecs::prelude::*;
 
-/// The plane that the flock lives on. It goes around: who leaves it comes in on the other side.
+/// The plane of the flock. It wraps around: a boid that leaves it comes in on the other side.
 pub(crate) const WIDTH: f32 = 960.0;
 pub(crate) const HEIGHT: f32 = 600.0;
 /// How far a boid sees.
 pub(crate) const RADIUS: f32 = 26.0;
-/// What is closer than this is too close.
+/// A boid turns away from boids that are closer than this.
 const CLOSE: f32 = 9.0;
-/// The longest and the shortest way in a frame.
+/// The longest and the shortest way of a boid in a frame.
 pub(crate) const STEP_MAX: f32 = 2.6;
 const STEP_MIN: f32 = 1.4;
 
-/// How much each rule changes the way of a frame.
+/// How much each rule changes a boid's way.
 const SEPARATION: f32 = 0.9;
 const ALIGNMENT: f32 = 0.07;
 const COHESION: f32 = 0.004;
 
-/// What a message has of a boid: its number, and the bits of its place and way.
+/// A boid in a message: its number, and the bits of its place and way.
 pub(crate) type Words = [u32; 5];
 
 /// A boid: its number, where it is, and how far it goes in a frame.
@@ -75,7 +75,7 @@ impl Boid {
     }
 }
 
-/// A coordinate on a plane that goes around, from 0 to below its size.
+/// A coordinate on a plane that wraps around, from 0 to below its size.
 fn around(coordinate: f32, size: f32) -> f32 {
     let coordinate = coordinate.rem_euclid(size);
     // A tiny step below 0 is rounded to the size itself.
@@ -99,9 +99,9 @@ fn offset(from: [f32; 2], to: [f32; 2]) -> [f32; 2] {
     [difference(from[0], to[0], WIDTH), difference(from[1], to[1], HEIGHT)]
 }
 
-/// Boids by place: in cells that are no smaller than a boid sees.
+/// Boids by place, in cells. A cell is no smaller than a boid sees, so all that it sees is in the cells around it.
 pub(crate) struct Crowd {
-    /// In the order of their numbers, each once.
+    /// All boids in the order of their numbers, each once.
     boids: Vec<Boid>,
     cells: Vec<Vec<u32>>,
 }
@@ -121,7 +121,7 @@ impl Crowd {
         Crowd { boids, cells }
     }
 
-    /// The boids of the cells around one, in the order of their numbers.
+    /// The boids in the cells around a boid, in the order of their numbers.
     fn near(&self, boid: &Boid) -> impl Iterator<Item = &Boid> {
         let [column, row] = cell(boid);
         let mut found: Vec<u32> = Vec::new();
@@ -140,7 +140,7 @@ fn cell(boid: &Boid) -> [usize; 2] {
     [part(boid.place[0], WIDTH, COLUMNS), part(boid.place[1], HEIGHT, ROWS)]
 }
 
-/// A flock to begin with: the same one for the same seed.
+/// The first flock. The same seed gives the same flock.
 pub(crate) fn draw(boids: u32, seed: u64) -> Vec<Boid> {
     let mut state = seed;
     let mut part = || {
@@ -157,7 +157,7 @@ pub(crate) fn draw(boids: u32, seed: u64) -> Vec<Boid> {
     (0..boids).map(&mut draw).collect()
 }
 
-/// The flock after some frames, computed by one alone.
+/// The flock after some frames, computed by one rank alone.
 pub(crate) fn serial(mut boids: Vec<Boid>, frames: u32) -> Vec<Boid> {
     for _ in 0..frames {
         let crowd = Crowd::new(boids.clone());

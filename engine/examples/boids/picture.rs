@@ -13,7 +13,7 @@ const SAMPLES: usize = 4;
 const BACKGROUND: [f32; 3] = [13.0, 17.0, 28.0];
 const EDGE: [f32; 3] = [34.0, 42.0, 60.0];
 
-/// Half of an arrowhead's width, its length, and its tail's, units.
+/// Half the width of an arrowhead, its length, and the length of its tail, units of the plane.
 const HALF: f32 = 1.9;
 const HEAD: f32 = 6.5;
 const TAIL: f32 = 9.0;
@@ -87,7 +87,7 @@ fn coverage([column, row]: [isize; 2], place: [f32; 2], [u, v]: [f32; 2]) -> f32
         let part = |index: usize| (index as f32 + 0.5) / SAMPLES as f32;
         let x = (column as f32 + part(sample % SAMPLES)) / SCALE - place[0];
         let y = (row as f32 + part(sample / SAMPLES)) / SCALE - place[1];
-        // Along the way, and across.
+        // Distances along the boid's way, and across.
         let (along, across) = (x * u + y * v, (x * v - y * u).abs());
         let head = along + HEAD / 2.0;
         if (0.0..=HEAD).contains(&head) && across <= HALF * (1.0 - head / HEAD) {

@@ -1,7 +1,7 @@
 //! A rank's part of the plane, and what it exchanges with its neighbours in every frame.
 //!
-//! Who a boid belongs to is a matter of where it is. A rank sends each neighbour the boids near their common edge, among them
-//! those that have just crossed it. The neighbour keeps what is in its own strip, and sees the others for one frame.
+//! A boid belongs to the rank in whose strip it is. A rank sends each neighbour the boids near their common edge, among them
+//! those that have just crossed it. The neighbour keeps the boids in its own strip, and sees the others for one frame.
 
 use crate::flock::{Boid, Crowd, RADIUS, STEP_MAX, WIDTH, Words, difference};
 use bevy_ecs::prelude::*;
@@ -9,13 +9,13 @@ use std::collections::VecDeque;
 use tickwire::bevy::{Received, TickwireCommands};
 use tickwire::{Comm, Rank, Tag};
 
-/// What is sent to the left neighbour, and to the right one.
+/// Tags of what is sent to the left neighbour, and to the right one.
 pub(crate) const LEFTWARD: Tag = Tag(1);
 pub(crate) const RIGHTWARD: Tag = Tag(2);
-/// What a rank has in the end.
+/// Tag of the boids that a rank has in the end.
 pub(crate) const RESULT: Tag = Tag(3);
 
-/// How far from an edge a neighbour sees: a little more than that, so that rounding hides nobody.
+/// Boids up to this far from an edge are sent to the neighbour: a little more than a boid sees, so that rounding hides nobody.
 const HALO: f32 = RADIUS + 1.0;
 
 /// A boid of a neighbour, seen for one frame.
@@ -31,7 +31,7 @@ pub(crate) struct Strip {
 
 impl Strip {
     /// # Errors
-    /// If strips are too narrow for so many ranks, in words.
+    /// The strips are too narrow for so many ranks.
     pub(crate) fn new(Rank(rank): Rank, ranks: u32) -> Result<Self, String> {
         let most = (WIDTH / (2.0 * (HALO + STEP_MAX))) as u32;
         match ranks <= most {
@@ -53,7 +53,7 @@ impl Strip {
         self.ranks == 1
     }
 
-    /// The neighbours, with what is sent to each and the edge in common.
+    /// The neighbours, each with the tag of what is sent to it and with the common edge.
     fn sides(&self) -> [(Rank, Tag, f32); 2] {
         let edge = |rank: u32| WIDTH * rank as f32 / self.ranks as f32;
         let (left, right) = ((self.rank + self.ranks - 1) % self.ranks, (self.rank + 1) % self.ranks);
@@ -65,7 +65,7 @@ impl Strip {
 #[derive(Resource, Default)]
 pub(crate) struct Halo([VecDeque<Vec<Boid>>; 2]);
 
-/// What has come from the right is the neighbour's [`LEFTWARD`].
+/// The right neighbour sends to its left: tag [`LEFTWARD`].
 pub(crate) fn from_right(message: On<Received<Words>>, mut halo: ResMut<Halo>) {
     halo.0[0].push_back(boids(&message.data).collect());
 }
@@ -83,7 +83,7 @@ pub(crate) fn halo_is_here(strip: Res<Strip>, halo: Res<Halo>) -> bool {
     strip.alone() || halo.0.iter().all(|side| !side.is_empty())
 }
 
-/// Spawns what the neighbours have sent: boids that are here now, and ghosts of those that are near.
+/// Spawns what the neighbours have sent: boids that are in this strip now, and ghosts of boids that are near.
 pub(crate) fn take_halo(strip: Res<Strip>, mut halo: ResMut<Halo>, mut commands: Commands) {
     for boid in halo.0.iter_mut().filter_map(VecDeque::pop_front).flatten() {
         if strip.has(&boid) {
@@ -100,7 +100,7 @@ pub(crate) fn move_flock(mut own: Query<&mut Boid, Without<Ghost>>, ghosts: Quer
     own.iter_mut().for_each(|mut boid| *boid = boid.moved(&crowd));
 }
 
-/// Sends the neighbours what is near the edges. What has crossed one is a ghost from now on, the ghosts of before are gone.
+/// Sends the neighbours the boids near the edges. Boids that have crossed an edge become ghosts, and the old ghosts go.
 pub(crate) fn hand_over(
     strip: Res<Strip>,
     own: Query<(Entity, &Boid), Without<Ghost>>,

@@ -1,4 +1,4 @@
-//! The rows of a rank, and the matrix: four times a point less its neighbours, and 0 outside of the plate.
+//! The rows of a rank, and the matrix: four times a point minus its four neighbours. Outside of the plate, points are 0.
 
 use std::ops::Range;
 
@@ -10,18 +10,18 @@ pub(crate) struct Band {
 
 /// The rows that neighbours exchange.
 pub(crate) struct Rows<'a> {
-    /// Of the neighbour above, to be received.
+    /// The row of the neighbour above, to be received.
     pub(crate) above: &'a mut [f64],
-    /// The own first one, to be sent.
+    /// The own first row, to be sent.
     pub(crate) first: &'a [f64],
-    /// The own last one, to be sent.
+    /// The own last row, to be sent.
     pub(crate) last: &'a [f64],
-    /// Of the neighbour below, to be received.
+    /// The row of the neighbour below, to be received.
     pub(crate) below: &'a mut [f64],
 }
 
 impl Band {
-    /// Of whole rows.
+    /// A band of whole rows.
     pub(crate) fn new(width: usize, own: &[f64]) -> Self {
         let mut values = vec![0.0; own.len() + 2 * width];
         values[width..width + own.len()].copy_from_slice(own);
@@ -39,7 +39,7 @@ impl Band {
         &mut self.values[self.width..end]
     }
 
-    /// What is exchanged with the neighbours.
+    /// The rows that are exchanged with the neighbours.
     pub(crate) fn rows(&mut self) -> Rows<'_> {
         let width = self.width;
         let (above, rest) = self.values.split_at_mut(width);
@@ -68,7 +68,7 @@ pub(crate) fn dot(left: &[f64], right: &[f64]) -> f64 {
     left.iter().zip(right).map(|(left, right)| left * right).sum()
 }
 
-/// Which points each rank has. Numbers of rows differ by one at most.
+/// The points that each rank has. The ranks' numbers of rows differ by one at most.
 pub(crate) fn places(width: usize, height: usize, ranks: u32) -> Vec<Range<usize>> {
     let row = |rank: u32| height * rank as usize / ranks as usize;
     (0..ranks).map(|rank| row(rank) * width..row(rank + 1) * width).collect()

@@ -5,10 +5,10 @@ use std::io::BufWriter;
 
 use png::{BitDepth, ColorType, Encoder, EncodingError};
 
-/// Lines of equal potential from the greatest to 0.
+/// Number of lines of equal potential between 0 and the greatest.
 const LINES: f64 = 12.0;
 
-/// Some charges, place and amount; places as parts of the plate.
+/// The charges: place, as fractions of the plate, and amount.
 const CHARGES: [(f64, f64, f64); 6] = [
     (0.25, 0.35, 1.0),
     (0.70, 0.30, -1.0),

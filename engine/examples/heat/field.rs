@@ -1,6 +1,6 @@
 //! The plate, its division into blocks, and what happens to a block in one time step.
 
-/// Part of the difference to the four neighbours that a cell takes over in a step; stable up to a quarter.
+/// In a step a cell takes over this fraction of its difference to each of the four neighbours. Up to a quarter that is stable.
 const RATE: f64 = 0.2;
 /// Rows that are computed between two ticks: a few µs.
 const STRIP: usize = 16;
@@ -19,7 +19,7 @@ pub(crate) struct Place {
     top: usize,
     pub(crate) width: usize,
     pub(crate) height: usize,
-    /// Of the whole plate.
+    /// Width and height of the whole plate.
     plate: (usize, usize),
 }
 
@@ -60,7 +60,7 @@ impl Grid {
     /// The division with the shortest cuts in which every rank has a cell.
     ///
     /// # Errors
-    /// If there is none, in words.
+    /// No division gives every rank a cell.
     pub(crate) fn divide(width: usize, height: usize, ranks: u32) -> Result<Self, String> {
         let ranks = ranks as usize;
         let divisions = (1..=ranks).filter(|columns| ranks.is_multiple_of(*columns));
@@ -92,7 +92,7 @@ impl Grid {
     }
 }
 
-/// One rank's cells, with a row or column of its neighbours' on every side.
+/// One rank's cells, with one row or column of its neighbours on every side.
 pub(crate) struct Block {
     place: Place,
     /// Cells of a row, the neighbours' included.
@@ -133,7 +133,7 @@ impl Block {
         }
     }
 
-    /// Places of the own cells along a side, `depth` cells from the outside.
+    /// Places of a line of cells along a side. At depth 0 these are the neighbour's cells, at depth 1 the outermost own cells.
     fn line(&self, direction: usize, depth: usize) -> impl Iterator<Item = usize> + use<> {
         let Place { width, height, .. } = self.place;
         let (first, step, count) = match direction {
@@ -145,7 +145,7 @@ impl Block {
         (0..count).map(move |index| first + index * step)
     }
 
-    /// All cells that need nothing from a neighbour, in strips; `between` is called after each.
+    /// Computes all cells that need nothing from a neighbour, in strips. `between` is called after each strip.
     pub(crate) fn compute_inside(&mut self, mut between: impl FnMut()) {
         let Place { width, height, .. } = self.place;
         let mut row = 2;
@@ -159,7 +159,7 @@ impl Block {
         }
     }
 
-    /// The cells at the sides.
+    /// Computes the cells at the sides, which need the neighbours' cells.
     pub(crate) fn compute_rim(&mut self) {
         let Place { width, height, .. } = self.place;
         self.compute_row(1, 1, width + 1);
@@ -174,7 +174,7 @@ impl Block {
         }
     }
 
-    /// The cells `from..to` of a row. Those on the plate's own rim keep their temperature.
+    /// Computes the cells `from..to` of a row. Cells on the rim of the whole plate keep their temperature.
     fn compute_row(&mut self, row: usize, from: usize, to: usize) {
         let Place { left, top, plate, .. } = self.place;
         let y = top + row - 1;
@@ -200,7 +200,7 @@ impl Block {
         }
     }
 
-    /// What was computed becomes what is.
+    /// Makes the computed temperatures the current ones.
     pub(crate) fn step(&mut self) {
         std::mem::swap(&mut self.now, &mut self.next);
     }

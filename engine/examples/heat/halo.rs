@@ -29,7 +29,7 @@ impl Halo {
         }
     }
 
-    /// Posts the receives, and the own edges as they are now.
+    /// Posts the receives, and sends the own edges as they are now.
     pub(crate) fn start(&mut self, engine: &mut Engine, block: &Block) -> Result<(), OperationError> {
         let world = engine.comm_world();
         for (direction, theirs) in OPPOSITE.into_iter().enumerate() {

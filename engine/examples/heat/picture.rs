@@ -24,7 +24,7 @@ const COLOURS: [[f64; 3]; 9] = [
     [252.0, 255.0, 164.0],
 ];
 
-/// Reads a PNG of any kind: brightness is temperature, what is transparent is cold.
+/// Reads a PNG of any kind. Brightness is temperature, and transparent pixels are cold.
 ///
 /// # Errors
 /// What is wrong with the file, in one line.
@@ -61,7 +61,7 @@ pub(crate) fn read(path: &Path) -> Result<Field, String> {
     Ok(Field { width: width as usize, height: height as usize, cells })
 }
 
-/// ITU-R BT.709.
+/// The brightness of a colour by ITU-R BT.709.
 fn luminance(r: f64, g: f64, b: f64) -> f64 {
     0.2126 * r + 0.7152 * g + 0.0722 * b
 }
@@ -121,7 +121,7 @@ pub(crate) fn draw(width: usize, height: usize) -> Field {
 mod tests {
     use super::*;
 
-    /// Every colour type at every depth that PNG has, of one grey or its nearest.
+    /// Every colour type at every depth that PNG has. All pixels are white.
     #[test]
     fn every_kind_of_png_is_read() {
         use {BitDepth::*, ColorType::*};

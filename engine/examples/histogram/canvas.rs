@@ -26,13 +26,13 @@ pub(crate) struct Canvas {
 }
 
 impl Canvas {
-    /// One of one colour.
+    /// A canvas of one colour.
     pub(crate) fn new(width: usize, height: usize, ground: Colour) -> Self {
         let font = FontRef::try_from_slice(epaint_default_fonts::UBUNTU_LIGHT).expect("it is a font");
         Canvas { width, height, pixels: vec![ground; width * height], font }
     }
 
-    /// Lays a colour over a pixel, in part.
+    /// Blends a colour over a pixel. `part` is the share of this colour, from 0 to 1.
     fn blend(&mut self, x: i32, y: i32, colour: Colour, part: f32) {
         let (column, row) = (x as usize, y as usize);
         if x < 0 || y < 0 || column >= self.width || row >= self.height {
@@ -53,7 +53,7 @@ impl Canvas {
         }
     }
 
-    /// Draws the curve that has a height for each column from `left` to `right`.
+    /// Draws a curve from `left` to `right`. `at` gives its height in each column.
     pub(crate) fn curve(&mut self, left: f32, right: f32, width: f32, colour: Colour, at: impl Fn(f32) -> f32) {
         for x in left.ceil() as i32..right.floor() as i32 {
             let middle = x as f32 + 0.5;
@@ -67,7 +67,7 @@ impl Canvas {
         }
     }
 
-    /// Writes words beside a place, at whose height their middle is.
+    /// Writes words beside a place. Their middle is at the height of the place.
     pub(crate) fn words(&mut self, words: &str, (x, y): (f32, f32), side: Side, size: f32, colour: Colour) {
         let font = self.font.clone();
         let scaled = font.as_scaled(size);

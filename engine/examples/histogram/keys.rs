@@ -1,4 +1,4 @@
-//! The keys that are counted: how they are drawn, their bins, and how many are to be expected in each.
+//! The keys that are counted: how they are drawn, their bins, and how many are expected in each bin.
 
 use std::ops::Range;
 
@@ -9,7 +9,7 @@ pub(crate) const KEYS: u64 = 1 << 16;
 const BITS: u32 = 14;
 /// Of 256 keys, so many are in the narrow hill.
 const NARROW: u64 = 48;
-/// Where the narrow hill begins, and by what it is narrower than the wide one.
+/// Where the narrow hill begins, and how many times narrower it is than the wide one.
 const NARROW_FROM: u64 = 45_056;
 const NARROWER: u64 = 4;
 
@@ -38,7 +38,7 @@ pub(crate) fn bin(key: u64, bins: usize) -> usize {
     (key * bins as u64 / KEYS) as usize
 }
 
-/// The part of all keys that is to be expected between two keys.
+/// The share of all keys that is expected between two keys.
 pub(crate) fn expected(from: f64, to: f64) -> f64 {
     let part = NARROW as f64 / 256.0;
     let unit = f64::from(1 << BITS);

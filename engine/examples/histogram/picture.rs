@@ -1,5 +1,5 @@
-//! A picture of the histogram: a bar for each bin in the colour of the rank that has it, the curve that is to be expected, and below
-//! how far the bars are from it.
+//! A picture of the histogram: a bar for each bin in the colour of the rank that has the bin, and the expected curve. A second diagram
+//! below shows how far each bar is from the curve.
 
 use std::fs::File;
 
@@ -11,7 +11,7 @@ use super::table::bins_of;
 
 const WIDTH: usize = 1280;
 const HEIGHT: usize = 800;
-/// Edges of both diagrams, and of each.
+/// Left and right edge of both diagrams; top and bottom of the upper one; top and bottom of the lower one.
 const LEFT: f32 = 96.0;
 const RIGHT: f32 = WIDTH as f32 - 40.0;
 const TOP: f32 = 124.0;
@@ -20,7 +20,7 @@ const BELOW_TOP: f32 = 618.0;
 const BELOW_BOTTOM: f32 = 728.0;
 /// Largest distance from the curve that is drawn, standard deviations.
 const DEVIATION_MAX: f32 = 4.0;
-/// Ranks that have their own line in the legend.
+/// Most ranks that have an entry each in the legend.
 const NAMED_MAX: u32 = 8;
 
 const GROUND: Colour = [13.0, 17.0, 28.0];
@@ -36,7 +36,7 @@ const CURVE: Colour = [255.0, 240.0, 200.0];
 pub(crate) fn write(file: File, keys: u64, ranks: u32, counts: &[u64]) -> Result<(), EncodingError> {
     let mut canvas = Canvas::new(WIDTH, HEIGHT, GROUND);
     let bins = counts.len() as f64;
-    // Keys that are expected in a bin whose middle is there.
+    // The number of keys that is expected in a bin with this middle.
     let near = |key: f64| {
         let half = KEYS as f64 / bins / 2.0;
         keys as f64 * expected(key - half, key + half)
@@ -96,13 +96,13 @@ fn bar(canvas: &mut Canvas, (bin, bins): (usize, usize), (top, bottom): (f32, f3
     canvas.fill((left, top), (left + width - gap, bottom), colour);
 }
 
-/// Where a distance from the curve is in the lower diagram.
+/// The height of a distance from the curve in the lower diagram.
 fn deviation_at(deviation: f32) -> f32 {
     let part = deviation.clamp(-DEVIATION_MAX, DEVIATION_MAX) / DEVIATION_MAX;
     (BELOW_TOP + BELOW_BOTTOM) / 2.0 - part * (BELOW_BOTTOM - BELOW_TOP) / 2.0
 }
 
-/// Which colours there are, from right to left.
+/// Draws what the colours mean, from left to right.
 fn legend(canvas: &mut Canvas, ranks: u32) {
     const Y: f32 = 72.0;
     let mut x = LEFT;
@@ -134,13 +134,13 @@ fn colour(rank: u32, ranks: u32) -> Colour {
     })
 }
 
-/// The distance of numbers at an axis: 1, 2 or 5 and zeros, so that there are six at most.
+/// The distance between two numbers on the axis: 1, 2 or 5 with zeros, so that at most six steps reach `most`.
 fn step(most: f64) -> f64 {
     let steps = (0..).flat_map(|zeros| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(zeros)));
     steps.into_iter().find(|step| most / step <= 6.0).unwrap_or(most)
 }
 
-/// A number with its thousands apart.
+/// A number with a comma before each three digits.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();

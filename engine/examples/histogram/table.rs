@@ -8,7 +8,7 @@ use super::keys::scramble;
 
 /// The word of a slot that is free.
 const FREE: u64 = 0;
-/// Words of a slot: its key and 1, so that it differs from [`FREE`], and how often the key has come.
+/// Words of a slot: its key plus 1, which is never [`FREE`], and how often the key has come.
 const WORDS: usize = 2;
 
 /// An open-addressing table. Each rank has a part of its slots.
@@ -35,7 +35,7 @@ impl Table {
         self.window
     }
 
-    /// Counts a key. Who comes to a free slot first claims it.
+    /// Counts a key. The first rank that finds a slot free claims it.
     pub(crate) fn count(&mut self, key: u64, engine: &mut Engine) -> Result<(), WindowError> {
         let all = self.slots * self.ranks as usize;
         let first = ((u128::from(scramble(key)) * all as u128) >> 64) as usize;
