@@ -1,13 +1,13 @@
-//! Agreements of the engines of a cluster, driven to their end.
+//! Drives agreements of a cluster's engines to their end.
 
 use crate::cases::BOUND;
 use tickwire::testing::Cluster;
 use tickwire::{Agreed, Agreement, Comm, CommError, Engine};
 
-/// What came of an agreement on each of some engines.
+/// The results of an agreement on some engines.
 pub type Outcomes = Vec<Result<Option<Comm>, CommError>>;
 
-/// Lets the engines of some ranks begin an agreement, and ticks all until each has its result.
+/// Lets the engines of these ranks begin an agreement. Ticks all engines until each agreement has its result.
 pub fn agree(
     cluster: &mut Cluster,
     ranks: &[usize],
@@ -17,7 +17,7 @@ pub fn agree(
     settle(cluster, begun)
 }
 
-/// Ticks all until each of these agreements has its result.
+/// Ticks all engines until each of these agreements has its result.
 pub fn settle(cluster: &mut Cluster, mut begun: Vec<(usize, Agreement)>) -> Outcomes {
     let mut outcomes: Vec<_> = begun.iter().map(|_| None).collect();
     cluster.tick_until(BOUND, "all have agreed", |cluster| {
@@ -43,7 +43,7 @@ pub fn everyone(cluster: &Cluster) -> Vec<usize> {
     (0..cluster.engines.len()).collect()
 }
 
-/// Duplicates a communicator that has the same handle everywhere.
+/// Duplicates a communicator whose handle is the same on all engines.
 pub fn dup(cluster: &mut Cluster, comm: Comm) -> Vec<Comm> {
     let ranks = everyone(cluster);
     agree(cluster, &ranks, |engine| engine.start_dup(comm)).into_iter().map(|made| made.unwrap().unwrap()).collect()

@@ -1,4 +1,4 @@
-//! Once warm, the message path neither allocates nor spawns, despawns or moves an entity.
+//! Once warm, the message path neither allocates memory nor spawns, despawns or moves an entity.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
@@ -11,7 +11,7 @@ use tickwire::internals::traces::{Depths, Event, Message, Ring, Trace, TraceFile
 use tickwire::testing::{Board, Cluster};
 use tickwire::{Builder, Datatype, Engine, Limits, Persistent, Rank, Request, Tag, Test, Typed, op};
 
-/// Counts what the thread of a test allocates while it asks for it.
+/// Counts the allocations of a test's thread, while the test asks for it.
 struct Counting;
 
 thread_local! {
@@ -46,7 +46,7 @@ fn count() {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations and reallocations of a call.
+/// The number of allocations and reallocations in a call.
 fn allocations(call: impl FnOnce()) -> u64 {
     COUNT.set(Some(0));
     call();
@@ -69,7 +69,7 @@ fn drive<B: tickwire::internals::components::Pieces>(cluster: &mut Cluster, rank
     panic!("not done\n{}", cluster.report());
 }
 
-/// One message from 0 to 1 and one back; the buffers come back for the next one.
+/// Passes one message from 0 to 1 and one back. The buffers are used again for the next round.
 fn round(cluster: &mut Cluster, buffers: &mut Vec<Vec<u8>>, expected: bool) {
     let world = cluster.engines[0].comm_world();
     for (from, to) in [(0usize, 1usize), (1, 0)] {
@@ -94,7 +94,7 @@ fn round(cluster: &mut Cluster, buffers: &mut Vec<Vec<u8>>, expected: bool) {
 }
 
 fn check(mut cluster: Cluster, name: &str) {
-    // The checks allocate.
+    // The invariant checks allocate, so they are off.
     cluster.checked = false;
     for (kind, length, expected) in [
         ("eager, expected", 64, true),
@@ -125,7 +125,7 @@ fn the_message_path_over_shared_memory_allocates_nothing() {
     check(Cluster::shm(2), "shared memory");
 }
 
-/// One start on every engine, until all are done.
+/// Starts the operation on every engine once, and ticks until all are done.
 fn start_all(cluster: &mut Cluster, sums: &[Persistent<(Vec<f64>, Vec<f64>)>]) {
     for (engine, sum) in cluster.engines.iter_mut().zip(sums) {
         engine.start(sum).unwrap();
@@ -166,7 +166,7 @@ fn starting_a_persistent_collective_operation_allocates_nothing() {
     }
 }
 
-/// On boards, in a slot and through cells, each rank in a thread of its own.
+/// The operands are in a slot or go through cells of boards. Each rank is in its own thread.
 #[test]
 fn starting_a_persistent_collective_operation_on_boards_allocates_nothing() {
     let board = Board::new(2);
@@ -199,7 +199,7 @@ fn starting_a_persistent_collective_operation_on_boards_allocates_nothing() {
                         .try_query::<&Boards>()
                         .map(|mut all| all.iter(engine.world()).map(Boards::count).sum::<usize>());
                     assert_eq!(boards, Some(1), "it runs on boards");
-                    // The other one still counts.
+                    // The other rank may still be counting, so its peer must not leave.
                     engine.barrier(world).unwrap();
                 }
                 engine.finalize(Duration::from_secs(20)).unwrap();
@@ -210,7 +210,7 @@ fn starting_a_persistent_collective_operation_on_boards_allocates_nothing() {
 
 #[test]
 fn starting_a_persistent_block_allocates_nothing() {
-    // Rings are as long as they get: growing allocates.
+    // Rings have their full size from the start, because growing allocates.
     let long = |builder: Builder| {
         let limits = Limits::default();
         builder.limits(Limits { first_ring_bytes: limits.ring_bytes, ..limits })
@@ -251,7 +251,7 @@ fn starting_a_persistent_block_allocates_nothing() {
     }
 }
 
-/// Events of ticks that move bytes.
+/// Writes events of ticks that move bytes.
 fn tell(trace: &mut Trace, ticks: std::ops::Range<u64>) {
     for at_ns in ticks {
         let work = tickwire::Work::default();

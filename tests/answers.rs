@@ -1,14 +1,15 @@
-//! What launchers and other hosts may say: any bytes for what reads them. Nothing may panic. The body of the fuzz target `answers` and of
-//! the test that calls it without a fuzzer.
+//! Gives any bytes to the readers of what launchers and other hosts say. Nothing may panic. The fuzz target `answers`
+//! calls this, and so does a test that needs no fuzzer.
 
 use tickwire::internals::launchers::{mapping, pmi, table};
 use tickwire::internals::traces::hosts::{Answer, Question};
 use tickwire::internals::traces::whowaits::{RankReport, who_waits};
 
-/// Ranks of the jobs that are spoken of.
+/// Ranks of the jobs in these texts.
 const SIZE: u32 = 4;
 
-/// What an input was for its reader: a number of its own for each, and whether it was taken.
+/// Gives an input to the reader that its first byte selects. Returns the number of the reader, and whether it
+/// accepted the input.
 pub fn answers(data: &[u8]) -> (u8, bool) {
     let Some((&way, rest)) = data.split_first() else { return (0, false) };
     let way = way % 5;
@@ -29,7 +30,7 @@ pub fn answers(data: &[u8]) -> (u8, bool) {
     (way, taken)
 }
 
-/// Does with an answer what the commands do.
+/// Does with an answer what the commands do with it.
 fn say(answer: Answer) {
     let mut reports = vec![RankReport::Missing; SIZE as usize];
     for of in answer.ranks {
@@ -43,7 +44,7 @@ fn say(answer: Answer) {
     assert!(!findings.to_string().is_empty() && reports.iter().all(|report| !report.does().is_empty()));
 }
 
-/// Inputs that are taken, one for each reader and more.
+/// Inputs that are accepted, at least one for each reader.
 pub fn samples() -> Vec<Vec<u8>> {
     let of = |way: u8, rest: &[u8]| [&[way][..], rest].concat();
     let lines = "cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\ncmd=maxes rc=0 kvsname_max=64 keylen_max=64 \

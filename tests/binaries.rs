@@ -1,4 +1,4 @@
-//! Where the programs of this workspace are: those of the same build as the test that asks.
+//! The paths of this workspace's programs, in the same build as the running test.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
@@ -15,7 +15,7 @@ pub fn example(name: &str) -> PathBuf {
     built(&format!("examples/{name}"), name, "--example")
 }
 
-/// A file in the directory of the profile that the running test was built in; built if it is not there.
+/// A file in the build directory of the running test. It is built if it is missing.
 fn built(file: &str, name: &str, kind: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let directory = test.parent().and_then(Path::parent).unwrap();

@@ -1,27 +1,28 @@
-//! Storms of blocks: chains through all ranks, several at once, in orders that all ranks draw from a seed, against a serial model.
+//! Storms of blocks: chains of messages through all ranks, several at once, checked against a serial model. A seed
+//! decides the chains and their order, the same on all ranks.
 
 use crate::storm::Random;
 use tickwire::internals::components::limits::FORWARD_WINDOW;
 use tickwire::testing::rows;
 use tickwire::{Comm, Engine, Rank, Tag, op};
 
-/// Lengths of messages, elements: short, in one frame, and long.
+/// Lengths of messages in elements: short ones, some that fit in a frame, and long ones.
 const COUNTS: [usize; 5] = [1, 50, 3_000, 40_000, 150_000];
-/// Chains at once, at most.
+/// Most chains at once.
 const CHAINS_MAX: u64 = 5;
-/// Elements of a message that is many windows long: 4 MiB.
+/// Elements of a message that is many forwarding windows long: 4 MiB.
 const LONG: usize = 1 << 19;
 
-/// What the ranks of a chain do with what comes.
+/// What the ranks of a chain do with the message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// They pass it on.
     Forward,
-    /// They keep it, too.
+    /// They keep it and pass it on.
     Keep,
-    /// They add their own to it.
+    /// They add their own elements to it, and pass the sum on.
     Add,
-    /// They add their own to it, and keep what has come of it.
+    /// They add their own elements to it, keep the sum and pass it on.
     AddAndKeep,
 }
 
@@ -41,7 +42,7 @@ fn values(chain: &Chain, rank: u32) -> Vec<u64> {
     (0..chain.count).map(|_| random.below(1 << 40)).collect()
 }
 
-/// What leaves the rank at a place of a chain.
+/// The elements that leave the rank at this place of the chain.
 fn left(chain: &Chain, place: usize) -> Vec<u64> {
     let adds = matches!(chain.way, Way::Add | Way::AddAndKeep);
     let mut sums = values(chain, chain.order[0]);
@@ -51,10 +52,10 @@ fn left(chain: &Chain, place: usize) -> Vec<u64> {
     sums
 }
 
-/// So many batches of chains.
+/// Runs this many batches of chains.
 ///
 /// # Panics
-/// If one of them fails, or gives something else than the model.
+/// If a chain fails, or its result differs from the model.
 pub fn block_storm(engine: &mut Engine, seed: u64, batches: u32) {
     let (world, rank, size) = (engine.comm_world(), engine.rank().0, engine.size());
     assert!(size > 1, "a chain has two ends");
@@ -82,7 +83,7 @@ pub fn block_storm(engine: &mut Engine, seed: u64, batches: u32) {
     }
 }
 
-/// A long message goes through all ranks. Those in the middle hold no more than a window of it at a time.
+/// Sends a long message through all ranks. The ranks in the middle must hold no more than a window of it at a time.
 fn long_chain(engine: &mut Engine, world: Comm, (rank, size): (u32, u32)) {
     let chain = Chain { number: 0, order: (0..size).collect(), count: LONG, way: Way::Forward, tag: Tag(0) };
     start(engine, world, rank, chain)(engine);
@@ -92,7 +93,7 @@ fn long_chain(engine: &mut Engine, world: Comm, (rank, size): (u32, u32)) {
     }
 }
 
-/// Starts a rank's block of a chain; what checks it once it is done.
+/// Starts a rank's block of a chain. The check that it returns waits for it and compares the result.
 fn start(engine: &mut Engine, world: Comm, rank: u32, chain: Chain) -> Check {
     let place = chain.order.iter().position(|&other| other == rank).expect("all ranks are in it");
     let (own, room) = (values(&chain, rank), vec![0; chain.count]);

@@ -3,22 +3,22 @@
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
 
-/// Bytes of README.md at most.
+/// Largest size of README.md, bytes.
 const README_MAX: usize = 8192;
-/// How the book links to files that are not in it.
+/// The start of links to files outside the book.
 const FILES: &str = "https://github.com/tickwire/tickwire/blob/main/";
 
 pub(super) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// The names of the book's files, but for its table of contents.
+/// The names of the book's files, except its table of contents.
 fn chapters() -> Vec<String> {
     let names = root().join("docs").read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name.ends_with(".md") && name != "SUMMARY.md").collect()
 }
 
-/// The lines of a page that are no code.
+/// The lines of a page outside of code blocks.
 fn prose(page: &Path) -> Vec<String> {
     let (text, mut code) = (read_to_string(page).unwrap(), false);
     let is_prose = |line: &&str| {
@@ -38,7 +38,7 @@ fn anchors(page: &Path) -> Vec<String> {
     lines.iter().filter(|line| line.starts_with('#')).map(|line| anchor(line.trim_start_matches('#'))).collect()
 }
 
-/// Where a link of a page leads, and its anchor; `None` if that is no file of the repository.
+/// The file of a link in a page, and its anchor. `None` if the link leads to no file of the repository.
 fn target<'a>(page: &Path, link: &'a str) -> Option<(PathBuf, Option<&'a str>)> {
     let (place, anchor) = link.split_once('#').map_or((link, None), |(place, anchor)| (place, Some(anchor)));
     let path = match place.strip_prefix(FILES) {

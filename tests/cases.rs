@@ -1,18 +1,18 @@
-//! The cases that hold over every transport, for a cluster of any size from 2 on.
+//! Cases that must hold over every transport, for a cluster of two or more engines.
 
 use tickwire::internals::components::TagFilter;
 use tickwire::internals::components::limits::{Limits, Matching};
 use tickwire::testing::{Cluster, SimConfig, SimNet, SplitMix};
 use tickwire::{List, Rank, Request, RequestError, Source, Tag, Test};
 
-/// Rounds that anything here may take: virtual time of two seconds, twenty times what a loaded simulation needs.
+/// Most rounds of any case. They are two seconds of virtual time, twenty times what a loaded simulation needs.
 pub const BOUND: u32 = 20_000;
 
-/// Message lengths at and around every boundary: lines, words, eager limits, pieces, rings.
+/// Message lengths at and around every limit: cache lines, words, eager limits, pieces, rings.
 pub const LENGTHS: [usize; 16] =
     [0, 1, 7, 8, 9, 32, 33, 64, 1000, 4064, 4065, 8192, 8193, 32 << 10, (64 << 10) + 1, 300_000];
 
-/// Bytes that tell which message they are of, and where.
+/// Bytes that tell which message they belong to, and where in it they are.
 pub fn content(name: u64, length: usize) -> Vec<u8> {
     let mut random = SplitMix::new(name);
     let mut bytes: Vec<u8> = (0..length.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes()).collect();
@@ -20,7 +20,7 @@ pub fn content(name: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Runs a case over each transport and each way of matching.
+/// Runs a case over each transport and with each implementation of matching.
 pub fn everywhere(engines: u32, case: impl Fn(&mut Cluster)) {
     for matching in [Matching::Auto, Matching::Lists, Matching::Index] {
         let limits = Limits { matching, wildcard_bits: 8, ..Limits::default() };
@@ -33,7 +33,7 @@ pub fn everywhere(engines: u32, case: impl Fn(&mut Cluster)) {
     }
 }
 
-/// Everything below.
+/// Runs all cases below.
 pub fn all(cluster: &mut Cluster) {
     posted_while_connecting(cluster);
     every_length(cluster);
@@ -44,7 +44,7 @@ pub fn all(cluster: &mut Cluster) {
     storm(cluster, 7, 12);
 }
 
-/// What is sent before the connection is there arrives, in order.
+/// Messages sent before there is a connection arrive in order.
 pub fn posted_while_connecting(cluster: &mut Cluster) {
     let last = cluster.engines.len() - 1;
     let world = cluster.engines[0].comm_world();
@@ -62,7 +62,7 @@ pub fn posted_while_connecting(cluster: &mut Cluster) {
     cluster.assert_at_rest();
 }
 
-/// Messages of every length, with the receive posted before the message and after it, both ways.
+/// Messages of every length in both directions. The receive is posted before the message or after it.
 pub fn every_length(cluster: &mut Cluster) {
     let world = cluster.engines[0].comm_world();
     for (from, to) in [(0usize, 1usize), (1, 0)] {
@@ -93,7 +93,7 @@ pub fn every_length(cluster: &mut Cluster) {
     cluster.assert_at_rest();
 }
 
-/// A message that is too long is an error of its receive, and of nothing after it.
+/// If a message is too long for its receive, that receive fails. The next receive is not affected.
 pub fn truncation(cluster: &mut Cluster) {
     let world = cluster.engines[0].comm_world();
     for expected in [true, false] {
@@ -125,7 +125,7 @@ pub fn truncation(cluster: &mut Cluster) {
     cluster.assert_at_rest();
 }
 
-/// Messages of several runs into several runs that are cut elsewhere.
+/// Messages from buffers of several runs into buffers whose runs are cut at other places.
 pub fn pieces(cluster: &mut Cluster) {
     let world = cluster.engines[0].comm_world();
     let cut = |bytes: &[u8], cuts: &[usize]| {
@@ -163,7 +163,7 @@ pub fn pieces(cluster: &mut Cluster) {
     cluster.assert_at_rest();
 }
 
-/// Receives from any source and of any tag, beside others.
+/// Receives from any source and with any tag, beside a receive from one rank with one tag.
 pub fn wildcards(cluster: &mut Cluster) {
     let engines = cluster.engines.len();
     let world = cluster.engines[0].comm_world();
@@ -193,7 +193,7 @@ pub fn wildcards(cluster: &mut Cluster) {
     cluster.assert_at_rest();
 }
 
-/// Every engine sends to itself.
+/// Every engine sends messages to itself.
 pub fn oneself(cluster: &mut Cluster) {
     let world = cluster.engines[0].comm_world();
     for rank in 0..cluster.engines.len() {
@@ -215,18 +215,19 @@ struct Planned {
     length: usize,
 }
 
-/// How an engine of a storm receives.
+/// How an engine receives in a storm.
 #[derive(Clone, Copy)]
 enum Receives {
-    /// From each source by tag.
+    /// From each source with each tag.
     Exact,
-    /// From each source, any tag.
+    /// From each source with any tag.
     AnyTag,
-    /// Anything.
+    /// From any source with any tag.
     Anything,
 }
 
-/// All to all: random lengths, tags and order of calls; content and order are checked for each pair.
+/// All engines send to all. Lengths, tags and the order of calls are random. Content and order are checked for each
+/// pair.
 pub fn storm(cluster: &mut Cluster, seed: u64, messages: usize) {
     let engines = cluster.engines.len();
     let mut random = SplitMix::new(seed);
@@ -250,11 +251,11 @@ type Asked = (usize, Option<usize>, Option<u32>, Request<Vec<u8>>);
 
 /// A storm in progress.
 struct Storm<'a> {
-    /// By sender, by receiver.
+    /// The messages, by sender and then by receiver.
     plans: &'a [Vec<Vec<Planned>>],
     random: SplitMix,
     sends: Vec<(usize, Request<Vec<u8>>)>,
-    /// In the order of posting.
+    /// The receives, in the order of posting.
     receives: Vec<Asked>,
 }
 
@@ -265,7 +266,8 @@ fn name(from: usize, to: usize, number: usize) -> u64 {
 impl Storm<'_> {
     fn run(mut self, cluster: &mut Cluster) {
         let engines = self.plans.len();
-        // What is still to be posted: sends by pair, receives by pair in the order of the messages.
+        // All calls in random order: a send or a receive for each message of each pair. A pair's messages keep their
+        // order.
         let mut calls: Vec<(bool, usize, usize)> = (0..engines)
             .flat_map(|from| (0..engines).flat_map(move |to| [(true, from, to), (false, from, to)]))
             .flat_map(|call| std::iter::repeat_n(call, self.plans[0][0].len()))
@@ -313,7 +315,7 @@ impl Storm<'_> {
 
     fn finish(self, cluster: &mut Cluster) {
         let engines = self.plans.len();
-        // Numbers of messages that have been received: by receiver, sender and tag filter.
+        // Whether each message of a pair has been received.
         let mut taken: Vec<Vec<bool>> = vec![vec![false; self.plans[0][0].len()]; engines * engines];
         for (to, source, tag, request) in self.receives {
             let (bytes, status) = cluster.finish(BOUND, to, request).unwrap();
@@ -321,7 +323,8 @@ impl Storm<'_> {
             assert!(source.is_none_or(|source| source == from) && tag.is_none_or(|tag| tag == status.tag.0));
             let plan = &self.plans[from][to];
             let taken = &mut taken[from * engines + to];
-            // Receives of one engine and filter were posted in this order, so each has the oldest message it may.
+            // The receives of an engine are in the order of posting. So each one must have got the oldest message
+            // that it may take.
             let number = (0..plan.len()).find(|&n| !taken[n] && tag.is_none_or(|tag| plan[n].tag == tag));
             let number = number.expect("a message is left");
             taken[number] = true;
@@ -335,7 +338,7 @@ impl Storm<'_> {
     }
 }
 
-/// Whether a request of an engine is still pending.
+/// Whether a request is still pending.
 pub fn is_pending<B: tickwire::internals::components::Pieces>(
     cluster: &mut Cluster,
     rank: usize,

@@ -1,4 +1,4 @@
-//! `Builder::check_types`: a receive of another type than its message fails, and says both types.
+//! `Builder::check_types`: a receive fails if its type differs from that of the message. The error names both types.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -16,7 +16,7 @@ fn checked(builder: Builder) -> Builder {
     builder.check_types(true)
 }
 
-/// A cluster over each transport.
+/// Clusters over all transports.
 fn clusters() -> Vec<Cluster> {
     let net = |seed| SimNet::new(2, SimConfig::new(seed));
     vec![
@@ -27,7 +27,8 @@ fn clusters() -> Vec<Cluster> {
     ]
 }
 
-/// How the second engine receives what the first one sends; once the receive is there first, and once the message.
+/// The result of a receive of the second engine for a message of the first one: once with the receive posted first,
+/// and once with the message there first.
 fn meets<S: Pieces + Send + 'static, R: LeasedBytes + Send + 'static>(
     cluster: &mut Cluster,
     message: impl Fn() -> S,
@@ -75,7 +76,7 @@ fn differs<S: Pieces + Send + 'static, R: LeasedBytes + Send + 'static>(
 #[test]
 fn a_receive_of_another_type_fails_over_every_transport_and_by_every_protocol() {
     for mut cluster in clusters() {
-        // Inline, eager in several lines, offered.
+        // The message fits into the header's line, or is eager in several lines, or is offered.
         for count in [1, 500, 100_000] {
             fits(&mut cluster, || vec![1f64; count], || vec![0f64; count]);
             differs(&mut cluster, || vec![1f64; count], || vec![0i64; count], ["f64", "i64"]);
@@ -97,7 +98,7 @@ fn arrays_lists_and_datatypes_are_of_their_elements() {
     fits(cluster, column, || vec![0f64; 4]);
     differs(cluster, column, || vec![0u64; 4], ["f64", "u64"]);
     fits(cluster, || "text".to_owned(), || vec![0u8; 4]);
-    // What has no bytes has no type.
+    // A message without bytes has no type.
     fits(cluster, Vec::<f64>::new, || vec![0i8; 1]);
     cluster.assert_at_rest();
 }
@@ -106,7 +107,7 @@ fn arrays_lists_and_datatypes_are_of_their_elements() {
 fn every_kind_of_receive_and_send_is_checked() {
     let mut cluster = Cluster::loopback_with(2, checked);
     let other = |error: &RequestError| matches!(error, RequestError::OtherType(_));
-    // Persistent on both sides, twice.
+    // Persistent requests on both sides, started twice.
     let send = cluster.engines[0].ssend_init(vec![1u16; 4], Rank(1), TAG, WORLD).unwrap();
     let receive = cluster.engines[1].recv_init(vec![0i16; 4], Rank(0), TAG, WORLD).unwrap();
     for _ in 0..2 {
@@ -120,7 +121,7 @@ fn every_kind_of_receive_and_send_is_checked() {
         cluster.tick_until(BOUND, "the send is done", |cluster| cluster.engines[0].test(&send).unwrap().is_done());
     }
     drop((send, receive));
-    // Buffered, and found by a probe.
+    // A buffered send, received by a probe.
     cluster.engines[0].attach_buffer(10_000);
     cluster.engines[0].bsend(&[1f32; 8], Rank(1), TAG, WORLD).unwrap();
     let mut message = None;
@@ -130,7 +131,7 @@ fn every_kind_of_receive_and_send_is_checked() {
     });
     let receive = cluster.engines[1].imrecv(message.unwrap(), vec![0u8; 32]).unwrap();
     assert!(other(&cluster.finish(BOUND, 1, receive).unwrap_err().error));
-    // Submitted by another thread.
+    // Operations submitted by another thread.
     let submitter = cluster.engines[1].submitter();
     let receive = submitter.irecv(vec![0u32; 4], Rank(0), TAG, WORLD).unwrap();
     let submitter = cluster.engines[0].submitter();

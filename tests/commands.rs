@@ -1,4 +1,4 @@
-//! The commands and examples as their users meet them: the real programs, with tiny amounts of work.
+//! The commands and examples as their users see them: the real programs, with little work.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
@@ -21,14 +21,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Stdout of a command that must have gone well.
+/// The standard output of a command that must have succeeded.
 #[track_caller]
 fn good(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
     text(&output.stdout)
 }
 
-/// Status 2 and one line on stderr, which has these words.
+/// Checks that a command ended with status 2 and one line on stderr with these words.
 #[track_caller]
 fn wrong(output: &Output, start: &str, words: &str) {
     let line = text(&output.stderr);
@@ -37,7 +37,7 @@ fn wrong(output: &Output, start: &str, words: &str) {
     assert_eq!(text(&output.stdout), "");
 }
 
-/// The (metric, parameter, unit) of each line; values must be numbers with four places.
+/// The metric, parameter and unit of each line. The value must be a number with four decimal places.
 #[track_caller]
 fn figures(output: &Output) -> Vec<(String, usize, String)> {
     let text = good(output);
@@ -56,7 +56,7 @@ fn of(metric: &str, parameters: &[usize], unit: &str) -> Vec<(String, usize, Str
 
 const P2P_SIZES: [usize; 12] = [0, 8, 64, 128, 256, 512, 1024, 4096, 16384, 65536, 1 << 20, 4 << 20];
 
-/// What `perf p2p` prints.
+/// The figures that `perf p2p` prints.
 fn p2p_figures() -> Vec<(String, usize, String)> {
     [
         of("lat", &P2P_SIZES, "us"),
@@ -73,7 +73,8 @@ fn p2p_prints_every_figure_as_it_comes() {
     assert_eq!(figures(&tickwire(&["perf", "p2p", "--plain", "--quick", "--shared-heap"])), expected);
     let compared = good(&tickwire(&["perf", "p2p", "--quick", "--shared-heap"]));
     assert!(compared.contains("a copy within one process"), "{compared}");
-    // More ranks wait; engines of one process; a job that was started before.
+    // With more ranks, the others only wait. With loopback, the engines are in one process. Under `tickwire run`, the
+    // job was started before.
     assert_eq!(figures(&tickwire(&["perf", "p2p", "--plain", "--quick", "--ranks", "4"])), expected);
     assert_eq!(figures(&tickwire(&["perf", "p2p", "--plain", "--quick", "--transport", "loopback"])), expected);
     let program = binary("tickwire");
@@ -164,8 +165,8 @@ fn idle_ticks_are_measured_with_peers_inside_and_outside_the_process() {
     assert_eq!(idle(&["--peers", "3", "--in-process", "--transport", "loopback"]), of("idle", &[3], "ns"));
 }
 
-/// `perf block` over these transports: the rank that blocks takes little of a processor, sleeps between any two messages, and
-/// each ends its sleep, which else would last a tenth of a second.
+/// Runs `perf block` over these transports. The rank that blocks must use little processor time, and sleep between any
+/// two messages. Each message must end its sleep, which would otherwise last a tenth of a second.
 fn blocks(transports: &[&str]) {
     const BLOCKED_MS: f64 = 600.0;
     const WAKEUPS: f64 = 5.0;
@@ -192,7 +193,7 @@ fn a_rank_that_blocks_on_shared_memory_beside_a_fabric_sleeps_and_wakes() {
     if !has_libfabric() {
         return;
     }
-    // Messages by shared memory with the fabric open, and by the fabric.
+    // First messages go by shared memory while the fabric is open, then by the fabric.
     blocks(&["--transport", "shm,ofi:net"]);
     blocks(&["--transport", "ofi:net"]);
 }
@@ -211,17 +212,17 @@ fn info_names_transports_limits_and_the_machine() {
     for words in ["bevy_ecs 0.20", "loopback", "shm", "eager_max", "/dev/shm", "cores", "fences", "shared heap"] {
         assert!(report.contains(words), "{words}: {report}");
     }
-    // Which protocol is for which lengths.
+    // The protocol for each range of lengths.
     let rows: Vec<Vec<&str>> = report.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
     let row = |from| rows.iter().find(|row| row.len() > 5 && row[1] == "loopback" && row[2] == from).unwrap();
     let next = (Limits::default().eager_max + 1).to_string();
     assert_eq!(row("0")[4], "eager, in one frame");
     assert!(row(&next)[3] == "longer" && row(&next)[4].starts_with("pieces of "), "{report}");
-    // By what windows over each transport are updated.
+    // How windows are updated over each transport.
     let domains = |kind: &str| rows.iter().find(|row| row.len() > 3 && row[1] == kind).unwrap()[2..4].to_vec();
     assert_eq!(domains("allocated_window"), ["updated by the processor"; 2], "{report}");
     assert_eq!(domains("created_window"), ["updated by a lock in shared memory"; 2], "{report}");
-    // By what routes the rank itself is reached, and another one of this host.
+    // The routes to the rank itself and to another rank of this host.
     let routes = |to: &str| rows.iter().find(|row| row.len() > 4 && row[1] == to).unwrap()[2..5].to_vec();
     assert_eq!(routes("routes to"), ["messages", "one-sided", "atomics"], "{report}");
     assert_eq!([routes("the rank itself"), routes("a rank of this host")], [["loopback"; 3], ["shm"; 3]], "{report}");
@@ -280,7 +281,7 @@ fn info_says_what_libfabric_offers_and_which_of_it_is_taken() {
     let refused = text(&command.output().unwrap().stderr);
     let words = "transport ofi: TICKWIRE_OFI_TAG_MODE: 'ofi_tag_9' is no tag mode: there are auto, ofi_tag_1, ";
     assert!(refused.contains(words), "{refused}");
-    // A number that is none, or too large, and whoever reads it.
+    // A value that is no number, a number that is too large, and the variable that the message must name.
     for (variable, value, words) in [
         ("TICKWIRE_OFI_CONTEXTS", "many", "TICKWIRE_OFI_CONTEXTS is \"many\": give a number"),
         ("TICKWIRE_OFI_CONTEXTS", "65", "65 contexts for one-sided operations: 64 are the most"),

@@ -8,19 +8,19 @@ use tickwire::{
 };
 use tickwire_tests::cases::{BOUND, content, everywhere};
 
-/// Counts of doubles whose messages are empty, eager, at a boundary, and of several pieces.
+/// Counts of doubles: the message is empty, eager, at a limit, or in several pieces.
 const COUNTS: [usize; 6] = [0, 1, 100, 1024, 1025, 20_000];
 
 fn every_second() -> Datatype {
     Datatype::of::<f64>().resized(0, 16).expect("a small extent")
 }
 
-/// Twice so many numbers, and a last one without a gap behind it.
+/// Two numbers for each element: every second one is in a gap.
 fn numbers(count: usize) -> Vec<f64> {
     (0..2 * count).map(|n| n as f64 + 0.5).collect()
 }
 
-/// What a receiver of every second number has, in a buffer of -1.
+/// The content of a buffer of -1 after a receive of every second number.
 fn received(from: &[f64], count: usize) -> Vec<f64> {
     from.iter().enumerate().map(|(n, &number)| if n % 2 == 0 && n / 2 < count { number } else { -1.0 }).collect()
 }
@@ -69,7 +69,7 @@ fn the_two_sides_may_have_different_types() {
         let matrix: Vec<f64> = (0..rows * columns).map(|n| n as f64).collect();
         let double = Datatype::of::<f64>();
         let column = Datatype::vector(rows, 1, columns as isize, &double).unwrap().resized(0, 8).unwrap();
-        // Sent column by column, received row by row: transposed.
+        // The matrix is sent column by column and received row by row, so it is transposed.
         let send = Typed::new(matrix.clone(), &column, columns).unwrap();
         let send = cluster.engines[1].isend(send, Rank(0), Tag(0), world).unwrap();
         let into = Typed::new(vec![0.0; rows * columns], &double, rows * columns).unwrap();
@@ -77,7 +77,7 @@ fn the_two_sides_may_have_different_types() {
         let transposed = cluster.finish(BOUND, 0, receive).unwrap().0.into_buffer();
         assert!((0..rows * columns).all(|n| transposed[n] == matrix[n % rows * columns + n / rows]));
         cluster.finish(BOUND, 1, send).unwrap();
-        // A block of the matrix as plain bytes, and plain bytes into a block.
+        // A block of the matrix is received as plain bytes, and plain bytes are received into a block.
         let block = Datatype::subarray(&[rows, columns], &[50, 60], &[7, 11], Order::C, &double).unwrap();
         let send = cluster.engines[1].isend(Typed::new(matrix.clone(), &block, 1).unwrap(), Rank(0), Tag(0), world);
         let receive = cluster.engines[0].irecv(vec![0u8; block.size()], Rank(1), Tag(0), world).unwrap();
@@ -116,7 +116,7 @@ fn what_is_too_long_is_cut_at_any_byte_and_told() {
                 assert!(back.iter().skip(1).step_by(2).all(|&gap| gap == -1.0));
                 cluster.finish(BOUND, 1, send).unwrap();
             }
-            // And one that is shorter than the receive, and ends within a number.
+            // A message that is shorter than the receive and ends within a number.
             let message = content(5, 8 * count - 3);
             let send = cluster.engines[1].isend(message.clone(), Rank(0), Tag(1), world).unwrap();
             let into = Typed::new(vec![-1.0; 2 * count], &every_second(), count).unwrap();
@@ -251,7 +251,7 @@ fn borrowed_buffers_and_other_threads_send_datatypes_too() {
             scope.wait(&second).unwrap();
         });
         assert!(into == received(&all, count) && cells == into);
-        // A receive that nothing matches is given up with the scope.
+        // The scope ends a receive that nothing matches.
         engine.scope(|scope| {
             let _receive = scope.irecv(Typed::new(&mut into[..], &of, count).unwrap(), me, Tag(9), world).unwrap();
         });
@@ -287,7 +287,7 @@ fn what_has_a_byte_twice_is_sent_and_not_received_into() {
         engine.wait(&incoming).unwrap();
         assert_eq!(engine.take(incoming).unwrap().0, bytes_of(expected));
         engine.take(outgoing).unwrap();
-        // Every way to post a receive.
+        // All calls that post a receive must refuse.
         let into = || Typed::new(vec![7.0; 4], of, 1).unwrap();
         let refused = engine.irecv(into(), me, Tag(1), world).unwrap_err();
         assert_eq!((refused.error, refused.buffer.into_buffer()), (PostError::Overlap, vec![7.0; 4]));
@@ -306,7 +306,7 @@ fn what_has_a_byte_twice_is_sent_and_not_received_into() {
         assert_eq!(refused.error, PostError::Overlap);
         engine.mrecv(refused.message, &mut [0u8; 8]).unwrap();
         engine.take(outgoing).unwrap();
-        // Also one that has taken the place of a good one.
+        // A buffer that has replaced a valid one is refused too.
         let good = Typed::new(vec![7.0; 4], &number, 4).unwrap();
         let mut again = engine.recv_init(good, me, Tag(1), world).unwrap();
         *engine.buffer(&mut again).unwrap() = into();
@@ -333,7 +333,8 @@ fn combs_of_a_million_teeth_that_fit_into_each_other_are_received_into() {
 #[test]
 fn a_message_in_a_million_pieces_takes_as_long_as_its_bytes() {
     const PIECES: usize = 1_000_000;
-    // Rows for none of them, and a bound that walking from the first piece to each other one passes by far.
+    // There are far fewer rows than pieces. If each piece was found by walking from the first one, the test would
+    // exceed its time limit by far.
     let limits = Limits { cars_max: 256, ..Limits::default() };
     let mut cluster = Cluster::loopback_with(2, |builder| builder.limits(limits.clone()));
     cluster.checked = false;
@@ -356,7 +357,7 @@ fn a_message_in_a_million_pieces_takes_as_long_as_its_bytes() {
 fn lists_of_any_number_of_pieces_are_received_whole() {
     everywhere(2, |cluster| {
         let world = cluster.engines[0].comm_world();
-        // About where pieces have no rows any more; some are empty, and all may be.
+        // Around the number of pieces from which on they get no rows. Some pieces are empty, or all of them are.
         for (pieces, most) in [(15, 9), (16, 9), (17, 9), (18, 0), (40, 3000), (2000, 7)] {
             let all = content(pieces as u64, pieces * most);
             let mut rest = &all[..];

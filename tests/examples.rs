@@ -1,4 +1,4 @@
-//! The examples as their users meet them: the real programs, with tiny amounts of work.
+//! The examples as their users see them: the real programs, with little work.
 
 use super::{good, text, tickwire, wrong};
 use std::process::{Command, Output};
@@ -18,7 +18,7 @@ fn heat_is_the_same_on_any_number_of_ranks() {
         let output = heat(&[&["-n", ranks, "--output", path.to_str().unwrap()], &sizes[..]].concat());
         assert!(good(&output).contains("largest difference to the serial answer: 0e0\n"), "{}", text(&output.stdout));
         pictures.push(std::fs::read(&path).unwrap());
-        // The result is a picture to begin with, also under a launcher.
+        // The picture can be the input of another run, also under a launcher.
         let (again, heat) = (scratch::path("heat-again"), example("heat"));
         let args = ["run", "-n", ranks, "--", heat.to_str().unwrap(), "--iterations", "5"];
         let files = ["--input", path.to_str().unwrap(), "--output", again.to_str().unwrap()];
@@ -29,7 +29,7 @@ fn heat_is_the_same_on_any_number_of_ranks() {
     assert!(pictures[0].starts_with(b"\x89PNG") && pictures.iter().all(|picture| *picture == pictures[0]));
 }
 
-/// A flock of boids on so many ranks, and the picture of it.
+/// Runs boids on this many ranks.
 fn boids(ranks: &str, args: &[&str]) -> Output {
     let boids = example("boids");
     match ranks {

@@ -1,10 +1,11 @@
-//! Random programs under random faults of a simulated network, each from one seed: what CI runs some thousands of, and
-//! `tests/soak`, as one of its cases, any number.
+//! Random programs under random faults of a simulated network, each made from one seed. CI runs some thousands of
+//! them. `tests/soak` runs any number, as one of its cases.
 //!
-//! A seed decides how many engines there are, their limits, what the network between them does ([`SimConfig`]) and what
-//! they do. Where nothing can be lost, they carry out a program whose answers the reference model of matching must explain
-//! ([`crate::model`]). Where a proc dies or frames are changed, they send each other messages that a ledger accounts for
-//! ([`exchange`]). After every tick the invariants are checked, and after every round that credit is conserved.
+//! A seed decides the number of engines, their limits, what the network does ([`SimConfig`]) and what the engines do.
+//! If nothing can be lost, they carry out a program, and the reference model of matching must explain its answers
+//! ([`crate::model`]). If a proc dies or frames are changed, they exchange messages that a ledger accounts for
+//! ([`exchange`]). After every tick the invariants are checked. After every round it is checked that no credit is lost
+//! or added.
 
 pub mod exchange;
 pub mod runner;
@@ -16,11 +17,11 @@ use tickwire::internals::components::limits::{Limits, PASSES_MAX, READ_MIN};
 use tickwire::internals::traces::Ring;
 use tickwire::testing::{Cluster, Corruption, Death, SimConfig, SimNet, SplitMix};
 
-/// Engines of a case at most.
+/// Most engines of a case.
 pub const ENGINES_MAX: u32 = 16;
-/// Calls of each part of a program at most.
+/// Each part of a program has fewer calls than this.
 const PART: usize = 30;
-/// Events of each engine that are kept for the trace of a case that fails.
+/// How many of its last events an engine keeps for the trace of a failed case.
 const EVENTS: usize = 200;
 
 /// The faults that a case may have, in the order of [`Case::faults`].
@@ -39,18 +40,18 @@ pub const FAULTS: [&str; 12] = [
     "refused reads",
 ];
 
-/// What follows from a seed.
+/// Everything that follows from a seed.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// The seed.
     pub seed: u64,
     /// How many engines.
     pub engines: u32,
-    /// What their network does.
+    /// What the network does.
     pub config: SimConfig,
-    /// Who dies, and when.
+    /// The procs that die, and when.
     pub deaths: Vec<(u32, Death)>,
-    /// Their limits.
+    /// The limits of the engines.
     pub limits: Limits,
 }
 
@@ -65,7 +66,7 @@ impl Case {
         };
         let mut config =
             SimConfig { delay_ns: 0..pick(&mut random, [1, 300_000, 300_000, 1_500_000]), ..SimConfig::calm(seed) };
-        // Few at once, so that what one of them does is not hidden by the others.
+        // Only few faults at once: otherwise one fault hides the effects of another.
         config.shuffled = random.below(2) == 0;
         config.blocked_of_256 = pick(&mut random, [0, 0, 32, 128]);
         config.storm_of_256 = pick(&mut random, [0, 0, 0, 20]);
@@ -133,7 +134,7 @@ impl Case {
         ]
     }
 
-    /// Runs it; with rings, one for each engine, these are told what happens.
+    /// Runs the case. `rings` is empty, or has one ring for each engine, which then gets its trace events.
     ///
     /// # Panics
     /// If something is not as it must be.
@@ -158,22 +159,22 @@ impl Case {
         Ran { calls: played.calls, ..Ran::default() }
     }
 
-    /// Rings for a run that is to be traced.
+    /// The rings for a run with a trace.
     pub fn rings(&self) -> Vec<Ring> {
         (0..self.engines).map(|_| Ring::new(EVENTS)).collect()
     }
 }
 
-/// What a case says of itself.
+/// Counts of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Ran {
-    /// Calls of the engines.
+    /// Calls that the engines made.
     pub calls: usize,
-    /// Procs that have died.
+    /// Procs that died.
     pub deaths: usize,
     /// Frames that were changed.
     pub corrupted: usize,
-    /// Messages that were never received, since their sender or receiver, or the connection, had ended.
+    /// Messages that were never received because their sender, their receiver or the connection had ended.
     pub lost: usize,
 }
 

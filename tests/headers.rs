@@ -1,8 +1,9 @@
-//! What peers may send: arbitrary frames for an engine with operations in every state. Nothing may panic, and what must
-//! hold between two ticks holds. The body of the fuzz target `headers` and of the tests that call it without a fuzzer.
+//! Sends arbitrary frames to an engine that has operations in every state. The engine must not panic, and its
+//! invariants must hold between two ticks. The fuzz target `headers` calls this, and so do tests that need no fuzzer.
 //!
-//! The input is a list of commands, one byte each and its arguments after it; an input that ends reads as zeros. Two raw
-//! transports play the peers: they send frames of any header and, so that exchanges get far, answers that fit.
+//! The input is a list of commands. Each is one byte, with its arguments behind it. An input that has ended reads as
+//! zeros. Two bare transports play the peers. They send frames with any header, and also fitting answers, so that
+//! exchanges get far.
 
 mod window;
 
@@ -14,25 +15,25 @@ use tickwire::internals::transports::{Hub, Loopback, Transport};
 use tickwire::testing::{Board, STEP_NS, check_invariants, dump, rows};
 use tickwire::{Agreed, Agreement, Comm, Engine, Message, Rank, Request, Source, Tag};
 
-/// Commands of one input at most.
+/// Most commands of one input.
 const COMMANDS_MAX: usize = 400;
-/// Longest payload of a frame: what the ring takes, bytes.
+/// Longest payload of a frame, bytes. A ring takes no longer one.
 const PAYLOAD_MAX: usize = 4000;
 /// The engine, and two peers.
 const PROCS: u32 = 3;
 
-/// What an input has led to.
+/// What an input has reached.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Reached {
-    /// States in which a CAR was seen between two ticks, as bits.
+    /// Bits of the states in which a CAR was seen between two ticks.
     pub states: u32,
-    /// Links that ended because of what came on them.
+    /// Links that ended because of a frame that came on them.
     pub failed: usize,
-    /// Messages that waited for a receive, at most.
+    /// Most messages that waited for a receive at once.
     pub unexpected: u32,
-    /// One-sided operations of the engine that are done or have failed, and answers that it has sent.
+    /// One-sided operations of the engine that have ended, and answers that the engine has sent.
     pub one_sided: [u64; 2],
-    /// By kind: flags of frames that were sent, as bits, and bit 7 for frames without any.
+    /// By frame kind: bits of the flags that were sent. Bit 7 stands for a frame without flags.
     pub sent: [u8; 16],
 }
 
@@ -46,7 +47,7 @@ impl Reached {
 /// Runs an input.
 ///
 /// # Panics
-/// If the engine does, or something does not hold.
+/// If the engine panics, or an invariant does not hold.
 pub fn headers(data: &[u8]) -> Reached {
     let mut run = Run::new(Input(data));
     for _ in 0..COMMANDS_MAX {
@@ -58,7 +59,7 @@ pub fn headers(data: &[u8]) -> Reached {
     run.tick();
     run.drain();
     run.tick();
-    // What is still open ends in an error; without this the engine would wait for it.
+    // Operations that are still open end in an error. Without this the engine would wait for them.
     let _ = run.engine.finalize(Duration::ZERO);
     run.reached
 }
@@ -76,18 +77,18 @@ impl Input<'_> {
         u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
     }
 
-    /// A length at and around what matters.
+    /// A length at or near a boundary.
     fn length(&mut self) -> usize {
         const LENGTHS: [usize; 8] = [0, 1, 8, 100, 4064, 4065, 20_000, 100_000];
         LENGTHS[usize::from(self.byte()) % LENGTHS.len()]
     }
 }
 
-/// The other end of a link.
+/// A peer: the other end of a link.
 struct Peer {
     transport: Loopback,
     link: u32,
-    /// Offers and requests for data that the engine has sent.
+    /// Rendezvous offers and requests for data that the engine has sent.
     asked: Vec<Header>,
 }
 
@@ -95,7 +96,7 @@ struct Run<'a> {
     input: Input<'a>,
     engine: Engine,
     peers: Vec<Peer>,
-    /// Those that the engine has by now; handles of freed ones stay.
+    /// Communicators that the engine has made so far. Handles of freed ones stay in the list.
     comms: Vec<Comm>,
     agreements: Vec<Agreement>,
     requests: Vec<Request<Vec<u8>>>,
@@ -110,7 +111,7 @@ impl<'a> Run<'a> {
         let matching = [Matching::Auto, Matching::Lists, Matching::Index][usize::from(input.byte()) % 3];
         let limits = Limits { matching, wildcard_bits: 2, cars_max: 512, buffers_max: 512, ..Limits::default() };
         let (hub, board) = (Hub::new(PROCS, LOOPBACK_RING_BYTES), Board::new(PROCS));
-        // The peers have no engine: nobody waits for their part in the exchange of cards.
+        // The peers have no engine, so nobody may wait for their part of the bootstrap exchange.
         (1..PROCS).for_each(|rank| tickwire::bootstrap::Exchange::finish(&mut board.exchange(rank)));
         let join = |rank| Loopback::join(&hub, rank).unwrap();
         let transports: Vec<Loopback> = (1..PROCS).map(join).collect();
@@ -152,18 +153,18 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A header of arbitrary words.
+    /// Sends a header of arbitrary words.
     fn frame_of_words(&mut self) {
         let (lead, origin) = (self.input.word(), self.input.word());
         let (name, length) = (self.input.word(), self.input.word());
         self.put(Header { lead, origin, name, length });
     }
 
-    /// A header that might be true.
+    /// Sends a plausible header.
     fn frame(&mut self) {
         const KINDS: [Kind; 6] = [Kind::Eager, Kind::Rts, Kind::Cts, Kind::Piece, Kind::Bye, Kind::Nack];
         let shape = self.input.byte();
-        // A farewell ends everything else, so it is rare.
+        // A farewell ends the link, so it is rare.
         let kind = match shape {
             255 => Kind::Bye,
             240..=254 => Kind::Done,
@@ -189,7 +190,7 @@ impl<'a> Run<'a> {
         self.put(Header::new(kind, context, source, tag, message, length).with_flags(flags));
     }
 
-    /// A header of any kind, flags, priority and reserved byte, whose other fields might be true.
+    /// Sends a header with any kind, flags, priority and reserved byte, and plausible other fields.
     fn any_frame(&mut self) {
         let kind = match self.input.byte() {
             byte @ 254.. => Kind::from_byte(byte - 238),
@@ -211,13 +212,14 @@ impl<'a> Run<'a> {
         self.put(header.with_flags(flags).with_priority(priority).with_type(reserved));
     }
 
-    /// A frame as a ring can carry it: not longer than that, of a kind that a ring hands on, with the payload it says.
+    /// Sends a frame that a ring can carry: of a kind that a ring hands on, short enough, and with as much payload as
+    /// its header states.
     fn put(&mut self, mut header: Header) {
         if header.lead as u8 == 0 || header.lead as u8 >= TRANSPORTS_OWN {
             header.lead = header.lead & !u64::from(TRANSPORTS_OWN) | 32;
         }
         if header.lead as u8 == Kind::Head as u8 {
-            // Its message id is the length of its payload.
+            // For this kind, the message id is the length of the payload.
             let part = u64::from(header.message()) % (PAYLOAD_MAX as u64 + 1);
             header.name = u64::from(header.tag()) | part << 32;
         } else if header.payload() > 0 {
@@ -232,7 +234,7 @@ impl<'a> Run<'a> {
         let _ = peer.transport.send(peer.link, &header, &payload, &mut ());
     }
 
-    /// What a true peer would say to an offer or a request for data, give or take a byte.
+    /// Answers an offer or a request for data as a real peer would, sometimes with one byte less or as a refusal.
     fn answer(&mut self) {
         self.drain();
         let (number, twist) = (self.input.byte(), self.input.byte());
@@ -317,7 +319,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Begins what needs the peers, makes and frees what does not.
+    /// Starts, tests or frees communicators. Starting one of the world needs the peers, starting one of oneself does
+    /// not.
     fn communicators(&mut self) {
         match self.input.byte() % 4 {
             0 if self.agreements.len() < 4 => self.agreements.extend(self.engine.start_dup(Comm(0))),
@@ -343,7 +346,7 @@ impl<'a> Run<'a> {
         self.check();
     }
 
-    /// The peers read what the engine has sent.
+    /// The peers read the frames of the engine.
     fn drain(&mut self) {
         for (peer, asked) in self.peers.iter_mut().zip(&mut self.one_sided) {
             let mut arrivals = [Arrival::default(); 64];

@@ -1,5 +1,5 @@
-//! The fuzz target `headers` without a fuzzer: the committed corpus, changes of it, and random inputs. What a fuzzer
-//! finds is added to the corpus.
+//! Runs the fuzz target `headers` without a fuzzer: on the committed corpus, on changed inputs of the corpus, and on
+//! random inputs. Inputs that a fuzzer finds are added to the corpus.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
@@ -14,14 +14,14 @@ use tickwire::{Engine, Rank, Request, RequestError, Source, Tag};
 use tickwire_tests::answers::{answers, samples};
 use tickwire_tests::headers::{Reached, headers};
 
-/// Inputs of each kind.
+/// Number of inputs of each kind.
 const INPUTS: u64 = 4000;
-/// What texts of launchers and of other hosts are made of.
+/// Characters that occur in texts of launchers and of other hosts.
 const SIGNS: &[u8] = b"0123456789,()[]x={}\"\n -e";
-/// Bytes of a random input at most.
+/// Length limit of a random input, bytes.
 const BYTES_MAX: u64 = 600;
 
-/// Runs an input; one that fails is printed as a line that makes it a file.
+/// Runs an input. If it fails, prints it as a command line that writes it to a file.
 fn run(name: &str, input: &[u8]) -> Reached {
     std::panic::catch_unwind(|| headers(input)).unwrap_or_else(|panic| {
         let bytes: String = input.iter().map(|byte| format!("\\x{byte:02x}")).collect();
@@ -100,7 +100,7 @@ fn random_inputs() {
     let mut random = SplitMix::new(seed);
     for number in 0..INPUTS {
         let length = random.below(BYTES_MAX);
-        // Small numbers are commands and arguments that mean something; others make headers of arbitrary words.
+        // Small bytes are mostly valid commands and arguments. Large bytes make headers of arbitrary words.
         let most = [16, 64, 256][random.below(3) as usize];
         let input: Vec<u8> = (0..length).map(|_| random.below(most) as u8).collect();
         run(&format!("input {number} of TICKWIRE_TEST_SEED={seed}"), &input);
@@ -115,11 +115,11 @@ fn one_sided_operations_and_answers() {
     for number in 0..INPUTS {
         let mut input = vec![0];
         for _ in 0..random.below(100) {
-            // One command of 8 is another one than those of windows.
+            // One of eight commands lets the peers read or the engine tick. All others are one-sided operations.
             let command = if random.below(8) == 0 { random.below(128) as u8 | 14 } else { 0x84 };
             input.push(command);
             if command == 0x84 {
-                // Inputs differ in how often something is wrong.
+                // In half of the inputs, no answer and no request has anything wrong on purpose.
                 let most = [192, 256][number as usize % 2];
                 input.extend((0..7).map(|_| random.below(most) as u8));
             }
@@ -134,18 +134,19 @@ fn one_sided_operations_and_answers() {
     );
 }
 
-/// An engine, and two peers without one: what the first sends may be anything, the second one behaves.
+/// An engine and two peers without an engine. The first peer may send anything. The second peer behaves.
 struct Stage {
     engine: Engine,
     peers: [(Loopback, u32); 2],
     now_ns: u64,
-    /// Of the message that is offered to the first peer.
+    /// The message id of the offer to the first peer.
     offered: u32,
     offer: Request<Vec<u8>>,
 }
 
 impl Stage {
-    /// Both peers are watched, so that Deliver looks at their frames; with systems of an application there is no Deliver.
+    /// Both peers are connected and have sent a message, so that Deliver polls their links. With systems of an
+    /// application, Deliver is off.
     fn new(systems: bool) -> Self {
         let (hub, board) = (Hub::new(3, LOOPBACK_RING_BYTES), Board::new(3));
         let peers = [1, 2].map(|rank| Loopback::join(&hub, rank).unwrap());
@@ -191,7 +192,7 @@ impl Stage {
         }
     }
 
-    /// A frame of a kind with all that it must have, as the first peer may send it here.
+    /// A valid frame of a kind, as the first peer may send it here.
     fn plain(&self, kind: Kind) -> Header {
         let (message, length) = match kind {
             Kind::Eager => (0, 100),
@@ -206,7 +207,7 @@ impl Stage {
         Header::new(kind, 0, 1, 5, message, length)
     }
 
-    /// Why the connection to the first peer has ended, if it has.
+    /// The reason why the connection to the first peer has ended, if it has.
     fn reason(&mut self) -> Option<String> {
         let all = rows(&mut self.engine);
         let row = all.vcs.iter().position(|vc| vc.proc == 1).unwrap();
@@ -214,7 +215,8 @@ impl Stage {
     }
 }
 
-/// What a hostile peer sends, and whether there can be such a frame: receives are posted for it, or not.
+/// A hostile peer sends a frame. `possible` says whether a peer may send such a frame. `awaited` says whether a
+/// receive is posted for it.
 fn meets(systems: bool, awaited: bool, frame: impl Fn(&Stage) -> Header, possible: bool) {
     let mut stage = Stage::new(systems);
     let world = stage.engine.comm_world();
@@ -240,7 +242,7 @@ fn meets(systems: bool, awaited: bool, frame: impl Fn(&Stage) -> Header, possibl
         assert!(!matches!(stage.engine.test(&stage.offer), Ok(tickwire::Test::Pending)), "{what}: its peer has failed");
     }
     stage.engine.acknowledge_failures();
-    // The other peer's messages come as ever, also to a receive that the hostile one might have matched.
+    // Messages of the other peer still arrive, even for a receive that could have matched the hostile peer's message.
     for tag in [5, 6] {
         stage.put(1, Header::new(Kind::Eager, 0, 2, tag, 0, 100));
     }
@@ -251,7 +253,7 @@ fn meets(systems: bool, awaited: bool, frame: impl Fn(&Stage) -> Header, possibl
     }
 }
 
-/// All kinds that a peer can name where types are not checked; those behind them are a ring's own.
+/// All kinds of frames that a peer can send while types are not checked.
 fn kinds() -> impl Iterator<Item = Kind> {
     (1..KINDS_END).filter_map(Kind::from_byte).filter(|&kind| kind != Kind::Type)
 }
@@ -316,14 +318,14 @@ fn what_launchers_and_other_hosts_say_does_no_harm() {
         for _ in 0..=random.below(3) {
             let (at, other) = (random.below(input.len() as u64) as usize, random.below(256) as u8);
             match random.below(6) {
-                // The reader stays the same: its bytes change.
+                // The first byte selects the reader, so it is not changed.
                 _ if at == 0 => input.push(other),
                 0 => input.truncate(at),
                 1 => drop(input.remove(at)),
                 2 => input.insert(at, other),
                 3 => input[at] = SIGNS[usize::from(other) % SIGNS.len()],
                 4 => {
-                    // A number that is as large as can be.
+                    // The largest number of 64 bits.
                     drop(input.splice(at..at + 1, *b"18446744073709551615"));
                 }
                 _ => input[at] ^= 1 << (other % 8),

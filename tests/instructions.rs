@@ -1,27 +1,28 @@
-//! Costs in instructions, counted by valgrind: they are the same on every machine, however busy.
+//! Costs in instructions, counted by valgrind. They are the same on every machine, however busy it is.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
 use std::process::Command;
 
-/// Instructions of an idle tick of an engine with loopback and shared memory, one peer connected, everything included.
-/// A build without optimization across crates makes calls of what a release has in line.
+/// Most instructions of an idle tick, everything included. The engine has loopback, shared memory and one connected
+/// peer. A build without optimization across crates makes calls that a release build inlines.
 const IDLE_TICK_MAX: f64 = if cfg!(debug_assertions) { 300.0 } else { 144.0 };
 
-/// Instructions of a message of 8 B to oneself, from the posting of its receive to the taking of both requests.
+/// Most instructions of a message of 8 B to oneself, from the post of its receive until both requests are taken.
 const OWN_MAX: f64 = if cfg!(debug_assertions) { 2150.0 } else { 444.0 };
 
-/// The same through a ring and a tick.
+/// The same for a message that goes through a ring and a tick.
 const BY_TICK_MAX: f64 = if cfg!(debug_assertions) { 3300.0 } else { 900.0 };
 
-/// Instructions of a message of 8 B between two engines over shared memory: both sides, from the posting of its receive to the taking of both
-/// requests.
+/// Most instructions of a message of 8 B between two engines over shared memory. Both sides are counted, from the post
+/// of the receive until both requests are taken.
 const BETWEEN_MAX: f64 = if cfg!(debug_assertions) { 5000.0 } else { 1000.0 };
 
-/// Instructions of a look at sockets with the writing of the page of statistics, likewise; once a millisecond.
+/// Most instructions of a tick that polls sockets and writes the page of statistics, which happens once a
+/// millisecond.
 const LOOK_MAX: f64 = if cfg!(debug_assertions) { 5000.0 } else { 3000.0 };
 
-/// Whether valgrind is here. Where it must be, its absence is a failure; elsewhere it is said.
+/// Whether valgrind is installed. If it must be, its absence fails the test. Elsewhere the test says so.
 fn valgrind() -> bool {
     let found = Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
@@ -31,7 +32,7 @@ fn valgrind() -> bool {
     found
 }
 
-/// Instructions of one run.
+/// The instructions of one run.
 fn run(what: &str, rounds: u64) -> u64 {
     let mut command = Command::new("valgrind");
     command.args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]);
@@ -42,12 +43,12 @@ fn run(what: &str, rounds: u64) -> u64 {
     line.rsplit(':').next().unwrap().trim().replace(',', "").parse().unwrap()
 }
 
-/// Instructions of one round: the difference of a long run and a short one, so that what surrounds them is not counted.
+/// The instructions of one round: the difference of a long run and a short one. So start and end are not counted.
 fn each(what: &str) -> f64 {
     each_of(what, 20_000, 120_000)
 }
 
-/// The same of so many rounds.
+/// As [`each`], with these numbers of rounds.
 fn each_of(what: &str, few: u64, many: u64) -> f64 {
     (run(what, many) as f64 - run(what, few) as f64) / (many - few) as f64
 }
@@ -97,7 +98,8 @@ fn a_message_between_two_engines_is_short() {
     if !valgrind() {
         return;
     }
-    // How long two engines wait for each other before they have met differs by some ten million.
+    // Before they are connected, two engines wait for each other. That differs by some ten million instructions
+    // between runs, so more rounds are needed.
     let between = each_of("between", 100_000, 1_100_000);
     println!("instructions of a message over shared memory, both sides: {between:.1}");
     assert!(between <= BETWEEN_MAX, "{between:.1}, at most {BETWEEN_MAX}");

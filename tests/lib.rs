@@ -1,4 +1,4 @@
-//! Tests that need more than one system, and what they share.
+//! Tests that need more than one system, and the code that they share.
 
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod agreements;

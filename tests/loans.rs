@@ -1,5 +1,5 @@
-//! Loans end on every way out of a call: panics of an application's own code come through blocking calls and scopes, and
-//! nothing of what was lent is touched afterwards.
+//! Loans of buffers end on every way out of a call, also if code of the application panics in a blocking call or a
+//! scope. After that, nothing that was lent may be touched.
 
 use crate::{Streams, streams};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,23 +13,23 @@ use tickwire::{Bootstrap, Engine, List, OperationError, PostError, Rank, Request
 
 const TIME: Duration = Duration::from_secs(20);
 
-/// Code of the application that a wait runs.
+/// Code of the application that runs during a wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Place {
-    /// A sink that is flushed before a sleep.
+    /// A trace sink that is flushed before a sleep.
     Sink = 1,
-    /// A launcher that is asked for events.
+    /// A launcher that is polled for events.
     Launcher,
-    /// A transport that is looked at.
+    /// A transport that is polled for frames.
     Ready,
-    /// A transport that looks after its connections.
+    /// A transport that is polled for events of its connections.
     Control,
 }
 
 const WHILE_WAITING: [Place; 4] = [Place::Sink, Place::Launcher, Place::Ready, Place::Control];
 
-/// Panics once, in the place that it was set for.
+/// Panics once, in the place that a test has set.
 #[derive(Clone, Default)]
 pub(crate) struct Trap(Arc<AtomicU8>);
 
@@ -83,7 +83,7 @@ impl Exchange for Launcher {
     }
 }
 
-/// Three engines over streams, of which the first can be trapped and knows the second.
+/// Three engines over streams. The first one has the trap, and is connected to the second one.
 fn trapped() -> ([Engine; 3], Trap) {
     let (board, trap) = (Board::new(3), Trap::default());
     let build = |rank: u32, streams: Streams| {
@@ -110,7 +110,7 @@ fn trapped() -> ([Engine; 3], Trap) {
     (engines, trap)
 }
 
-/// Ticks all until a condition holds.
+/// Ticks all engines until a condition holds.
 fn until(engines: &mut [Engine], mut condition: impl FnMut(&mut [Engine]) -> bool) {
     let end = Instant::now() + TIME;
     while !condition(engines) {
@@ -127,7 +127,7 @@ fn tick(engine: &mut Engine, times: u32) {
     }
 }
 
-/// A call that lends a buffer, left by a panic in a place.
+/// Makes a call that lends a buffer, and lets it end by a panic in a place.
 fn leave(engines: &mut [Engine; 3], trap: &Trap, place: Place, call: impl FnOnce(&mut Engine)) {
     let world = engines[0].comm_world();
     trap.set(place);
@@ -169,7 +169,7 @@ fn nothing_is_sent_of_what_was_lent_to_a_call_that_a_panic_has_left() {
     let calls: [Call; 4] = [
         |engine, out| drop(engine.send(out, Rank(1), Tag(5), engine.comm_world())),
         |engine, out| drop(engine.ssend(out, Rank(1), Tag(5), engine.comm_world())),
-        // It is left while its scope waits for it.
+        // The panic comes while the scope waits for its operation.
         |engine, out| {
             engine.scope(|scope| {
                 let _ = scope.isend(out, Rank(1), Tag(5), scope.comm_world()).unwrap();
@@ -188,7 +188,7 @@ fn nothing_is_sent_of_what_was_lent_to_a_call_that_a_panic_has_left() {
         let [engine, mut peer, _other] = engines;
         let world = peer.comm_world();
         let incoming = peer.irecv(vec![0u8; out.len()], Rank(0), Tag(5), world).unwrap();
-        // The answer to the offer is there when the engine is dropped.
+        // The answer to the offer has come by the time the engine is dropped.
         tick(&mut peer, 1000);
         let dropped = std::thread::spawn(move || drop(engine));
         let ended = peer.wait_for(&incoming, TIME);
@@ -320,7 +320,8 @@ fn persistent_requests_end_with_their_scope() {
         scope.start(&receive).unwrap();
         scope.start(&send).unwrap();
         scope.wait(&receive).unwrap();
-        // Active, inactive, and given away without its buffer.
+        // One request is active and forgotten, one is inactive and forgotten, and of one only the id leaves the
+        // scope.
         let open = scope.recv_init(&mut never, me, Tag(2), world).unwrap();
         scope.start(&open).unwrap();
         std::mem::forget(open);

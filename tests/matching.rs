@@ -1,7 +1,8 @@
-//! Matching against the reference model: random programs over engines in one process, one after another and at once,
-//! and by processes over shared memory. See [`tickwire_tests::model`].
+//! Tests matching against the reference model. Engines in one process carry out random programs, one call after
+//! another and all at once. See [`tickwire_tests::model`].
 //!
-//! Programs follow from a seed, which is new in each run; a failure names it, and `TICKWIRE_TEST_SEED` repeats it.
+//! Programs follow from a seed, which is new in each run. A failure prints the seed, and `TICKWIRE_TEST_SEED` repeats
+//! it.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
@@ -20,18 +21,18 @@ use tickwire_tests::model::program::{
 };
 use tickwire_tests::model::run::{Played, QUIET, Run, at_once_on};
 
-/// Calls that each test of random programs makes at least, and those of programs with deep queues.
+/// Each test of random programs makes at least this many calls.
 const CALLS: usize = 10_000;
-/// See [`CALLS`].
+/// The same for programs with deep queues.
 const DEEP_CALLS: usize = 12_000;
-/// Calls of each part of a program at most.
+/// Each part of a program has fewer calls than this.
 const PART: usize = 120;
 
 const _: () = assert!((2 * CALLS + DEEP_CALLS) * WAYS.len() >= 100_000);
 
-/// Runs random cases until so many calls were made; each says how many it made.
+/// Runs random cases until this many calls were made. Each case returns how many calls it made.
 ///
-/// Returns how often engines went from lists to the index, and back.
+/// Returns how often engines changed from lists to the index, and back.
 fn run<S: Strategy>(calls: usize, strategy: S, case: impl Fn(S::Value) -> Played) -> [usize; 2]
 where
     S::Value: Debug,
@@ -64,18 +65,18 @@ where
     switches
 }
 
-// One call after another: the order of arrival is known, and each answer.
+// One call after another: the order of arrival is known, and so is each answer.
 
-/// What the model says of a run. Messages are named by their call in the program.
+/// The model's answers in a run. A message is named by its call in the program.
 #[derive(Default)]
 struct Predicted {
-    /// By proc and communicator: matching, and how much of the log it has answered.
+    /// By proc and communicator: the model, and how many entries of the log it has answered.
     models: HashMap<(usize, usize), (Matching, usize)>,
-    /// Which message a receive must get: by proc, communicator and call.
+    /// The message that a receive must get, by proc, communicator and call.
     matches: HashMap<(usize, usize, usize), usize>,
-    /// Receives that have a message and are not done.
+    /// Receives that have got a message and are not done yet.
     due: HashSet<(usize, usize, usize)>,
-    /// Messages that a receive or a matched probe has taken, and those whose receive is done.
+    /// Messages that a receive or a matched probe has taken, and messages whose receive is done.
     taken: HashSet<usize>,
     received: HashSet<usize>,
 }
@@ -95,7 +96,7 @@ impl Predicted {
         }
     }
 
-    /// Answers what a proc has called since the last time, and compares.
+    /// Gives the model the calls that a proc has made since the last time, and compares the answers.
     fn answer(&mut self, place: (usize, usize), log: &[Call], messages: &[Option<Sent>]) {
         let (mut model, read) = self.models.remove(&place).unwrap_or_default();
         let name = |op: usize| messages[op].map(|sent| Seen { envelope: sent.envelope, length: sent.length });
@@ -127,7 +128,7 @@ impl Predicted {
     }
 }
 
-/// Ticks until all engines are quiet, and compares with the model. Returns the sends that are done.
+/// Ticks until all engines are quiet, and compares them with the model. Returns the sends that are done.
 fn settle(run: &mut Run<'_>, predicted: &mut Predicted) -> Vec<usize> {
     let mut quiet = 0;
     for round in 0.. {
@@ -147,7 +148,7 @@ fn settle(run: &mut Run<'_>, predicted: &mut Predicted) -> Vec<usize> {
     done
 }
 
-/// After each call all engines are ticked until they are quiet, so that messages arrive in the order of sending.
+/// After each call, ticks all engines until they are quiet. So messages arrive in the order of sending.
 fn in_turn(way: usize, program: &Program) -> Played {
     let cluster = Cluster::loopback_with(program.ranks, |builder| builder.limits(limits(way)));
     let (mut run, mut predicted) = (Run::new(cluster, program), Predicted::default());
@@ -175,14 +176,14 @@ fn in_turn(way: usize, program: &Program) -> Played {
     Played { calls: program.ops.len(), switches }
 }
 
-// All at once: arrivals are delayed, sends refused and ticks are where they like.
+// All at once: messages are delayed, sends are refused, and ticks come at random.
 
-/// Calls are made in the order of the program, with a tick of some engine now and then; what each proc has seen must be
-/// explained by some order of arrival.
+/// Makes the calls in the order of the program, with ticks of some engines in between. Some order of arrival must
+/// explain what each proc has seen.
 fn at_once(way: usize, program: &Program, config: &SimConfig) -> Played {
     let net = SimNet::new(program.ranks, config.clone());
     let cluster = Cluster::sim_with(program.ranks, &net, |builder| {
-        // With one pass a tick, frames are read in one and matched in the next.
+        // With one pass per tick, frames are read in one tick and matched in the next.
         let passes_max = if config.seed.is_multiple_of(3) { 1 } else { PASSES_MAX };
         builder.limits(Limits { passes_max, ..limits(way) })
     });
@@ -208,7 +209,8 @@ macro_rules! each_way {
                 run(half, deep_programs(), |program| in_turn($way, &program)),
                 run(half, (deep_programs(), configs()), |(program, config)| at_once($way, &program, &config)),
             ];
-            // The index is made of deep queues, and of more receives from any source than four bits can order.
+            // With `Auto`, deep queues are moved to the index. With `Lists` they are moved when there are more
+            // receives from any source than four bits can number.
             let switched = switches.as_flattened().iter().all(|&count| count > 0);
             assert_eq!(switched, matches!(WAYS[$way], (How::Auto, _) | (How::Lists, 4)), "{switches:?}");
         }
@@ -223,7 +225,8 @@ each_way! {
     4: index_one_call_after_another, index_all_at_once, index_with_deep_queues;
 }
 
-/// Two procs connect to each other at once, between messages: a second link would let the later ones overtake.
+/// Two procs connect to each other at the same time, between messages. A second link would let later messages
+/// overtake earlier ones.
 #[test]
 fn messages_of_procs_that_connect_at_once_keep_their_order() {
     let send = |rank, to, size, mode| Op { rank, comm: 0, what: What::Send { to, tag: 0, size, mode } };
@@ -239,7 +242,7 @@ fn messages_of_procs_that_connect_at_once_keep_their_order() {
     }
 }
 
-/// Networks: quick and slow ones, that refuse seldom and often, with and without memory that is read.
+/// Simulated networks: prompt or slow, with few or many refused sends, with and without reads of the sender's memory.
 fn configs() -> impl Strategy<Value = SimConfig> {
     let delays = prop_oneof![Just(0..1u64), Just(0..300_000), Just(0..2_000_000)];
     let blocked = prop_oneof![Just(0u8), Just(32), Just(128)];

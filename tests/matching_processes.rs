@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use tickwire::launch::Job;
 use tickwire_tests::model::program::WAYS;
 
-/// Calls that two ranks make together, at least.
+/// The least number of calls that the two ranks make together.
 const CALLS: usize = 6000;
 
 fn run(threads: usize) {

@@ -1,20 +1,21 @@
-//! A reference model of MPI's matching (MPI 4.1 §3.5, §3.8), as plain as it can be, and what compares the engine with it.
+//! A reference model of MPI's matching (MPI 4.1 §3.5, §3.8). It is as plain as possible, and the engine is compared
+//! with it.
 //!
-//! One [`Matching`] stands for one proc in one communicator: a list of receives that wait for a message, a list of
-//! messages that wait for a receive, both in their order. Nothing else is needed to say what every receive gets, what
-//! every probe sees and which cancellations succeed, once it is known in which order calls and messages came.
+//! One [`Matching`] stands for one proc in one communicator. It has a list of receives that wait for a message, and a
+//! list of messages that wait for a receive, both in order. Once the order of calls and arrivals is known, these two
+//! lists decide what every receive gets, what every probe sees and which cancellations succeed.
 //!
-//! *What is proven.* [`program`] makes random programs; a [`player`] carries out one rank's part of one on an engine
-//! and writes down what it saw; a [`run`] does so
-//! for all ranks on a cluster. Where arrival order is known, each answer must be the model's. Where it is not,
-//! [`explain`] looks for an order of arrival for which the model gives the same answers, and says so if there is none.
+//! *How the engine is compared.* [`program`] makes random programs. A [`player`] carries out one rank's part of a
+//! program on an engine and logs what it saw. A [`run`] does so for all ranks of a cluster. If the order of arrival is
+//! known, each answer must be that of the model. If it is not known, [`explain`] looks for an order of arrival in
+//! which the model gives the same answers, and fails if there is none.
 
 pub mod explain;
 pub mod player;
 pub mod program;
 pub mod run;
 
-/// What a receive or a probe asks for; `None` stands for any.
+/// What a receive or a probe asks for. `None` stands for any.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Key {
     /// Rank of the sender.
@@ -23,7 +24,7 @@ pub struct Key {
     pub tag: Option<u32>,
 }
 
-/// What is on a message.
+/// The envelope of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
     /// Rank of the sender.
@@ -33,13 +34,13 @@ pub struct Envelope {
 }
 
 impl Key {
-    /// Whether a receive with this key takes a message with that envelope.
+    /// Whether a receive with this key takes a message with this envelope.
     pub fn takes(self, envelope: Envelope) -> bool {
         self.source.is_none_or(|source| source == envelope.source) && self.tag.is_none_or(|tag| tag == envelope.tag)
     }
 }
 
-/// Matching of one proc in one communicator. Receives and messages are numbers of the caller's.
+/// The matching of one proc in one communicator. The caller numbers the receives and the messages.
 #[derive(Default, Debug)]
 pub struct Matching {
     /// Receives without a message, oldest first.
@@ -49,7 +50,7 @@ pub struct Matching {
 }
 
 impl Matching {
-    /// A receive is posted: it gets the oldest message that it takes, or waits.
+    /// Posts a receive. It gets the oldest message that it takes, or it waits.
     pub fn post(&mut self, receive: usize, key: Key) -> Option<usize> {
         let found = self.claim(key);
         if found.is_none() {
@@ -58,7 +59,7 @@ impl Matching {
         found
     }
 
-    /// A message arrives: the oldest receive that takes it gets it, or it waits.
+    /// A message arrives. It goes to the oldest receive that takes it, or it waits.
     pub fn arrive(&mut self, message: usize, envelope: Envelope) -> Option<usize> {
         match self.posted.iter().position(|(_, key)| key.takes(envelope)) {
             Some(place) => Some(self.posted.remove(place).0),
@@ -69,18 +70,18 @@ impl Matching {
         }
     }
 
-    /// A probe sees the oldest message that a receive would get now.
+    /// The message that a probe sees: the oldest one that a receive would get now.
     pub fn probe(&self, key: Key) -> Option<usize> {
         self.unexpected.iter().find(|(_, envelope)| key.takes(*envelope)).map(|(message, _)| *message)
     }
 
-    /// A matched probe takes it, so that nobody else sees it.
+    /// The message that a matched probe takes, so that no other call sees it.
     pub fn claim(&mut self, key: Key) -> Option<usize> {
         let place = self.unexpected.iter().position(|(_, envelope)| key.takes(*envelope))?;
         Some(self.unexpected.remove(place).0)
     }
 
-    /// A receive is cancelled, if it still waits.
+    /// Cancels a receive. Returns whether it was still waiting.
     pub fn cancel(&mut self, receive: usize) -> bool {
         let place = self.posted.iter().position(|(posted, _)| *posted == receive);
         place.map(|place| self.posted.remove(place)).is_some()

@@ -1,8 +1,8 @@
-//! Mutations are patches of today's sources. That tests catch them is tried by `tests/mutations/run`, which takes long.
+//! Mutations are patches of the current sources. `tests/mutations/run` checks that tests catch them, which takes long.
 
 use std::path::Path;
 
-/// The changes of a patch: a file, the lines that it must have, and those that take their place.
+/// The changes of a patch: a file, the lines that it must have, and the lines that replace them.
 fn changes(patch: &str) -> Vec<(String, String, String)> {
     let mut changes = Vec::new();
     let mut file = String::new();

@@ -1,39 +1,39 @@
-//! What programs build of one-sided operations: counters, locks and a queue. Each lock guards two words that are read and written by gets and
-//! puts, which only the lock makes whole.
+//! What programs build of one-sided operations: counters, locks and a queue. Each lock guards two words. They are read
+//! by a get and written by two puts, so only the lock keeps them equal.
 
 use crate::one_sided::Parts;
 use std::time::{Duration, Instant};
 use tickwire::{Comm, Engine, Rank, WindowError, op};
 
-/// Above everything that a loaded machine may need, for one wait.
+/// Longest time of one wait, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The rank whose part has what all ranks share.
+/// The rank whose part holds the shared elements.
 const HOME: Rank = Rank(0);
 
-// Elements of the part of `HOME`.
+// Elements in the part of `HOME`.
 const COUNTER: usize = 0;
 const NEXT_TICKET: usize = 1;
 const NOW_SERVED: usize = 2;
-/// The last rank in the queue of the queue lock, and one.
+/// The last rank in the queue of the queue lock, plus 1. The value is 0 if nobody is in the queue.
 const LAST: usize = 3;
-/// The two words that a lock guards.
+/// The first of the two words that a lock guards.
 const GUARDED: usize = 4;
 const HEAD: usize = 6;
 const END: usize = 7;
-// Elements of each part.
-/// The next rank in the queue of the queue lock, and one.
+// Elements in each rank's part.
+/// The next rank in the queue of the queue lock, plus 1. The value is 0 if no rank is next.
 const NEXT: usize = 8;
-/// Whether the rank has to wait for the one before it.
+/// Whether the rank still has to wait for the rank before it.
 const WAITS: usize = 9;
-/// Places of the distributed queue begin here.
+/// The first place of the distributed queue. The places fill the rest of a part.
 const PLACES: usize = 10;
 
-/// Elements that a part needs.
+/// How many elements a part needs.
 pub fn elements(rounds: usize) -> usize {
     PLACES + rounds
 }
 
-/// A rank of a window that all ranks have locked with each other.
+/// A rank with a window that all ranks have locked for all parts.
 struct Player<'a> {
     engine: &'a mut Engine,
     parts: &'a Parts,
@@ -42,16 +42,16 @@ struct Player<'a> {
     size: u32,
 }
 
-/// What a rank does in a lock.
+/// What a rank does while it holds a lock.
 type Section<'a> = fn(&mut Player<'a>) -> Result<(), WindowError>;
 
 /// Hammers counters, locks and a queue in a window with [`elements`] elements at each rank.
 ///
 /// # Panics
-/// If an update is lost, two ranks are in a lock at once, or something comes twice or never.
+/// If an update is lost, two ranks hold a lock at once, or a value comes twice or never.
 ///
 /// # Errors
-/// As of one-sided operations.
+/// The errors of one-sided operations.
 pub fn hammer(engine: &mut Engine, parts: &Parts, comm: Comm, rounds: usize) -> Result<(), WindowError> {
     engine.win_lock_all(parts.window)?;
     engine.barrier(comm)?;
@@ -72,7 +72,7 @@ impl<'a> Player<'a> {
         Ok(value[0])
     }
 
-    /// Puts a value, which is there for all when this returns.
+    /// Puts a value. When this returns, all ranks can see it.
     fn put(&mut self, value: u64, rank: Rank, element: usize) -> Result<(), WindowError> {
         self.engine.put(&[value], rank, self.parts.at(rank, element), self.parts.window)?;
         self.engine.win_flush(rank, self.parts.window)
@@ -82,13 +82,13 @@ impl<'a> Player<'a> {
         self.engine.fetch_and_op(1, op::Sum, HOME, self.parts.at(HOME, element), self.parts.window)
     }
 
-    /// Reads an element until it is right.
+    /// Reads an element until it has a value that is right.
     fn until(&mut self, rank: Rank, element: usize, is_right: impl Fn(u64) -> bool) -> Result<u64, WindowError> {
         let start = Instant::now();
         loop {
             let value = self.get(rank, element)?;
             if is_right(value) {
-                // What was there before it is read after it.
+                // The flush orders the reads: what its writer put before this value is read after it.
                 self.engine.win_flush(rank, self.parts.window)?;
                 return Ok(value);
             }
@@ -98,7 +98,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// A counter: each of its values is somebody's once.
+    /// A counter: each of its values is returned to exactly one rank.
     fn count(&mut self, rounds: usize) -> Result<(), WindowError> {
         let own = (0..rounds).map(|_| self.add(COUNTER)).collect::<Result<Vec<u64>, _>>()?;
         assert!(own.is_sorted(), "a counter only grows");
@@ -109,7 +109,7 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// Goes through a lock so many times.
+    /// Goes through a lock `rounds` times.
     fn guard(
         &mut self,
         rounds: usize,
@@ -128,7 +128,7 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// What is done in a lock.
+    /// The work under a lock.
     fn increment(&mut self) -> Result<(), WindowError> {
         let mut words = [0; 2];
         self.engine.get(&mut words, HOME, self.parts.at(HOME, GUARDED), self.parts.window)?;
@@ -145,7 +145,7 @@ impl<'a> Player<'a> {
         self.put(ticket + 1, HOME, NOW_SERVED)
     }
 
-    /// The lock of Mellor-Crummey and Scott: who waits reads its own part.
+    /// The lock of Mellor-Crummey and Scott: a rank that waits polls only its own part.
     fn with_queue_lock(&mut self, run: Section<'a>) -> Result<(), WindowError> {
         let (me, mine) = (self.me, u64::from(self.me.0) + 1);
         let (last, window) = (self.parts.at(HOME, LAST), self.parts.window);
@@ -165,7 +165,7 @@ impl<'a> Player<'a> {
         self.put(0, rank(next), WAITS)
     }
 
-    /// A queue whose places are in the parts of all ranks: each rank appends as often as it takes.
+    /// A queue whose places are in the parts of all ranks. Each rank appends and takes the same number of items.
     fn pass_on(&mut self, rounds: usize) -> Result<(), WindowError> {
         let place = |number: u64, size: u32| {
             let size = u64::from(size);

@@ -2,17 +2,17 @@
 
 use tickwire::{Comm, Engine, Rank, Window, WindowError};
 
-/// The kinds. In processes of one host these are reached by loads and stores, by the kernel, by the kernel as far as they are listed, and by the
-/// target's engine since they are not.
+/// The kinds of windows. Between processes of one host, parts of these kinds are reached: by loads and stores; by the
+/// kernel; by the kernel as far as they are listed; and by the target's engine, because they are not listed.
 pub const KINDS: [&str; 4] = ["allocated", "created", "attached", "unlisted"];
 
-/// One more kind, for engines that have a shared heap: a buffer in it is reached by loads and stores.
+/// Another kind, for engines with a shared heap. Its buffer is in the heap, so loads and stores reach it.
 pub const HEAP: &str = "heap";
 
-/// Runs that are listed at most.
+/// The most runs that are listed.
 const LISTED: usize = 512;
 
-/// A window, and where the elements of each part begin.
+/// A window, and the first element of each part.
 #[derive(Clone, Debug)]
 pub struct Parts {
     /// The window.
@@ -21,10 +21,10 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Makes a window of a kind, with so many elements at each rank.
+    /// Makes a window of a kind, with `count` elements on each rank.
     ///
     /// # Errors
-    /// As of the calls that make windows.
+    /// The errors of the calls that make windows.
     pub fn make(engine: &mut Engine, kind: &str, count: usize, comm: Comm) -> Result<Self, WindowError> {
         let size = engine.comm_size(comm)? as usize;
         let mut first = vec![0; size];

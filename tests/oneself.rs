@@ -1,4 +1,4 @@
-//! Messages of a proc to itself: which go to their receives as they are sent, and that nobody can tell from what they get.
+//! Messages of a proc to itself. Some go to their receives within the send. What receives get must not depend on that.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
@@ -28,12 +28,12 @@ fn send(engine: &mut Engine, tag: u32, bytes: &[u8]) -> Request<Vec<u8>> {
     engine.isend(bytes.to_vec(), ME, Tag(tag), world).unwrap()
 }
 
-/// Whether a request is done, without a tick.
+/// Whether a request is done. The test does not tick.
 fn is_done(engine: &mut Engine, request: &Request<Vec<u8>>) -> bool {
     engine.test(request).unwrap().is_done()
 }
 
-/// The bytes and the status of a receive that waits for a tick, or has waited for none.
+/// Waits for a receive, if needed. Returns its bytes and status.
 fn take(engine: &mut Engine, request: Request<Vec<u8>>) -> (Vec<u8>, Status) {
     engine.wait(&request).unwrap();
     let (mut bytes, status) = engine.take(request).unwrap();
@@ -87,7 +87,7 @@ fn what_is_not_or_is_longer_goes_through_a_tick() {
 
 #[test]
 fn what_was_sent_before_is_received_before() {
-    // In a ring, and not seen yet.
+    // The first message is in a ring and not seen yet.
     let mut engine = solo();
     drop(send(&mut engine, 1, b"first"));
     let [one, two] = [0; 2].map(|_| receive(&mut engine, ME, 1, 8));
@@ -95,7 +95,7 @@ fn what_was_sent_before_is_received_before() {
     assert_eq!(take(&mut engine, one).0, b"first");
     assert_eq!(take(&mut engine, two).0, b"second");
 
-    // In the send queue: it is longer than what a ring takes.
+    // The first message is in the send queue, because it is longer than a ring takes.
     let long = vec![7u8; 1 << 20];
     let [one, two] = [0; 2].map(|_| receive(&mut engine, ME, 1, 1 << 20));
     let outgoing = send(&mut engine, 1, &long);
@@ -104,7 +104,7 @@ fn what_was_sent_before_is_received_before() {
     assert_eq!(take(&mut engine, one).0, long);
     engine.wait(&outgoing).unwrap();
 
-    // Unexpected, with a tag of its own: the next one does not wait for it.
+    // The first message is unexpected and has another tag. The next message does not wait for it.
     drop(send(&mut engine, 9, b"kept"));
     engine.tick();
     let next = receive(&mut engine, ME, 1, 8);
@@ -120,7 +120,8 @@ fn what_waits_for_credit_is_received_before() {
     let limits = Limits { unexpected_bytes_max: 64 << 10, ..Limits::default() };
     let mut engine = Engine::builder().limits(limits).build(Bootstrap::solo()).unwrap();
     let mut flood = Vec::new();
-    // Until not even one byte leaves: without credit for their bytes, messages ask first, while there are envelopes.
+    // Sends until not even one byte leaves. Without credit for bytes, messages are only offered, as long as there are
+    // envelopes.
     while flood.last().is_none_or(|last| is_done(&mut engine, last)) {
         assert!(flood.len() < 10_000, "credit has an end");
         flood.push(send(&mut engine, 9, &[9u8; 4000]));
@@ -207,7 +208,8 @@ fn systems_of_the_application_see_them_all() {
     assert_eq!(seen.load(Ordering::Relaxed), 1);
 }
 
-/// What a random program of one proc gets, in the order of its receives.
+/// Plays a random program of one proc. Returns what its receives got, in their order, and how many messages arrived
+/// within their send.
 fn play(seed: u64, own_at_once: bool) -> (Vec<(Vec<u8>, Status)>, usize) {
     let limits = Limits { own_at_once, ..Limits::default() };
     let mut engine = Engine::builder().limits(limits).build(Bootstrap::solo()).unwrap();

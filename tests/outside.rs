@@ -1,5 +1,5 @@
-//! A transport that is not the repository's own, added as applications add theirs: streams between the engines of one
-//! process, which take part of a frame when their buffers are full.
+//! A transport from outside the repository, added as applications add their own. It has streams between the engines
+//! of one process. A stream takes only part of a frame when its buffer is full.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
@@ -26,18 +26,18 @@ use tickwire_tests::cases::{self, BOUND, content};
 /// Largest payload of a frame.
 const FRAME_MAX: usize = 16 << 10;
 
-/// A stream to one peer; the link number is the peer's proc number.
+/// A stream to one peer. Its link number is the peer's proc number.
 struct Line {
     stream: OwnedFd,
     vc: Option<Row>,
-    /// A frame has been taken in part; the rest goes before anything else.
+    /// Whether part of a frame was taken. Its rest goes before any other frame.
     busy: bool,
     input: Vec<u8>,
     told: bool,
     ended: bool,
 }
 
-/// What is kept for a CAR whose frame has been taken in part: how many of its bytes.
+/// The state of a CAR whose frame was taken in part: the number of bytes written.
 #[derive(Default)]
 struct Progress {
     written: usize,
@@ -48,19 +48,19 @@ struct Streams {
     lines: Vec<Option<Line>>,
     asked: Vec<u32>,
     lent: Vec<Vec<u8>>,
-    /// Memory that it was told of, where it wants to know.
+    /// The registered memory, if this transport needs registration.
     known: Option<Known>,
-    /// Where it panics, if it is to.
+    /// The place at which it panics, if a test wants it to.
     trap: Trap,
     name: &'static str,
-    /// Bytes of its card beyond the first.
+    /// Bytes of its card beyond the first one.
     padding: usize,
-    /// How often it was asked whether something is there.
+    /// How often the engine has polled it.
     looks: Arc<AtomicU32>,
     capabilities: Capabilities,
 }
 
-/// The streams of a cluster, one for each pair.
+/// The streams of a cluster, with one stream for each pair of procs.
 fn streams(procs: u32) -> Vec<Streams> {
     let mut all: Vec<Streams> = (0..procs).map(Streams::new).collect();
     for low in 0..procs as usize {
@@ -76,12 +76,12 @@ fn streams(procs: u32) -> Vec<Streams> {
 impl Line {
     fn new(stream: UnixStream, _procs: u32) -> Self {
         stream.set_nonblocking(true).unwrap();
-        // Small enough that most frames of large messages are taken in part.
+        // The buffer is so small that most frames of large messages are taken in part.
         set_socket_send_buffer_size(&stream, 4096).unwrap();
         Line { stream: stream.into(), vc: None, busy: false, input: Vec::new(), told: false, ended: false }
     }
 
-    /// Reads what is there.
+    /// Reads all bytes that are there.
     fn read(&mut self) {
         let mut buffer = [0; 8192];
         while !self.ended {
@@ -94,7 +94,7 @@ impl Line {
         }
     }
 
-    /// The next whole frame.
+    /// Takes the next whole frame, if there is one.
     fn frame(&mut self) -> Option<(Header, Vec<u8>)> {
         let word = |at: usize| Some(u64::from_ne_bytes(self.input.get(at..at + 8)?.try_into().ok()?));
         let header = Header { lead: word(0)?, origin: word(8)?, name: word(16)?, length: word(24)? };
@@ -118,7 +118,7 @@ impl Streams {
     }
 }
 
-// SAFETY: what it gives out is its own, and stays as long as is said.
+// SAFETY: the payloads that it lends are its own, and stay until they are released.
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 unsafe impl Transport for Streams {
     type RowState = Progress;
@@ -263,7 +263,7 @@ unsafe impl Transport for Streams {
 
 #[expect(unsafe_code, reason = "the bytes of a frame that is being sent")]
 fn bytes(span: &Span) -> &[u8] {
-    // SAFETY: the engine keeps what it sends until it has been told that it is sent.
+    // SAFETY: the engine keeps the bytes of a frame until it is told that the frame is sent.
     unsafe { std::slice::from_raw_parts(span.start(), span.len()) }
 }
 
@@ -376,7 +376,7 @@ fn transports_that_cannot_be_told_apart_are_refused() {
     assert!(twins.contains("transport streams: two transports have this name"), "{twins}");
     let loopback = build(vec![Streams { name: "loopback", ..Streams::new(0) }]).unwrap_err();
     assert!(loopback.contains("transport loopback: two transports have this name"), "{loopback}");
-    // Lengths of names and cards have one byte each.
+    // Names and cards have lengths of one byte.
     let name = "n".repeat(256).leak();
     let long = build(vec![Streams { name, ..Streams::new(0) }]).unwrap_err();
     assert!(long.contains("its name has 256 bytes: give 1 to 255"), "{long}");

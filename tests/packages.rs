@@ -1,13 +1,13 @@
-//! What is published, and what it depends on: licences, and where it comes from.
+//! The published packages, and the licences and sources of their dependencies.
 
 use std::process::Command;
 
-/// Licences that ask for nothing but their own text to be passed on.
+/// Licences that only require that their text is passed on.
 const LICENCES: [&str; 9] =
     ["0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "MIT", "OFL-1.1", "Ubuntu-font-1.0", "Unicode-3.0", "Zlib"];
 const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-/// All packages that this platform builds, as cargo says.
+/// All packages that are built on this platform, according to cargo.
 fn packages() -> Vec<serde_json::Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let platform = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
@@ -19,7 +19,7 @@ fn packages() -> Vec<serde_json::Value> {
     all["packages"].as_array_mut().unwrap().drain(..).collect()
 }
 
-/// Whether a licence such as `(MIT OR Zlib) AND OFL-1.1` leaves a choice of those that are allowed.
+/// Whether a licence expression such as `(MIT OR Zlib) AND OFL-1.1` can be met by allowed licences.
 fn is_allowed(licence: &str) -> bool {
     licence.split(" AND ").all(|part| {
         let choices = part.trim_matches(['(', ')']).replace('/', " OR ");

@@ -1,4 +1,4 @@
-//! How often a transport is looked at that is expensive to look at, progress of one transport or one proc, and routes.
+//! How often an expensive transport is polled, progress of one transport or one proc only, and the choice of routes.
 
 use super::*;
 use tickwire::internals::components::{NIL, VcState};
@@ -7,10 +7,11 @@ use tickwire::internals::transports::Hub;
 use tickwire::testing::rows;
 use tickwire::{Only, ProcId, ProgressError, Request, Source, Test, TrafficClass};
 
-/// Above the priority of loopback.
+/// A priority above that of loopback.
 const PREFERRED: u8 = 200;
 
-/// Engines 0 and 1 reach each other by loopback, 0 and 2 by streams, all connected; and how often those of 0 are looked at.
+/// Engine 0 reaches engine 1 by loopback and engine 2 by streams, and is connected to both. Returns also the counter of
+/// polls of the streams of engine 0.
 fn mixed() -> (Cluster, Arc<AtomicU32>) {
     let mut all = streams(3);
     for (me, other) in [(0, 1), (1, 0), (1, 2), (2, 1)] {
@@ -29,12 +30,12 @@ fn mixed() -> (Cluster, Arc<AtomicU32>) {
         cluster.tick_until(BOUND, "connected", |cluster| cluster.vc_state(0, other) == Some(VcState::Connected));
         pass(&mut cluster, other);
     }
-    // Until it is looked at as seldom as can be.
+    // Afterwards the streams are polled as seldom as possible.
     cluster.tick_times(4 * POLL_INTERVAL_MAX);
     (cluster, looks)
 }
 
-/// A message to engine 0.
+/// Passes a message to engine 0.
 fn pass(cluster: &mut Cluster, from: u32) {
     let receive = post(cluster, Rank(from));
     start(cluster, from);
@@ -46,7 +47,7 @@ fn post(cluster: &mut Cluster, source: impl Into<Source>) -> Request<Vec<u8>> {
     cluster.engines[0].irecv(vec![0u8; 4], source, Tag(1), world).unwrap()
 }
 
-/// A send to engine 0, which is done when it is on its way.
+/// Starts a send to engine 0. The send is done, but engine 0 has not read it.
 fn start(cluster: &mut Cluster, from: u32) {
     let world = cluster.engines[0].comm_world();
     let from = from as usize;
@@ -60,7 +61,7 @@ fn start(cluster: &mut Cluster, from: u32) {
     panic!("not sent");
 }
 
-/// Looks at the streams of engine 0 in so many of its ticks.
+/// The number of polls of engine 0's streams in this many ticks.
 fn looks_in(ticks: u32, cluster: &mut Cluster, looks: &AtomicU32) -> u32 {
     let before = looks.load(Ordering::Relaxed);
     for _ in 0..ticks {
@@ -80,7 +81,7 @@ fn an_idle_transport_that_is_expensive_is_looked_at_seldom_but_is() {
 #[test]
 fn operations_over_others_do_not_make_it_be_looked_at() {
     let (mut cluster, looks) = mixed();
-    // Those of the transport itself do not count any more when they are done.
+    // The message that `mixed` sent over the streams is done, so it no longer makes the engine poll.
     let posted = [post(&mut cluster, Rank(1)), post(&mut cluster, Rank(0))];
     assert_eq!(looks_in(TICKS, &mut cluster, &looks), 100);
     drop(posted);
@@ -101,7 +102,7 @@ fn operations_over_it_make_it_be_looked_at_in_every_tick() {
         looks_in(4 * POLL_INTERVAL_MAX, &mut cluster, &looks);
         assert_eq!(looks_in(TICKS, &mut cluster, &looks), 100, "{source:?}");
     }
-    // A send that waits for its receive does too, also if nobody asks for it any more.
+    // A send that waits for its receive makes the engine poll too, even if its request was dropped.
     let world = cluster.engines[0].comm_world();
     drop(cluster.engines[0].isend(vec![1u8; 100_000], Rank(2), Tag(1), world).unwrap());
     assert_eq!(looks_in(TICKS, &mut cluster, &looks), TICKS);
@@ -118,7 +119,7 @@ fn an_operation_in_any_row_is_found() {
     looks_in(rows, &mut cluster, &looks);
     assert_eq!(looks_in(TICKS, &mut cluster, &looks), TICKS);
     drop(near);
-    // What the application waits for is known at once.
+    // If the application waits for an operation, the transport is polled at once.
     let (mut cluster, looks) = mixed();
     let near: Vec<_> = (0..ROWS as u32 - 2).map(|_| post(&mut cluster, Rank(1))).collect();
     let far = post(&mut cluster, Rank(2));
@@ -144,13 +145,13 @@ fn what_is_found_is_read_and_more_is_expected() {
         cluster.tick(0);
         ticks += 1;
     }
-    // Looks at it are rare again only by and by: after 1, 2, 4 … ticks.
+    // The interval between polls grows slowly: 1, 2, 4 … ticks.
     assert!(looks_in(10, &mut cluster, &looks) >= 3);
 }
 
-// Progress of one.
+// Progress of one transport or one proc.
 
-/// Receives from 1 and 2, whose messages have been sent.
+/// Receives from ranks 1 and 2, whose messages are on their way.
 fn two_messages(cluster: &mut Cluster) -> [Request<Vec<u8>>; 2] {
     [1, 2].map(|from| {
         let receive = post(cluster, Rank(from));
@@ -163,7 +164,8 @@ fn are_done(cluster: &mut Cluster, receives: &[Request<Vec<u8>>; 2]) -> [bool; 2
     receives.each_ref().map(|receive| cluster.engines[0].test(receive).unwrap().is_done())
 }
 
-/// Progresses one thing until one of two messages is there, and then some.
+/// Makes progress of one thing only, until one of the two messages is there, and then for some more rounds. Returns
+/// which messages are there.
 fn progress(cluster: &mut Cluster, only: Only<'_>, receives: &[Request<Vec<u8>>; 2]) -> [bool; 2] {
     let mut left = BOUND;
     while are_done(cluster, receives) == [false; 2] {
@@ -252,7 +254,7 @@ fn routes_say_who_reaches_a_proc_and_which_one_is_used() {
     }
 }
 
-/// The transport of a VC of engine 0.
+/// The transport that engine 0 uses to reach a proc.
 fn used(cluster: &mut Cluster, proc: u32) -> String {
     let all = rows(&mut cluster.engines[0]);
     let vc = all.vcs.iter().find(|vc| vc.proc == proc && vc.link != NIL).unwrap();
@@ -273,7 +275,7 @@ fn of_routes_with_one_priority_the_first_is_used() {
         }
         builder
     });
-    // Two that may call each other over different routes ask each other first.
+    // Two routes are possible, so the two procs first have to agree on one.
     cluster.engines[0].connect(ProcId(1)).unwrap();
     cluster.tick_until(BOUND, "connected", |cluster| {
         [(0, 1), (1, 0)].iter().all(|&(rank, proc)| cluster.vc_state(rank, proc) == Some(VcState::Connected))

@@ -1,5 +1,5 @@
-//! What is urgent goes first, over transports of which each carries less urgent messages already, and never what came later of
-//! one communicator.
+//! Urgent messages go first, although each transport is already carrying less urgent ones. But a message never
+//! overtakes an earlier one of the same communicator.
 
 use super::{Streams, cases, content, streams};
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ use tickwire_tests::agreements;
 
 const BOUND: u32 = cases::BOUND;
 
-/// A cluster in which proc 0 reaches each other one over a transport of its own.
+/// A cluster in which proc 0 reaches each other proc over a separate transport.
 fn star(procs: u32) -> Cluster {
     let made: Vec<Vec<Streams>> = (1..procs)
         .map(|other| {
@@ -41,7 +41,7 @@ fn star(procs: u32) -> Cluster {
     })
 }
 
-/// Duplicates the world's communicator.
+/// Makes a duplicate of the world.
 fn dup(cluster: &mut Cluster) -> Comm {
     let world = cluster.engines[0].comm_world();
     agreements::dup(cluster, world)[0]
@@ -79,7 +79,7 @@ fn overtake(mut cluster: Cluster) {
     cluster.tick_until(BOUND, "the first pieces arrive", |cluster| arrived(cluster) > 100_000);
     let before = arrived(&mut cluster);
     let mut first = Vec::new();
-    // One that is sent whole, and one that is as long as many pieces.
+    // One message is sent as a whole. The other is as long as many pieces.
     for (length, tag) in [(100, 2), (100_000, 3)] {
         for other in 1..3usize {
             let receive = cluster.engines[other].irecv(vec![0u8; length], Rank(0), Tag(tag), urgent).unwrap();
@@ -98,7 +98,7 @@ fn overtake(mut cluster: Cluster) {
     assert!(after > before, "and some went all the same");
 }
 
-/// What one proc sends another: (communicator, bytes, priority), and ticks after it.
+/// The sends of one proc to another: communicator, length in bytes, priority, and ticks after the send.
 fn sends() -> impl Strategy<Value = Vec<(usize, usize, u8, u32)>> {
     let length = prop_oneof![3 => 0usize..300, 1 => 4_000usize..8_200, 1 => 20_000usize..90_000];
     let priority = prop_oneof![Just(0u8), Just(1), Just(128), Just(255)];

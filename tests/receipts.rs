@@ -1,6 +1,6 @@
-//! Receipts of operations: over each transport, by each protocol.
+//! Receipts of operations, over each transport and by each protocol.
 //!
-//! Longer than other files: all its tests use the exchange that its first functions make.
+//! This file is longer than others, because all its tests use the exchange that its first functions make.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
@@ -10,7 +10,8 @@ use tickwire::{Limits, Rank, RequestError, Source, Tag, Test};
 
 const BOUND: u32 = 2000;
 
-/// A message of so many bytes from 0 to 1, each side with a receipt; `late` posts the receive when the message is there.
+/// Passes a message of `bytes` bytes from 0 to 1, with a receipt on each side. With `late`, the receive is posted when
+/// the message is there.
 fn exchange(cluster: &mut Cluster, bytes: usize, room: usize, late: bool) -> (Receipt, Receipt) {
     let world = cluster.engines[0].comm_world();
     let send =
@@ -38,7 +39,8 @@ fn exchange(cluster: &mut Cluster, bytes: usize, room: usize, late: bool) -> (Re
     receipts
 }
 
-/// Protocol, copies and whether it was unexpected, of both sides; stages are in order.
+/// Of both sides: protocol, number of copies, and whether the message was unexpected. Checks that the stages are in
+/// order.
 fn summary(receipts: &(Receipt, Receipt), transport: &str) -> [(Option<Protocol>, u32, bool); 2] {
     for (receipt, peer) in [(&receipts.0, 1), (&receipts.1, 0)] {
         assert_eq!((receipt.transport.as_deref(), receipt.peer.map(|p| p.0)), (Some(transport), Some(peer)));
@@ -73,7 +75,7 @@ fn receipts_say_how_a_message_went() {
 
 #[test]
 fn messages_in_parts_are_told_from_those_in_pieces() {
-    // What goes in parts depends on the room that a growing ring has just then.
+    // Rings have their full size at once: whether a message goes in parts depends on the room in the ring.
     let whole = Limits::default();
     let limits = Limits { part_bytes: 1000, first_ring_bytes: whole.ring_bytes, ..whole };
     let mut cluster = Cluster::shm_with(2, |builder| builder.limits(limits.clone()));
@@ -90,7 +92,7 @@ fn others_pay_nothing_before_and_after() {
     let mut cluster = Cluster::loopback(2);
     let world = cluster.engines[0].comm_world();
     let delivered = |c: &mut Cluster| c.engines[0].counters().runs()[tickwire::internals::traces::DELIVER];
-    // From the peer, and how often Deliver took one.
+    // Passes a message from the peer. Returns how often Deliver ran for it.
     let message = |c: &mut Cluster| {
         let before = delivered(c);
         let receive = c.engines[0].irecv(vec![0u8; 8], Rank(1), Tag(1), world).unwrap();
@@ -99,7 +101,7 @@ fn others_pay_nothing_before_and_after() {
         c.finish(BOUND, 1, send).unwrap();
         delivered(c) - before
     };
-    // From the proc itself, and whether it was there without a tick.
+    // Passes a message from the proc to itself. Returns whether it arrived without a tick.
     let own = |c: &mut Cluster| {
         let engine = &mut c.engines[0];
         let receive = engine.irecv(vec![0u8; 8], Rank(0), Tag(1), world).unwrap();
@@ -133,7 +135,7 @@ fn a_message_to_oneself_needs_no_tick_for_its_receipt() {
     let mut cluster = Cluster::loopback(1);
     let engine = &mut cluster.engines[0];
     let world = engine.comm_world();
-    // The first one has the connection made.
+    // The first message makes the connection.
     let first = engine.irecv(vec![0u8; 8], Rank(0), Tag(5), world).unwrap();
     engine.send(&[1u8; 8], Rank(0), Tag(5), world).unwrap();
     engine.wait(&first).unwrap();
@@ -165,7 +167,7 @@ fn a_receipt_of_what_failed_has_no_bytes() {
     assert_eq!((receipt.protocol, receipt.copies, receipt.completed_ns.is_some()), (None, 0, true));
 }
 
-/// The receipt of an operation, once it is done.
+/// The receipt of an operation, taken when the operation is done.
 fn of_request(cluster: &mut Cluster, rank: usize, request: &impl tickwire::Waitable) -> Receipt {
     cluster.tick_until(BOUND, "it is done", |c| !matches!(c.engines[rank].test(request), Ok(Test::Pending)));
     cluster.engines[rank].receipt(request).unwrap()
@@ -176,7 +178,7 @@ fn sends_with_options_have_receipts() {
     let mut cluster = Cluster::shm(2);
     let world = cluster.engines[0].comm_world();
     let urgent = tickwire::SendOptions::new().priority(200);
-    // Of two large messages, the receiver asks for the more urgent one first; both have a receipt.
+    // The receiver asks for the more urgent of several large messages first. Both sides have receipts.
     let options = [tickwire::SendOptions::new(), urgent, urgent.synchronous(), urgent.ready()];
     let incoming: Vec<_> = (0..4)
         .map(|tag| cluster.engines[1].receipted().irecv(vec![0u8; 1 << 16], Rank(0), Tag(tag), world).unwrap())
@@ -364,7 +366,7 @@ fn the_receipt_of_a_message_that_left_at_once_goes_with_its_request() {
     assert_eq!((receipt.protocol, receipt.transport.as_deref()), (Some(Protocol::Eager), Some("loopback")));
     assert_eq!(cluster.engines[0].take(first).unwrap().1.source, Rank(1));
     assert_eq!(cluster.engines[0].receipt(&id), None, "it was taken");
-    // The next one has the place of the first.
+    // This request takes the row that the first one had.
     let dropped = send(&mut cluster);
     assert_eq!(cluster.engines[0].receipt(&id), None, "this is another one's");
     assert!(cluster.engines[0].receipt(&dropped).is_some() && cluster.engines[0].receipt(&kept).is_some());

@@ -1,9 +1,10 @@
-//! What must not compile, and what the compiler says of it. `TRYBUILD=overwrite` writes the expected messages anew.
+//! Programs that must not compile, and the compiler's messages about them. `TRYBUILD=overwrite` writes the expected
+//! messages anew.
 
 use std::process::Command;
 
-/// The compiler whose messages are expected: others word them otherwise. That the most important ones are refused at all,
-/// whatever the words, is in `compile_fail` examples of the documentation.
+/// The compiler version of the expected messages. Other versions use other words. The `compile_fail` examples of the
+/// documentation test, with any version, that the most important programs are refused at all.
 const COMPILER: &str = "rustc 1.95.";
 
 #[test]

@@ -1,4 +1,4 @@
-//! A transport that takes payload and fills memory only where it was told of it.
+//! A transport that sends from memory and fills memory only if the memory is registered with it.
 
 use super::{Streams, cases, cluster_with, content, streams};
 use std::collections::BTreeMap;
@@ -10,23 +10,23 @@ use tickwire::internals::transports::{Capabilities, Memory, MemoryRead, Register
 use tickwire::testing::Cluster;
 use tickwire::{Builder, Datatype, Rank, RegistrationCounts, Source, Tag, Typed};
 
-/// Bytes that it copies out at once, whatever memory they are in.
+/// Payloads up to this length, bytes, are copied at once. They need no registration.
 const COPIED: usize = 64;
 const BOUND: u32 = cases::BOUND;
 
 #[derive(Default)]
 struct Ranges {
-    /// By their names: first address, bytes, what for.
+    /// Registered ranges by name: first address, length in bytes, and access.
     there: BTreeMap<u64, (usize, usize, Access)>,
-    /// How many there have been.
+    /// How many ranges were registered in all.
     made: u64,
-    /// How many it takes at a time.
+    /// How many ranges may be registered at a time.
     room: usize,
-    /// Frames and reads that it has refused.
+    /// How many frames and reads were refused for want of registration.
     refused: u32,
 }
 
-/// What is known, of all procs of a cluster that have it in common: peers read what is known to them all.
+/// The registered memory of one proc. If procs read each other's memory, all procs of a cluster share it.
 #[derive(Clone)]
 pub(crate) struct Known(Arc<Mutex<Ranges>>);
 
@@ -39,7 +39,8 @@ impl Known {
         self.0.lock().unwrap()
     }
 
-    /// Ranges that are known now, and that were in all; none of them was missing when it was needed.
+    /// How many ranges are registered now, and how many were in all. Panics if memory was needed that was not
+    /// registered.
     fn counts(&self) -> (usize, u64) {
         let ranges = self.ranges();
         assert_eq!(ranges.refused, 0, "memory that was not known");
@@ -74,21 +75,21 @@ impl Registering for Known {
     }
 }
 
-// SAFETY: runs are read within the call, as long as the engine of the peer keeps them.
+// SAFETY: memory is read within the call. The engine of the peer keeps it that long.
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 unsafe impl Memory for Known {
     fn reads(&self, _: u32, _: u64, _: u64) -> bool {
         true
     }
 
-    /// Reads a peer's memory, which is of this process: both ends must be known.
+    /// Reads a peer's memory, which is in this process. Both ends must be registered.
     unsafe fn read(&mut self, _: u32, reads: &[MemoryRead]) -> Result<(), String> {
         for MemoryRead { address, into } in reads {
             let (from, to) = (*address as usize, into.start().addr());
             if !self.has(from, into.len(), Access::SEND) || !self.has(to, into.len(), Access::RECEIVE) {
                 return Err("memory that is not known".into());
             }
-            // SAFETY: the engine of the peer keeps what it offers until it is told that it was read.
+            // SAFETY: the engine of the peer keeps the memory that it offers until it is told that it was read.
             unsafe {
                 std::ptr::copy_nonoverlapping(std::ptr::with_exposed_provenance::<u8>(from), into.start(), into.len());
             }
@@ -108,14 +109,14 @@ unsafe impl Memory for Known {
 }
 
 impl Streams {
-    /// Streams that want to know.
+    /// Streams that need registered memory.
     fn knowing(mut self, known: Known, reads: bool) -> Self {
         self.capabilities = Capabilities { remote_read: reads, inject_max: COPIED, ..self.capabilities };
         self.known = Some(known);
         self
     }
 
-    /// Whether a frame's payload may be taken from where it is.
+    /// Whether a frame's payload may be sent from where it is.
     pub(super) fn knows<P: Pieces + ?Sized>(&self, header: &Header, pieces: &P) -> bool {
         let Some(known) = &self.known else { return true };
         let runs = || (0..pieces.pieces()).map(|index| pieces.piece(index)).filter(|run| !run.is_empty());
@@ -123,12 +124,13 @@ impl Streams {
     }
 }
 
-/// A cluster whose procs know memory apart from each other or, to read it, in common; room for so many ranges each.
+/// A cluster with room for `room` ranges on each proc. With `reads`, procs read each other's memory and share the
+/// registered ranges. Otherwise each proc has its own.
 fn knowing(procs: u32, reads: bool, room: usize) -> (Cluster, Vec<Known>) {
     knowing_with(procs, reads, room, |builder| builder)
 }
 
-/// The same, with builders that a test has changed.
+/// As [`knowing`], with builders that a test has changed.
 fn knowing_with(
     procs: u32,
     reads: bool,
@@ -152,7 +154,7 @@ fn send_and_receive<B: Pieces + Send + 'static>(cluster: &mut Cluster, buffer: B
 
 #[test]
 fn all_cases_with_memory_that_must_be_known() {
-    // Who listens to a transport hands on what it must know.
+    // With a trace, the transport is wrapped. The wrapper has to pass registrations on.
     for (reads, traced) in [(false, false), (true, false), (false, true), (true, true)] {
         let trace = |builder: Builder| if traced { builder.trace(Ring::new(16)) } else { builder };
         let (mut cluster, known) = knowing_with(2, reads, 1000, trace);
@@ -216,7 +218,7 @@ fn a_persistent_request_registers_its_memory_once() {
     let counts = cluster.engines[0].registrations();
     let expected = RegistrationCounts { entries: 1, bytes: 50_000, hits: 10, misses: 1, evictions: 0 };
     assert_eq!(counts, expected);
-    // Whoever has the buffer itself may put another one in its place.
+    // `buffer` lends the buffer itself, so the application may have replaced it. Its memory is registered anew.
     *cluster.engines[0].buffer(&mut persistent).unwrap() = content(77, 50_000);
     start(&mut cluster, &persistent, 77);
     assert_eq!(known[0].counts().1, 2);

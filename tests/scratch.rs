@@ -1,12 +1,12 @@
-//! Files and directories of one test, below the directory for temporary files. What a test leaves behind that fails or is killed is
-//! removed when the same test is started again.
+//! Files and directories of one test, below the directory for temporary files. If a test fails or is killed, its files
+//! stay until the same test is started again.
 
 use rustix::process::{Pid, test_kill_process};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-/// A path that no other process uses, if its tests use different names. Nothing is created; what processes have left under this name
-/// that have ended is removed.
+/// A path that no other process uses, if its tests use different names. Nothing is created. Files under this name from
+/// processes that have ended are removed.
 pub fn path(name: &str) -> PathBuf {
     let name = format!("tickwire-{name}-");
     let within = std::env::temp_dir();
@@ -14,7 +14,7 @@ pub fn path(name: &str) -> PathBuf {
     within.join(format!("{name}{}", std::process::id()))
 }
 
-/// Removes all files and directories of a name and the number of a process that has ended.
+/// Removes all files and directories with this name and the number of a process that has ended.
 fn remove_left(within: &Path, name: &str) {
     for entry in std::fs::read_dir(within).into_iter().flatten().flatten() {
         let Some(owner) = entry.file_name().to_str().and_then(|file| file.strip_prefix(name)?.parse().ok()) else {
@@ -27,13 +27,13 @@ fn remove_left(within: &Path, name: &str) {
     }
 }
 
-/// An empty directory. It is removed with this value, except when the test fails: then it stays, to be looked at, until the test is
+/// An empty directory. It is removed with this value. If the test fails, it stays for inspection until the test is
 /// started again.
 #[derive(Debug)]
 pub struct Directory(PathBuf);
 
 impl Directory {
-    /// Creates it at [`path`] of `name`, after removing what was there.
+    /// Creates the directory at [`path`] of `name`. Removes first what was there.
     pub fn new(name: &str) -> Self {
         let path = path(name);
         let _ = std::fs::remove_dir_all(&path);

@@ -1,6 +1,7 @@
-//! Random programs under random faults, from seeds: see [`tickwire_tests::faults`].
+//! Random programs under random faults, each made from a seed. See [`tickwire_tests::faults`].
 //!
-//! `TICKWIRE_SEEDS=N` or `FIRST..END` says which. One that fails is named, with its trace and the command that repeats it.
+//! `TICKWIRE_SEEDS=N` or `FIRST..END` selects the seeds. A seed that fails is printed with its trace and the command
+//! that repeats it.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
@@ -8,7 +9,7 @@ use std::time::Instant;
 use tickwire_tests::faults::runner::{ENV_SEED, attempt, run, seeds, trace};
 use tickwire_tests::faults::{Case, FAULTS};
 
-/// Seeds of a run that nobody asked for others.
+/// Number of seeds, unless the environment selects others.
 const SEEDS: u64 = 2000;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Processes over shared memory: jobs of real ranks, one of which may be killed.
+//! Jobs of real processes over shared memory. In some of them a rank is killed.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
@@ -21,7 +21,7 @@ fn run(ranks: u32, test: &str, args: &[&str]) -> JobOutcome {
     run_program(env!("CARGO_BIN_EXE_tests-rank"), ranks, test, args, None)
 }
 
-/// The same of another program, with a variable.
+/// As [`run`], for another program, and with an environment variable.
 fn run_program(program: &str, ranks: u32, test: &str, args: &[&str], variable: Option<(&str, &str)>) -> JobOutcome {
     let value = variable.map_or("", |(_, value)| value);
     let place = Directory::new(&format!("shm-{test}-{ranks}-{}-{value}", args.join("-")));
@@ -37,7 +37,7 @@ fn run_program(program: &str, ranks: u32, test: &str, args: &[&str], variable: O
     outcome
 }
 
-/// What a process does that may make no long files, which [`a_bound_of_file_sizes_ends_nobody`] starts.
+/// A process with a limit on the size of its files. [`a_bound_of_file_sizes_ends_nobody`] starts it.
 #[test]
 #[ignore = "sets a bound for its whole process: another test starts it in one of its own"]
 fn under_a_bound_of_file_sizes() {
@@ -48,7 +48,7 @@ fn under_a_bound_of_file_sizes() {
     let mut engine = Engine::builder().shared_heap(true).trace(file).build(tickwire::Bootstrap::solo()).unwrap();
     let refused = engine.alloc(100).unwrap_err();
     assert!(refused == HeapError::FileSize { most: 4096 }, "{refused}");
-    // More than fits the trace's file.
+    // These events are more than the trace's file may hold.
     let world = engine.comm_world();
     for _ in 0..2000 {
         engine.send(&[1u8; 100], Rank(0), Tag(1), world).unwrap();
@@ -72,13 +72,13 @@ fn a_bound_of_file_sizes_ends_nobody() {
     assert!(text.contains("files of this process may have 4096 bytes at most"), "the trace says why it ends: {text}");
 }
 
-/// What the ranks of a job have written of their memory.
+/// What the ranks of a job have reported of their memory.
 struct Memory {
-    /// Bytes of all segments that any of them has mapped, each once.
+    /// Bytes of all segments that some rank has mapped. Each segment counts once.
     mapped: u64,
-    /// What they say that they have made.
+    /// Bytes that the ranks say that they have made.
     made: u64,
-    /// All memory of the processes, what several have in common divided among them, bytes.
+    /// Bytes of all memory of the processes. Shared memory is divided among its processes.
     all: u64,
 }
 
@@ -101,7 +101,8 @@ fn memory_of(place: &Path, ranks: u32) -> Memory {
 
 const MIB: u64 = 1 << 20;
 
-/// Runs a job in which each rank sends so many bytes to each other one, or all pass a barrier, by a command.
+/// Runs a job by a command. Each rank sends this many bytes to each other rank. With length 0, all ranks pass a
+/// barrier instead.
 fn run_memory(place: &Path, ranks: u32, length: usize, command: impl FnOnce(&[&OsStr]) -> Command) -> Memory {
     let (tickwire, rank) = (binary("tickwire"), env!("CARGO_BIN_EXE_tests-rank"));
     let (ranks_text, length) = (ranks.to_string(), length.to_string());
@@ -128,7 +129,7 @@ fn sixty_four_ranks_that_all_talk_take_64_mib_and_say_so() {
     assert!(made <= 64 * MIB, "{made}");
 }
 
-/// The command for 256 ranks within 1 GiB is in the documentation; here is an eighth of both.
+/// A job of 256 ranks has to fit into 1 GiB. This test has an eighth of both.
 #[test]
 fn ranks_that_pass_a_barrier_take_4_mib_each() {
     let place = Directory::new("shm-barrier");
@@ -161,7 +162,7 @@ fn a_limit_of_the_size_of_files_is_an_error_or_keeps_rings_small() {
     let rank = env!("CARGO_BIN_EXE_tests-rank");
     for (kib, test, args) in [(4, "file-size", &[][..]), (20, "storm", &["4", "40"][..])] {
         let place = Directory::new(&format!("shm-file-size-{kib}"));
-        // In bytes, as bash and dash count in different units.
+        // The limit is in bytes, because the shells' `ulimit` counts in different units.
         let limit = format!("--fsize={}", kib << 10);
         let job = Job::new(4).program("prlimit").args([&limit, "--", rank, test]).args([place.as_os_str()]).args(args);
         let outcome = job.on_failure(OnFailure::Continue).tag_output(true).run().unwrap();
@@ -174,7 +175,7 @@ fn messages_from_nothing_to_64_mib() {
     assert_eq!(run(2, "lengths", &[]).code(), 0);
 }
 
-/// As [`run`], of ranks that splice whenever they can, or never.
+/// As [`run`], for ranks that splice in the cases that `when` names.
 fn run_splicing(when: &str, ranks: u32, test: &str, args: &[&str]) -> JobOutcome {
     run_program(env!("CARGO_BIN_EXE_tests-rank"), ranks, test, args, Some((ENV_SPLICE, when)))
 }
@@ -216,7 +217,7 @@ fn all_to_all() {
     }
 }
 
-/// 1 KiB each; the second number of messages is what the bound is made for.
+/// Each message has 1 KiB. Without a bound, the million messages of the second job would take about 1 GiB.
 #[test]
 fn a_flood_of_messages_that_nobody_waits_for_is_bounded_and_nothing_is_lost() {
     for (messages, first) in [(20_000, "first"), (1_000_000, "last")] {
@@ -274,7 +275,7 @@ fn a_rank_that_is_killed_while_its_heap_is_read_harms_nobody() {
 
 #[test]
 fn a_program_goes_on_with_a_full_heap_and_without_one() {
-    // The least there can be, and a size that cannot be.
+    // The smallest heap that is possible, and a size that is invalid.
     for bytes in ["1048576", "none"] {
         let outcome = run_program(
             env!("CARGO_BIN_EXE_tests-heap"),
@@ -287,7 +288,8 @@ fn a_program_goes_on_with_a_full_heap_and_without_one() {
     }
 }
 
-/// A cluster whose engines with these numbers use the shared heap; the kernel reads nothing.
+/// A cluster in which the engines with these numbers use the shared heap. No engine reads memory by way of the
+/// kernel.
 fn heaps(users: &[u32]) -> Cluster {
     let users = users.to_vec();
     Cluster::build(2, move |rank| {
@@ -302,7 +304,7 @@ fn filled(engine: &Engine, name: u64, length: usize) -> HeapBuffer {
     buffer
 }
 
-/// A buffer from engine 0 to 1, and what arrived.
+/// Sends a buffer from engine 0 to engine 1. Returns the buffer, and what has arrived.
 fn pass<B: Pieces + Send + 'static>(cluster: &mut Cluster, buffer: B, length: usize) -> (B, Vec<u8>) {
     let world = cluster.engines[0].comm_world();
     let incoming = cluster.engines[1].irecv(vec![0u8; length], Rank(0), Tag(1), world).unwrap();
@@ -320,14 +322,14 @@ fn buffers_of_the_heap_go_wherever_buffers_go() {
         let buffer = filled(&cluster.engines[0], name, length);
         let (mut buffer, received) = pass(&mut cluster, buffer, length);
         assert!(received == content(name, length));
-        // Done means that nobody reads it any more.
+        // Once the send is done, nobody reads the buffer any more. So it may be changed.
         buffer.fill(9);
         let (buffer, received) = pass(&mut cluster, buffer, length);
         assert!(received == buffer[..]);
         read += 2 * length as u64;
         assert_eq!(cluster.engines[1].bytes_read().heap, read, "not in pieces");
     }
-    // Into one, of a persistent request, which is used again.
+    // The receive buffer is in the heap, too. The send is persistent, so its buffer is used again.
     let buffer = filled(&cluster.engines[0], 4, 50_000);
     let mut sends = cluster.engines[0].send_init(buffer, Rank(1), Tag(2), world).unwrap();
     for round in 0..3 {
@@ -340,7 +342,7 @@ fn buffers_of_the_heap_go_wherever_buffers_go() {
         let id = sends.id();
         cluster.tick_until(BOUND, "sent", |cluster| cluster.engines[0].test(&id).unwrap().is_done());
     }
-    // Elements that are one run are read, others are packed into pieces.
+    // Elements in one run are read out of the heap. Scattered elements are packed and go in pieces.
     let before = cluster.engines[1].bytes_read().heap;
     let whole = Typed::new(filled(&cluster.engines[0], 5, 40_000), &Datatype::of::<u8>(), 40_000).unwrap();
     assert!(pass(&mut cluster, whole, 40_000).1 == content(5, 40_000));
@@ -349,7 +351,8 @@ fn buffers_of_the_heap_go_wherever_buffers_go() {
     let scattered = Typed::new(filled(&cluster.engines[0], 5, 40_000), &second, 1).unwrap();
     let expected: Vec<u8> = content(5, 40_000).into_iter().step_by(2).collect();
     assert!(pass(&mut cluster, scattered, 20_000).1 == expected);
-    // In buffered mode the sender's memory is its own again at once, and what is too short is copied.
+    // A buffer below `MAPPED_MIN` is copied, not read. After a buffered send, the sender may change its memory at
+    // once.
     let short = filled(&cluster.engines[0], 9, MAPPED_MIN - 1);
     assert!(pass(&mut cluster, short, MAPPED_MIN - 1).1 == content(9, MAPPED_MIN - 1));
     let mut buffer = filled(&cluster.engines[0], 10, 4096);
@@ -357,7 +360,7 @@ fn buffers_of_the_heap_go_wherever_buffers_go() {
     buffer.fill(0);
     let incoming = cluster.engines[1].irecv(vec![0u8; 4096], Rank(0), Tag(3), world).unwrap();
     assert!(cluster.finish(BOUND, 1, incoming).unwrap().0 == content(10, 4096));
-    // So are those of no heap.
+    // A buffer outside the heap is copied, too.
     assert!(pass(&mut cluster, content(6, 300_000), 300_000).1 == content(6, 300_000));
     assert_eq!(cluster.engines[1].bytes_read().heap, before + 40_000);
     assert_eq!(cluster.engines[1].bytes_read().attach, 0);

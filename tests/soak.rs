@@ -1,11 +1,11 @@
-//! The short form of the fault campaign: every case of `tests/soak` at least once, from seeds of the clock, which a failure
-//! names.
+//! The short form of the fault campaign: every case of `tests/soak` at least once. Seeds come from the clock. A failure
+//! prints its seed.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
 use std::process::{Command, Stdio};
 
-/// How long jobs are begun, seconds.
+/// For how long new jobs are begun, seconds.
 const SECONDS: &str = "30";
 
 #[test]

@@ -1,22 +1,22 @@
-//! Storms of collective operations: many at once, of all kinds, on several communicators, against a serial model. All ranks draw
-//! the same operations from a seed. Those of one communicator are started in one order, those of different ones in orders of each rank's
-//! own, and so are results taken.
+//! Storms of collective operations: many at once, of all kinds, on several communicators, checked against a serial
+//! model. All ranks draw the same operations from a seed. Operations of one communicator start in the same order on all
+//! ranks. Between communicators each rank has its own order. Results are taken in each rank's own order, too.
 
 use std::collections::VecDeque;
 use tickwire::{Cartesian, Comm, Engine, Rank, consecutive, in_place, op};
 
-/// Lengths of buffers, elements.
+/// Lengths of buffers, in elements.
 const COUNTS: [usize; 5] = [0, 1, 5, 300, 3000];
-/// Operations at once, at most.
+/// Most operations at once.
 const BATCH_MAX: u64 = 8;
-/// Kinds of operations.
+/// Number of kinds of operations.
 const KINDS: u64 = 20;
-/// Those among neighbours, which only the ring has.
+/// The first kind of operation among neighbours. Only the ring has neighbours.
 const AMONG_NEIGHBORS: u64 = 18;
-/// The ring's place among the communicators.
+/// The index of the ring among the communicators.
 const RING: usize = 3;
 
-/// Numbers that look random, the same from the same seed.
+/// Pseudo-random numbers from a seed.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// A communicator, and its members by rank, ranks of the world.
+/// A communicator, and its members by rank, as ranks of the world.
 struct Members {
     comm: Comm,
     world: Vec<u32>,
@@ -48,7 +48,7 @@ struct Planned {
     root: u32,
 }
 
-/// What a rank of the world has for an operation.
+/// The values that a rank of the world contributes to an operation.
 fn values(planned: Planned, rank: u32, count: usize) -> Vec<i64> {
     let mut random = Random(planned.number << 32 | u64::from(rank));
     (0..count).map(|_| random.below(2_000_001) as i64 - 1_000_000).collect()
@@ -56,10 +56,10 @@ fn values(planned: Planned, rank: u32, count: usize) -> Vec<i64> {
 
 type Check = Box<dyn FnOnce(&mut Engine)>;
 
-/// So many batches of operations.
+/// Runs this many batches of operations.
 ///
 /// # Panics
-/// If one of them fails, or gives something else than the model.
+/// If an operation fails, or its result differs from the model.
 pub fn storm(engine: &mut Engine, seed: u64, batches: u32) {
     let world = engine.comm_world();
     let (rank, size) = (engine.rank().0, engine.size());
@@ -95,7 +95,7 @@ pub fn storm(engine: &mut Engine, seed: u64, batches: u32) {
             let next = own.below(checks.len() as u64) as usize;
             checks.swap_remove(next)(engine);
         }
-        // The first of a communicator that waits opens its boards.
+        // The first blocking operation of a communicator opens its boards.
         let members = &communicators[random.below(4) as usize];
         let mut total = [1u32];
         engine.allreduce(in_place(), &mut total, op::Sum, members.comm).expect("all take part");
@@ -106,7 +106,7 @@ pub fn storm(engine: &mut Engine, seed: u64, batches: u32) {
     }
 }
 
-/// A square matrix of two rows, and the product of two: it is associative, and not commutative.
+/// A square matrix with two rows. Its product is associative, but not commutative.
 type Matrix = [u64; 4];
 
 fn product([a, b, c, d]: Matrix, [e, f, g, h]: Matrix) -> Matrix {
@@ -118,8 +118,8 @@ fn product([a, b, c, d]: Matrix, [e, f, g, h]: Matrix) -> Matrix {
     [first, second, third, fourth]
 }
 
-/// Starts an operation; the check waits for it.
-// One arm for each kind.
+/// Starts an operation. The check that it returns waits for it and compares the result.
+// Each kind has one arm.
 #[expect(clippy::too_many_lines, reason = "one arm for each kind")]
 fn post(engine: &mut Engine, members: &Members, rank: u32, planned: Planned) -> Check {
     let Members { comm, world } = members;
@@ -137,7 +137,7 @@ fn post(engine: &mut Engine, members: &Members, rank: u32, planned: Planned) -> 
     };
     let around = [own + ranks as u32 - 1, own + 1].map(|place| world[place as usize % ranks]);
     let words = format!("operation {number} of kind {kind}, {count} elements, {ranks} ranks, root {root}, rank {own}");
-    /// Waits for buffers, and compares the one that has the result.
+    /// Makes the check: it waits for the buffers, and compares the buffer that has the result.
     macro_rules! check {
         ($request:expr, $expected:expr) => {{
             let (request, expected) = ($request.expect("it can be started"), $expected);
@@ -148,7 +148,7 @@ fn post(engine: &mut Engine, members: &Members, rank: u32, planned: Planned) -> 
         }};
     }
     let all = |count: usize| world.iter().flat_map(|&rank| of(rank, count)).collect::<Vec<_>>();
-    // Every rank has one more than the rank before it.
+    // Each rank has one element more than the rank before it.
     let more = |place: usize| count + place;
     let places = consecutive(&(0..ranks).map(more).collect::<Vec<_>>());
     let joined = || (0..).zip(world).flat_map(|(place, &rank)| of(rank, more(place))).collect::<Vec<i64>>();
@@ -220,7 +220,7 @@ fn post(engine: &mut Engine, members: &Members, rank: u32, planned: Planned) -> 
             check!(engine.iscatterv(sent, vec![0i64; expected.len()], places, Rank(root), comm), expected)
         }
         14 => {
-            // Each gives each other one as many as that one's place says.
+            // A rank gives to member `place` as many elements as `places[place]` says.
             let given = places[own as usize].clone();
             let parts = |from: u32| of(from, places[ranks - 1].end)[given.clone()].to_vec();
             let expected: Vec<i64> = world.iter().flat_map(|&from| parts(from)).collect();
@@ -261,7 +261,8 @@ fn post(engine: &mut Engine, members: &Members, rank: u32, planned: Planned) -> 
             check!(engine.ineighbor_allgather(of(rank, count), vec![0i64; 2 * count], comm), expected)
         }
         _ => {
-            // What one has for the rank behind it comes from the rank before that.
+            // A rank sends its first half to the rank before it and its second half to the rank after it. So the
+            // second half comes from the rank before, and the first half from the rank after.
             let expected = [&of(around[0], 2 * count)[count..], &of(around[1], 2 * count)[..count]].concat();
             check!(engine.ineighbor_alltoall(of(rank, 2 * count), vec![0i64; 2 * count], comm), expected)
         }

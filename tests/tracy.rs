@@ -1,5 +1,5 @@
-//! What a Tracy profiler is told: a small one connects to a process with engines, and counts zones, plots, frame marks and
-//! messages by name. They must be what the engines themselves have counted.
+//! What a Tracy profiler is told. A small profiler connects to a process with engines. It counts zones, plots, frame
+//! marks and messages by name. The counts must be those of the engines themselves.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
@@ -21,14 +21,14 @@ use tickwire_tests::cases;
 
 /// Longest wait for the other process.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The last message of the process that is watched.
+/// The last message of the watched process.
 const LAST: &str = "that is all";
-/// Set for it.
+/// The variable that is set for the watched process.
 const WATCHED: &str = "TICKWIRE_TEST_WATCHED";
 
 fn counts() {}
 
-/// Sends until whatever was posted has arrived: messages that are awaited, unexpected ones and large ones, both ways.
+/// Passes expected, unexpected and long messages in both directions.
 fn exchange(cluster: &mut Cluster) {
     let world = cluster.engines[0].comm_world();
     for (from, to) in [(0, 1), (1, 0)] {
@@ -49,7 +49,7 @@ fn exchange(cluster: &mut Cluster) {
     }
 }
 
-/// The process that is watched. Engine 0 has a system of the application and a sink, engine 1 has neither.
+/// The watched process. Engine 0 has a system of the application and a sink. Engine 1 has neither.
 #[test]
 fn watched() {
     if std::env::var_os(WATCHED).is_none() {
@@ -63,7 +63,7 @@ fn watched() {
         };
         if rank == 0 { builder.systems(add).trace(ring.clone()) } else { builder }
     });
-    // Nobody is there: nothing is told, and nothing is wrong.
+    // Before a profiler connects, nothing is reported and nothing may fail.
     exchange(&mut cluster);
     await_profiler();
     ring.take();
@@ -99,7 +99,7 @@ fn watched() {
     drop(waiting);
 }
 
-/// The one who watches ends this process.
+/// Waits until the watching process ends this one.
 fn stay() {
     let mut line = String::new();
     let _ = std::io::stdin().read_line(&mut line);
@@ -115,7 +115,8 @@ fn await_profiler() {
     }
 }
 
-/// The process whose time is measured: messages of 8 B to itself, ns each, before a profiler comes and after.
+/// The timed process. It sends messages of 8 B to itself, and measures ns for each, before a profiler connects and
+/// after.
 #[test]
 fn timed() {
     if std::env::var_os(WATCHED).is_none() {
@@ -143,7 +144,7 @@ fn timed() {
     stay();
 }
 
-/// Messages that are timed.
+/// Number of messages in a measurement.
 const TIMED: u32 = 200_000;
 
 /// `cargo test -p tickwire-tests --features tracy --test tracy -- --ignored --nocapture cost`.
@@ -155,7 +156,8 @@ fn cost_of_a_profiler_that_is_connected() {
     println!("a message of 8 B to oneself, ns: {times}; {zones} zones");
 }
 
-/// Runs one of the processes above and listens to it.
+/// Runs one of the processes above under a profiler. Returns what the profiler has heard, and what the process has
+/// counted.
 fn listen(process: &str) -> (Heard, Value) {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut command = Command::new(std::env::current_exe().unwrap());

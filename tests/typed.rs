@@ -1,4 +1,4 @@
-//! Buffers of elements: every call that moves data takes them, and counts are in elements.
+//! Buffers of elements. Every call that moves data takes them, and counts elements.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
@@ -21,7 +21,7 @@ fn solo() -> Engine {
     Engine::builder().build(Bootstrap::solo()).unwrap()
 }
 
-/// A value of each length class: short, longer than an eager message, and long.
+/// Counts of elements: none, a short message, a message above the eager limit, and a long one.
 fn lengths() -> [usize; 4] {
     [0, 5, 3000, 200_000]
 }
@@ -64,7 +64,7 @@ fn every_kind_of_buffer_is_taken() {
     }
     each!(expected, expected.to_vec(), Box::new(expected), Box::<[u64]>::from(expected), shared.clone());
     each!(Arc::new(expected), List(vec![vec![1u64], vec![], vec![2, 1 << 60]]));
-    // Blocking calls take what is borrowed, whole or in part.
+    // Blocking calls take borrowed buffers, whole or in part.
     let (vector, boxed) = (expected.to_vec(), Box::<[u64]>::from(expected));
     let mut into = vec![0u64; 3];
     macro_rules! blocking {
@@ -110,13 +110,13 @@ fn every_call_takes_elements() {
         }
         assert_eq!(engine.wait_take(waiting).unwrap().0, due);
     }
-    // Probed.
+    // Matched probes take typed buffers too.
     engine.send(&due, ME, TAG, world).unwrap();
     let message = engine.mprobe(Source::Any, TagFilter::Any, world).unwrap();
     assert_eq!(message.status().count::<f32>(), Ok(2));
     let found = engine.imrecv(message, fresh()).unwrap();
     assert_eq!(engine.wait_take(found).unwrap().0, due);
-    // Persistent.
+    // So do persistent requests.
     let outgoing = engine.send_init(due, ME, TAG, world).unwrap();
     let incoming = engine.recv_init(fresh(), ME, TAG, world).unwrap();
     for _ in 0..2 {
@@ -125,7 +125,7 @@ fn every_call_takes_elements() {
         assert_eq!(engine.wait(&incoming).unwrap().count::<f32>(), Ok(2));
         engine.wait(&outgoing).unwrap();
     }
-    // Both ways, scoped, registered, with a receipt.
+    // So do exchanges in place, scopes, registered buffers and receipts.
     let mut swapped = due;
     engine.sendrecv_replace(&mut swapped, ME, TAG, ME, TAG, world).unwrap();
     let mut into = fresh();
@@ -184,7 +184,7 @@ fn a_vector_is_as_long_as_its_message() {
         engine.wait_take(send).unwrap();
     }
     assert!(engine.recv_vec::<f64>(Rank::NULL, TAG, world).unwrap().0.is_empty());
-    // What is no whole number of elements stays, and is received as what it is.
+    // A message that is no whole number of elements is not taken. It can still be received as bytes.
     engine.send(b"nine bytes"[..9].to_vec(), ME, TAG, world).unwrap();
     let error = engine.recv_vec::<u32>(ME, TAG, world).unwrap_err();
     let expected = CountError { bytes: 9, size: 4, element: "u32" };
@@ -204,13 +204,13 @@ fn elements_without_bytes_and_large_alignments_are_moved() {
     let wide: Vec<u128> = (0..40).map(|n| u128::MAX / (n + 1)).collect();
     engine.send(&wide, ME, TAG, world).unwrap();
     assert_eq!(engine.recv_vec::<u128>(ME, TAG, world).unwrap().0, wide);
-    // A large array goes into a box; an array of arrays is one run.
+    // A large array goes into a box. An array of arrays is one run.
     let receive = engine.irecv(vec![[0u16; 3]; 10_000], ME, TAG, world).unwrap();
     let send = engine.isend([[1u16, 2, 3]; 10_000], ME, TAG, world).unwrap();
     let (into, status) = engine.wait_take(receive).unwrap();
     assert!(into.iter().all(|three| *three == [1, 2, 3]) && status.count::<[u16; 3]>() == Ok(10_000));
     engine.wait_take(send).unwrap();
-    // Truth is sent, but any byte is not truth.
+    // Truth values can be sent, but not every byte is one. So they are received as bytes here.
     engine.send(&[true, false], ME, TAG, world).unwrap();
     assert_eq!(engine.recv_vec::<u8>(ME, TAG, world).unwrap().0, [1, 0]);
 }
@@ -231,7 +231,7 @@ fn a_wait_that_is_impossible_gives_the_request_back() {
     let mut cluster = Cluster::loopback(2);
     let world = cluster.engines[0].comm_world();
     let engine = &mut cluster.engines[0];
-    // Nobody else can tick the peer, so this cannot end while it is waited for: it is asked after, not waited for.
+    // The peer cannot tick during a wait here, so the wait could never end. The request is only tested.
     let receive = engine.irecv(vec![0u8; 4], Rank(1), TAG, world).unwrap();
     let early = engine.take(receive).unwrap_err();
     assert_eq!(early.error, RequestError::Pending);
@@ -239,7 +239,7 @@ fn a_wait_that_is_impossible_gives_the_request_back() {
     assert_eq!(engine.cancel(&receive), Ok(true));
     let failed = engine.wait_take(receive).unwrap_err();
     assert_eq!((failed.error, failed.buffer), (RequestError::Cancelled, Some(vec![0; 4])));
-    // Of another engine, it comes back too.
+    // A request of another engine is given back too.
     let other = cluster.engines[1].irecv([0u8; 4], Rank(0), TAG, world).unwrap();
     let failed = cluster.engines[0].wait_take(other).unwrap_err();
     assert!(failed.error == RequestError::Stale && failed.request.is_some());
@@ -248,7 +248,7 @@ fn a_wait_that_is_impossible_gives_the_request_back() {
     assert_eq!((refused.error, *refused.buffer), (PostError::Rank { rank: 7, last: 1 }, [1; 2]));
 }
 
-/// A body as an application has it: with padding behind `id`, and what is its own.
+/// A struct of an application, with padding behind `id` and a private field.
 #[derive(Clone, Debug, Default, PartialEq, Datatype)]
 struct Body {
     id: u8,

@@ -1,10 +1,10 @@
-//! The cost of each part of the message path, in instructions for each message. They are counted by callgrind over messages of 8 B to
-//! the own rank, so the result is repeatable on a noisy machine. The engine has a system of the application, so that its own systems
-//! run as separate functions; without one they are called directly, which saves about 250 instructions a message. Then the same for two
-//! engines without such a system: the cost of a message over shared memory, on both sides and for each step, and the cost of a sum over
-//! both.
+//! The cost of each part of the message path, in instructions for each message. Callgrind counts them over messages of
+//! 8 B to the own rank, so the result is repeatable on a noisy machine. The engine has a system of the application, so
+//! that its own systems run as separate functions. Without such a system they are called directly, which saves about
+//! 250 instructions a message. The second part measures two engines without such a system: a message over shared
+//! memory, on both sides and for each step, and a sum over both ranks.
 //!
-//! `cargo bench -p tickwire-tests --bench budget`; with `--test` it only checks that it could run.
+//! `cargo bench -p tickwire-tests --bench budget`. With `--test` it only checks that it could run.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ const SYSTEMS: [(&str, &str); 8] = [
     ("complete", "complete::complete"),
 ];
 
-/// The same for messages between two engines, which Deliver takes through the steps.
+/// The same for messages between two engines. Deliver takes them through the steps.
 const STEPS: [(&str, &str); 6] = [
     ("between two processes", "PROGRAM TOTALS"),
     ("post a receive", "Engine>::receive_run"),
@@ -57,9 +57,9 @@ fn main() {
     print("an allreduce of two", all(FEW), all(MANY));
 }
 
-/// Instructions of a function and all it calls.
+/// The instructions of a function and all that it calls.
 fn of(counts: &HashMap<String, u64>, symbol: &str) -> u64 {
-    // A name goes on with its arguments of types, or with the object that it is in.
+    // After the symbol, a name may go on with type arguments, or with the file of the object.
     let is = |name: &str| {
         name.split_once(symbol).is_some_and(|(_, rest)| !rest.starts_with(|c: char| c == '_' || c.is_alphanumeric()))
     };
@@ -70,12 +70,12 @@ fn of(counts: &HashMap<String, u64>, symbol: &str) -> u64 {
     })
 }
 
-/// Prints what a part takes.
+/// Prints the cost of a part for each message.
 fn print(name: &str, few: u64, many: u64) {
     println!("{name:<24}{:>14.1}", (many - few) as f64 / (MANY - FEW) as f64);
 }
 
-/// Where a program is built.
+/// The path of a program that was built.
 fn program(root: &Path, name: &str) -> PathBuf {
     root.join("target/budget/release").join(name)
 }
@@ -91,7 +91,8 @@ fn build(root: &Path) {
     assert!(built.is_ok_and(|s| s.success()), "the programs do not build");
 }
 
-/// Instructions of each function and all it calls, over a run with `messages` messages, or what else these words ask for.
+/// Runs a program with `messages` messages under callgrind. `words` are more arguments. Returns the instructions of
+/// each function and all that it calls.
 fn count(program: &Path, messages: u64, words: &[&str]) -> HashMap<String, u64> {
     let out = program.with_extension(format!("callgrind.{messages}"));
     let ran = Command::new("valgrind")

@@ -1,9 +1,9 @@
-//! What a datatype costs: a strided vector of doubles, every second one of 2 MiB, packed and unpacked beside a loop written
-//! by hand and beside plain copies, and sent beside what packing and sending contiguous bytes cost. Also what it takes to make
-//! one of a million places in disorder, and to see that none of them comes twice.
+//! The cost of a datatype: every second double of 2 MiB. Packing and unpacking are compared with a loop written by hand
+//! and with plain copies. Sending is compared with packing and sending contiguous bytes. Further figures are the cost
+//! of making a datatype of a million places in disorder, and the cost of checking that no place comes twice.
 //!
-//! `cargo bench -p tickwire-tests --bench datatypes`; with `--test` it is small and nothing is timed. Each figure is the best
-//! of many rounds, taken in turn.
+//! `cargo bench -p tickwire-tests --bench datatypes`. With `--test` the work is small and nothing is timed. Each figure
+//! is the best of many rounds. All measurements take turns.
 
 use std::cell::{Cell, RefCell};
 use std::hint::black_box;
@@ -15,7 +15,7 @@ use tickwire::{Bootstrap, Cells, Datatype, Engine, Tag, Typed};
 /// Doubles in the message: 1 MiB.
 const DOUBLES: usize = 128 << 10;
 const ROUNDS: usize = 300;
-/// Places in disorder.
+/// Number of places of the datatype in disorder.
 const PLACES: usize = 1_000_000;
 
 fn main() {
@@ -57,7 +57,8 @@ fn main() {
     }
 }
 
-/// To make a type of so many doubles in disorder, and to post a receive into them, which looks whether one comes twice.
+/// The times to make a datatype of this many doubles in disorder, and to post a receive with it, which checks that no
+/// double comes twice.
 fn disorder(places: usize, rounds: usize) -> Vec<f64> {
     let mut order: Vec<isize> = (0..places as isize).collect();
     let mut random = SplitMix::new(1);
@@ -107,7 +108,7 @@ fn report(bytes: usize, times: &[f64]) {
     println!("both:   {:.2} x (pack + contiguous send + unpack)", received / (pack + contiguous + unpack));
 }
 
-/// The best time of each, s, taken in turn.
+/// The best time of each measurement, s. The measurements take turns.
 fn best(rounds: usize, what: &mut [&mut dyn FnMut()]) -> Vec<f64> {
     let mut best = vec![f64::MAX; what.len()];
     for _ in 0..rounds {
@@ -134,7 +135,8 @@ fn by_hand_back(from: &[f64], to: &mut [f64]) {
     }
 }
 
-/// Messages to oneself: contiguous, from every second double, and from there to there.
+/// The times of messages to oneself: contiguous, from every second double, and from every second double to every
+/// second double.
 fn sending(rounds: usize, numbers: &[f64], of: &Datatype) -> Vec<f64> {
     let engine = Engine::builder().build(Bootstrap::solo()).expect("an engine alone needs nothing");
     let bytes = of.size();
@@ -168,7 +170,7 @@ fn message<S: Pieces, R: LeasedBytes>(engine: &RefCell<Engine>, from: S, to: R) 
 
 fn as_bytes(numbers: &[f64]) -> &[u8] {
     let span = numbers.span();
-    // SAFETY: the bytes of borrowed numbers.
+    // SAFETY: these are the bytes of borrowed numbers.
     #[expect(unsafe_code, reason = "numbers as bytes")]
     unsafe {
         std::slice::from_raw_parts(span.start(), span.len())

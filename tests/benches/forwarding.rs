@@ -1,8 +1,9 @@
-//! Store-forwarding stalls on the message path: loads that overlap a recent store without being contained in it. The processor cannot
-//! forward the value, so the load waits until the store, and all stores before it, have left the store buffer. The stalls are found in
-//! a trace of all loads and stores (valgrind's lackey), so the result is repeatable on a noisy machine.
+//! Store-forwarding stalls on the message path. Such a stall is a load that overlaps a recent store but is not
+//! contained in it. The processor cannot forward the value of the store. So the load waits until this store and all
+//! earlier ones have left the store buffer. The stalls are found in a trace of all loads and stores (valgrind's
+//! lackey), so the result is repeatable on a noisy machine.
 //!
-//! `cargo bench -p tickwire-tests --bench forwarding`; with `--test` it only checks that it could run.
+//! `cargo bench -p tickwire-tests --bench forwarding`. With `--test` it only checks that it could run.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader};
@@ -14,20 +15,20 @@ const FEW: u64 = 1_000;
 /// See [`FEW`].
 const MANY: u64 = 3_000;
 
-/// Stores that may not have left the store buffer.
+/// The number of recent stores that may still be in the store buffer.
 const RECENT: usize = 56;
 
-/// Where valgrind puts a program that can be anywhere (amd64).
+/// The address at which valgrind loads a position-independent program (amd64).
 const BASE: u64 = 0x10_8000;
 
-/// What is traced, by its name: arguments of `tickwire perf self`.
+/// The traced paths by name, with their arguments of `tickwire perf self`.
 const PATHS: [(&str, &[&str]); 2] =
     [("to a receive that is posted", &[]), ("through a ring and a tick", &["--by-tick"])];
 
 /// Addresses of a load and of the store that it waits for.
 type Place = (u64, u64);
 
-/// A store: where, of how many bytes, by which instruction.
+/// A store: its address, its length in bytes, and the address of its instruction.
 type Store = (u64, u64, u64);
 
 fn main() {
@@ -67,7 +68,7 @@ fn build(root: &Path) -> PathBuf {
     target.join("release/tickwire")
 }
 
-/// How often each load waits for which store, over a run with `messages` messages.
+/// Runs a program with `messages` messages. Returns how often each load waits for which store.
 fn trace(program: &Path, arguments: &[&str], messages: u64) -> HashMap<Place, u64> {
     let mut valgrind = Command::new("valgrind");
     valgrind.args(["--tool=lackey", "--trace-mem=yes", "--log-fd=2"]).arg(program);
@@ -104,7 +105,7 @@ fn trace(program: &Path, arguments: &[&str], messages: u64) -> HashMap<Place, u6
     found
 }
 
-/// An instruction (`I`), a load, a store or both (`M`): where, and of how many bytes.
+/// A line of the trace: an instruction (`I`), a load, a store or both (`M`), with its address and length in bytes.
 fn access(line: &str) -> Option<(char, u64, u64)> {
     let (kind, place) = line.trim_start().split_once(' ')?;
     let kind = match kind {

@@ -1,6 +1,6 @@
-//! Processor time of an idle engine, in percent of one processor, for each way of driving it.
+//! The processor time of an idle engine, in percent of one processor, for each way to drive it.
 //!
-//! `cargo bench -p tickwire-tests --bench idle`; with `--test` it is short and nothing is printed.
+//! `cargo bench -p tickwire-tests --bench idle`. With `--test` it is short and nothing is printed.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::time::{ClockId, clock_gettime};
@@ -11,7 +11,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{sleep, timeout};
 
-/// Has an engine that sleeps for so long.
+/// Drives an idle engine for this time.
 type Way = fn(Duration);
 
 fn main() {
@@ -34,7 +34,7 @@ fn main() {
     }
 }
 
-/// That all threads of this process have used.
+/// The processor time that all threads of this process have used.
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -64,7 +64,7 @@ fn in_poll(time: Duration) {
     }
 }
 
-/// Runs a future in tokio for so long.
+/// Runs a future in tokio for this time.
 fn for_a_time<F: Future>(time: Duration, future: F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     assert!(runtime.block_on(async { timeout(time, future).await }).is_err(), "it does not end by itself");

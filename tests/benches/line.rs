@@ -1,19 +1,19 @@
-//! What the machine itself takes: half a round trip of a cache line between two processors, and copies in memory. Half of all
-//! latencies between processes is this, and it changes by a factor of three with where the processors are.
+//! The cost of the machine itself: half a round trip of a cache line between two processors, and copies in memory. It
+//! is half of all latencies between processes. It differs by a factor of three with the places of the processors.
 //!
-//! `cargo bench -p tickwire-tests --bench line`; with `--test` it is short and nothing is printed.
+//! `cargo bench -p tickwire-tests --bench line`. With `--test` it is short and nothing is printed.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-/// A line of its own, and the one that is fetched with it.
+/// A word alone in its cache line and in the neighbouring line, which the processor fetches with it.
 #[repr(align(128))]
 #[derive(Default)]
 struct Line(AtomicU32);
 
-/// Lines that are nearer than this, ns, are near: what is between two caches of one chip.
+/// Processors with a shorter time, ns, count as near: their caches are on the same chip.
 const NEAR_NS: f64 = 90.0;
 
 fn main() {
@@ -44,7 +44,7 @@ fn bind(processor: usize) {
     sched_setaffinity(None, &set).expect("it was allowed");
 }
 
-/// ns from a store on one processor until a load on another one sees it.
+/// The time from a store on one processor until a load on another processor sees it, ns.
 fn half_a_round_trip(processors: [usize; 2], trips: u32) -> f64 {
     let [there, back] = [Line::default(), Line::default()];
     std::thread::scope(|scope| {
@@ -57,7 +57,7 @@ fn half_a_round_trip(processors: [usize; 2], trips: u32) -> f64 {
         });
         let pinged = scope.spawn(|| {
             bind(processors[0]);
-            // The other thread may have yet to start.
+            // The first trip is not timed, because the other thread may still have to start.
             there.0.store(1, Ordering::Release);
             until(&back, 1);
             let begin = Instant::now();
@@ -77,7 +77,7 @@ fn until(line: &Line, trip: u32) {
     }
 }
 
-/// GB a second of copies of so many bytes.
+/// The speed of copies of this many bytes, GB/s.
 fn copies(bytes: usize, in_all: usize) -> f64 {
     let (from, mut into) = (vec![1u8; bytes], vec![2u8; bytes]);
     let begin = Instant::now();

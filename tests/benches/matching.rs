@@ -1,14 +1,15 @@
-//! What a deep matching queue costs: ns and instructions to insert an entry and to match it, and bytes of storage an entry,
-//! at 10², 10⁴ and 10⁶ entries, matched in their order and in one of chance. The instructions are of the latter.
+//! The cost of a deep matching queue, at 10², 10⁴ and 10⁶ entries: time and instructions to insert an entry and to
+//! match it, and bytes of storage for each entry. Entries are matched in their order and in a scattered order. The
+//! instructions are those of the scattered order.
 //!
-//! `cargo bench -p tickwire-tests --bench matching [-- lists|index]`; with `--test` the queues are short and nothing is
-//! timed. Instructions are counted by cachegrind: a minute for each queue of 10⁶ entries.
+//! `cargo bench -p tickwire-tests --bench matching [-- lists|index]`. With `--test` the queues are short and nothing is
+//! timed. Cachegrind counts the instructions, which takes a minute for each queue of 10⁶ entries.
 
 use std::collections::HashMap;
 use std::process::{Command, Stdio};
 
 const DEPTHS: [u32; 3] = [100, 10_000, 1_000_000];
-/// Runs of which the best is reported.
+/// Number of runs. The best one is reported.
 const RUNS: usize = 3;
 
 fn main() {
@@ -60,7 +61,7 @@ fn line(kind: &str, depth: u32, matching: &str, valgrind: bool) {
     );
 }
 
-/// What one run prints, by name.
+/// Runs `tests-depths`. Returns the figures that it prints, by name.
 fn run(kind: &str, until: &str, depth: u32, matching: &str) -> HashMap<String, f64> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tests-depths"));
     let output = command.args([kind, until, &depth.to_string(), matching]).output().expect("the program starts");
@@ -70,7 +71,7 @@ fn run(kind: &str, until: &str, depth: u32, matching: &str) -> HashMap<String, f
     pairs.filter_map(|(name, value)| Some((name.to_owned(), value.parse().ok()?))).collect()
 }
 
-/// Instructions of one run.
+/// The instructions of one run.
 fn count(kind: &str, until: &str, depth: u32, matching: &str) -> f64 {
     let mut command = Command::new("valgrind");
     command.args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]);

@@ -1,12 +1,12 @@
-//! The one unbounded moment of a tick: bevy's scan of all change ticks, at a million CAR rows.
+//! The only step of a tick whose time has no bound: bevy's scan of all change ticks, at a million CAR rows.
 //!
-//! `cargo bench -p tickwire-tests --bench scan`; with `--test` the tables are small and nothing is timed.
+//! `cargo bench -p tickwire-tests --bench scan`. With `--test` the tables are small and nothing is timed.
 
 use bevy_ecs::prelude::*;
 use std::time::Instant;
 use tickwire::internals::components::{Car, Held, Large, Node, Request};
 
-/// Runs of systems after which bevy scans: `CHECK_TICK_THRESHOLD` of bevy_ecs 0.20.
+/// The number of system runs after which bevy scans: `CHECK_TICK_THRESHOLD` of bevy_ecs 0.20.
 const RUNS: u32 = 518_400_000;
 
 fn main() {

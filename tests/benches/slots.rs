@@ -1,8 +1,8 @@
-//! What a look-up in a proc's endpoint data costs, beside a plain array: a static slot in a system, and both kinds of slot by
-//! the engine's calls.
+//! The cost of a look-up in a proc's endpoint data, compared with a plain array: in a static slot from within a system,
+//! and in both kinds of slot by calls of the engine.
 //!
-//! `cargo bench -p tickwire-tests --bench slots`; with `--test` it is small and nothing is timed. Each figure is the best
-//! of many rounds, taken in turn.
+//! `cargo bench -p tickwire-tests --bench slots`. With `--test` the work is small and nothing is timed. Each figure is
+//! the best of many rounds. All measurements take turns.
 
 use bevy_ecs::prelude::*;
 use std::alloc::Layout;
@@ -15,10 +15,10 @@ use tickwire::internals::systems::views::Column;
 use tickwire::testing::Cluster;
 use tickwire::{Engine, ProcId, ProgressSystems, Rank, Tag};
 
-/// Procs that are looked up in turn.
+/// Number of procs that are looked up in turn.
 const PROCS: usize = 16;
 
-/// What a user keeps for each proc.
+/// Data of a user for each proc.
 #[derive(Component, Default)]
 struct Credits(u64);
 
@@ -26,7 +26,7 @@ impl EndpointSlot for Credits {
     const NAME: &'static str = "credits";
 }
 
-/// The look-ups of one run of the system, and the time that they took, ns.
+/// The number of look-ups in one run of the system, and the time that they took, ns.
 #[derive(Resource, Default, Clone)]
 struct Work(Arc<[AtomicU64; 2]>);
 
@@ -81,7 +81,7 @@ fn in_array(values: &mut [Credits], lookups: usize) -> Duration {
     timed(|| (0..lookups).for_each(|number| values[black_box(number % PROCS)].0 += 1))
 }
 
-/// Has the system run once, in a tick that has something to do.
+/// Lets the system run once, in a tick that has something to do.
 fn in_system(engine: &mut Engine, work: &Work, lookups: usize) -> Duration {
     let [left, time_ns] = &*work.0;
     left.store(lookups as u64, Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! The cost of recording an event: in memory, in a file, and the reading of the clock.
+//! The cost of recording an event in memory and in a file, and of reading the clock.
 //!
-//! `cargo bench -p tickwire-tests --bench traces`; with `--test` it is small and nothing is timed. Each figure is the best
-//! of many rounds. The events are those of a tick in which a message left. `-- COUNT ring|file|clock` only tells so many
-//! ticks, for who counts instructions.
+//! `cargo bench -p tickwire-tests --bench traces`. With `--test` the work is small and nothing is timed. Each figure is
+//! the best of many rounds. The events are those of a tick in which a message left. `-- COUNT ring|file|clock` only
+//! records this many ticks, so that their instructions can be counted.
 
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use std::time::Instant;
 use tickwire::internals::components::Work;
 use tickwire::internals::traces::{Depths, Event, Message, Ring, Sink, Trace, TraceFile, now_ns};
 
-/// Events of a tick.
+/// Number of events of a tick.
 const EVENTS: u64 = 7;
-/// Rounds of which the best counts.
+/// Number of rounds. The best one counts.
 const ROUNDS: u64 = 20;
 
 fn main() {
@@ -45,7 +45,7 @@ fn ring() -> Trace {
     Trace::new(Ring::new(1000))
 }
 
-/// A file that stays as it is written.
+/// A trace file that is kept as it is written.
 fn file() -> (Trace, PathBuf) {
     let path = tickwire_tests::scratch::path("bench");
     let mut file = TraceFile::create_part(&path).expect("there is room");
@@ -53,7 +53,7 @@ fn file() -> (Trace, PathBuf) {
     (Trace::new(file), path)
 }
 
-/// ns of the best round by turn.
+/// The time of a turn in the best round, ns.
 fn best(turns: u64, mut round: impl FnMut(u64)) -> f64 {
     let mut best = f64::MAX;
     for number in 0..ROUNDS {
@@ -70,7 +70,7 @@ fn clock(turns: u64) {
     }
 }
 
-/// So many ticks in which a message leaves.
+/// Records this many ticks in which a message leaves.
 fn told(trace: &mut Trace, first: u64, ticks: u64) {
     for tick in first..first + ticks {
         let at = |part: u64| 5_000_000_000_000 + tick * 1000 + part * 100;

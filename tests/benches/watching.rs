@@ -1,8 +1,8 @@
-//! The cost of observation: messages of 8 B between two threads, without observation, with a ring in memory, with a trace file, and
-//! with a receipt for every message. They run in turn, and the best round of each counts.
+//! The cost of observation. Two threads exchange messages of 8 B: without observation, with a ring in memory, with a
+//! trace file, and with a receipt for every message. These ways run in turn, and the best round of each one counts.
 //!
-//! `cargo bench -p tickwire-tests --bench watching`; with `--test` it only checks that it runs. With `--features tracy` also with a
-//! profiler of Tracy, a process of its own that counts what it is told.
+//! `cargo bench -p tickwire-tests --bench watching`. With `--test` it only checks that it runs. With `--features tracy`
+//! it also measures with a Tracy profiler. The profiler is another process and counts what it is told.
 
 #[cfg(feature = "tracy")]
 #[path = "../tracy/server.rs"]
@@ -17,19 +17,19 @@ use tickwire::internals::traces::{Ring, TraceFile, tracy};
 use tickwire::testing::Cluster;
 use tickwire::{Builder, Comm, Engine, Rank, Request, Tag};
 
-/// Rounds of which the best counts.
+/// Rounds of each way. The best one counts.
 const ROUNDS: usize = 15;
-/// Messages to and fro in a round.
+/// Round trips in a round.
 const TURNS: usize = 20_000;
-/// Messages of which nobody waits for an answer.
+/// Messages in one direction before an answer.
 const WINDOW: usize = 64;
 const TAG: Tag = Tag(1);
-/// Longest wait for a profiler, and of it.
+/// The longest wait for a profiler, and the longest wait of a profiler.
 const PATIENCE: Duration = Duration::from_secs(100);
-/// The last message of Tracy in a round.
+/// The last Tracy message of a round.
 const LAST: &str = "that is all of this round";
 
-/// Who watches.
+/// The observer.
 #[derive(Clone, Copy, PartialEq)]
 enum Watched {
     Nobody,
@@ -70,7 +70,7 @@ fn main() {
     }
 }
 
-/// ns of a message to and fro, and of one of many in one direction.
+/// Returns the time of a round trip, and the time of one of many messages in one direction, ns.
 fn measure(watched: Watched, turns: usize) -> (f64, f64) {
     static FILES: AtomicU32 = AtomicU32::new(0);
     let path = || tickwire_tests::scratch::path(&format!("watching-{}", FILES.fetch_add(1, Ordering::Relaxed)));
@@ -103,8 +103,9 @@ fn measure(watched: Watched, turns: usize) -> (f64, f64) {
     found
 }
 
-/// The port of the client of Tracy, which it has from its process's start: this program starts itself once more with one. What that
-/// ended with; `None` in the one that measures.
+/// Picks a port for the Tracy client. The client reads its port when the process starts, so this program runs itself
+/// again with the port in its environment. Returns the exit status of that run, or of this process if it is the
+/// profiler. Returns `None` in the process that measures.
 fn with_port() -> Option<i32> {
     #[cfg(feature = "tracy")]
     {
@@ -124,7 +125,7 @@ fn with_port() -> Option<i32> {
     None
 }
 
-/// A profiler that is connected to this process.
+/// Starts a profiler, and waits until it is connected to this process.
 fn profiler() -> Child {
     let mut command = std::process::Command::new(std::env::current_exe().expect("this program"));
     let port = std::env::var("TRACY_PORT").expect("the first one has set it");
@@ -137,7 +138,7 @@ fn profiler() -> Child {
     child
 }
 
-/// One side, which begins if its peer is rank 1.
+/// Runs one side. The side whose peer is rank 1 begins.
 fn run(mut engine: Engine, peer: Rank, receipts: bool, turns: usize) -> (f64, f64) {
     let world = engine.comm_world();
     let side = Side { buffers: RefCell::default(), peer, world, receipts };
@@ -154,7 +155,7 @@ fn run(mut engine: Engine, peer: Rank, receipts: bool, turns: usize) -> (f64, f6
 }
 
 struct Side {
-    /// Buffers of 8 B that no operation has.
+    /// Buffers of 8 B that no operation uses now.
     buffers: RefCell<Vec<Vec<u8>>>,
     peer: Rank,
     world: Comm,
@@ -203,7 +204,7 @@ impl Side {
         }
     }
 
-    /// A window of messages from the side that begins, and an answer.
+    /// Passes a window of messages from the side that begins, and an answer back.
     fn window(&self, engine: &mut Engine) {
         if self.peer == Rank(1) {
             let sends: Vec<_> = (0..WINDOW).map(|_| self.send(engine)).collect();

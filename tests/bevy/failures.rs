@@ -1,4 +1,4 @@
-//! What goes wrong is told once, to observers and to readers, and the app goes on.
+//! Each failure is reported once, to observers and to readers, and the app goes on.
 
 use crate::kit::{app, apps, engines, frames, noted, see, seen, until};
 use bevy_app::App;
@@ -14,7 +14,7 @@ use tickwire::{
 const TAG: Tag = Tag(5);
 const WORLD: Comm = Comm::WORLD;
 
-/// What was told, which observers and readers must agree on.
+/// The reported errors. Observers and readers must have the same ones.
 #[track_caller]
 fn told(app: &App) -> &[TickwireError] {
     assert_eq!(noted(app).errors, noted(app).observed);
@@ -31,7 +31,7 @@ fn a_dead_peer_is_told_once_and_the_others_go_on() {
         apps[rank].world_mut().commands().send(vec![rank as u32], Rank(0), TAG, WORLD);
     }
     until(&mut apps, "both have come", |apps| seen::<u32>(&apps[0]).len() == 2);
-    // A message on its way to a process that dies: nobody takes it there.
+    // A message in flight to a process that dies without receiving it.
     apps[0].world_mut().commands().send(vec![0u8; 1 << 20], Rank(2), TAG, WORLD);
     frames(&mut apps, 3);
     board.end(2, "killed by signal 9 (SIGKILL)");
@@ -59,7 +59,7 @@ fn a_dead_peer_is_told_once_and_the_others_go_on() {
     let one = |is: fn(&TickwireError) -> bool| assert_eq!(told.iter().filter(|error| is(error)).count(), 1, "{told:?}");
     one(|error| matches!(error, TickwireError::Peer { proc: ProcId(2), reason } if reason.contains("SIGKILL")));
     one(|error| matches!(error, TickwireError::Send { to: Rank(2), error: OperationError::Request(_), .. }));
-    // Only the subscription to that rank alone is over.
+    // Only the subscription to messages of that rank alone has ended.
     one(|error| {
         let failed = |error: &OperationError| matches!(error, OperationError::Request(RequestError::PeerFailed { .. }));
         matches!(error, TickwireError::Receive { from: Source::Rank(Rank(2)), tag: TagFilter::Tag(Tag(6)), error, .. } if failed(error))

@@ -1,4 +1,4 @@
-//! What a frame does: where, how much, and the last one.
+//! What a frame does: in which schedule, how much, and what happens in the last frame.
 
 use crate::kit::{app, apps, engines, frames, noted, see, seen, until};
 use bevy_app::{App, AppExit, First, PreUpdate, ScheduleRunnerPlugin, Startup, Update};
@@ -11,7 +11,7 @@ use tickwire::{Bootstrap, Comm, Engine, Limits, Rank, RequestError, Source, Tag}
 const TAG: Tag = Tag(5);
 const WORLD: Comm = Comm::WORLD;
 
-/// Messages that a reader has met, by frame.
+/// The tags of messages that a reader has seen, by frame.
 #[derive(Resource, Default)]
 struct Met(Vec<Vec<Tag>>);
 
@@ -24,7 +24,7 @@ fn no_frame_has_more_messages_of_a_subscription_than_it_may_and_none_starves() {
     let (_, mut engines) = engines(2, |builder| builder);
     let (receiver, sender) = (engines.pop().unwrap(), engines.pop().unwrap());
     let mut apps = [app(TickwirePlugin::new(sender)), app(TickwirePlugin::new(receiver).messages_max(3))];
-    // A subscription to which nothing comes stands between the others.
+    // A subscription that gets no message is between the two others.
     for tag in [1, 2, 3] {
         apps[1].subscribe::<u32>(Source::Any, Tag(tag), WORLD);
     }
@@ -42,7 +42,7 @@ fn no_frame_has_more_messages_of_a_subscription_than_it_may_and_none_starves() {
     assert!(busy.iter().all(|frame| of(frame, 1) > 0 && of(frame, 3) > 0), "{busy:?}");
 }
 
-/// A schedule of the application's.
+/// A schedule of the application.
 #[derive(ScheduleLabel, Clone, PartialEq, Eq, Hash, Debug)]
 struct Step;
 
@@ -50,7 +50,7 @@ struct Step;
 fn everything_happens_in_the_schedule_of_choice_in_order() {
     let engine = Engine::builder().build(Bootstrap::solo()).unwrap();
     let mut app = app(TickwirePlugin::new(engine).in_schedule(Step));
-    // A step answers what it has received, within itself.
+    // A step answers, in the same step, what it has received.
     let answer = |mut received: MessageReader<Received<u32>>, mut met: ResMut<Met>, mut commands: Commands| {
         for message in received.read() {
             met.0.push(vec![message.tag]);
@@ -82,7 +82,7 @@ fn what_is_received_first_is_read_in_the_same_frame() {
     frames(&mut apps, 3);
     apps[0].world_mut().commands().send(vec![1u32], Rank(1), TAG, WORLD);
     until(&mut apps, "it has come", |apps| !seen::<u32>(&apps[1]).is_empty());
-    // The frame that saw it last is the one of PreUpdate's reader.
+    // The last frame is the one in which the reader of `PreUpdate` has seen the message.
     assert_eq!(apps[1].world().resource::<Met>().0.last().unwrap(), &[TAG]);
 }
 
@@ -114,7 +114,8 @@ fn an_exit_sends_what_was_promised_and_tells_peers_that_all_is_well() {
             ScheduleRunnerPlugin::default(),
             TickwirePlugin::new(sender).finalize_within(Duration::from_secs(60)),
         ))
-        // A receive that never comes would make a drop a failure.
+        // A receive is open that never gets a message. If the engine was dropped without being finalized, the peers
+        // would see a failure.
         .add_systems(Startup, |mut engine: NonSendMut<Engine>, mut commands: Commands| {
             let never = engine.irecv(vec![0u8; 1], Source::Any, Tag(9), WORLD).unwrap();
             drop(never);
@@ -130,7 +131,7 @@ fn an_exit_sends_what_was_promised_and_tells_peers_that_all_is_well() {
     until(&mut apps, "it has come", |apps| !seen::<u32>(&apps[0]).is_empty());
     assert!(seen::<u32>(&apps[0])[0].2 == [7; 300_000]);
     assert_eq!(leaving.join().unwrap(), AppExit::from_code(3));
-    // The goodbye has come when a receive from there can end no other way.
+    // The receive can only end because the other rank has left, so the farewell has come.
     let mut engine = apps[0].world_mut().non_send_mut::<Engine>();
     let none = engine.irecv(vec![0u8; 1], Rank(0), TAG, WORLD).unwrap();
     assert!(matches!(engine.wait(&none), Err(RequestError::PeerFailed { .. })));
@@ -146,7 +147,7 @@ fn an_app_goes_on_without_its_engine() {
     engine.finalize(Duration::from_secs(5)).unwrap();
     apps[0].world_mut().write_message(AppExit::Success);
     frames(&mut apps, 3);
-    // One that is finalized, and stays, is quiet as well.
+    // An engine that is finalized and stays in the app is quiet as well.
     apps[0].world_mut().insert_non_send(engine);
     apps[0].world_mut().write_message(AppExit::Success);
     frames(&mut apps, 3);
@@ -168,7 +169,7 @@ fn whatever_comes_wakes_an_app_that_sleeps() {
     drop(other.join().unwrap());
 }
 
-/// With what an App of bevy switches on, many systems of a frame run on other threads beside the engine's.
+/// With the features that a bevy `App` switches on, many systems of a frame run on other threads than the engine.
 #[cfg(feature = "app")]
 #[test]
 fn systems_on_other_threads_send_and_read() {
@@ -177,7 +178,7 @@ fn systems_on_other_threads_send_and_read() {
     assert!(apps[1].world().contains_resource::<AppTypeRegistry>());
     see::<u32>(&mut apps[1], TAG, WORLD);
     for number in 0..16u32 {
-        // In each of the first twenty frames.
+        // Each of these systems sends in its first twenty frames.
         apps[0].add_systems(Update, move |mut frames: Local<u32>, mut commands: Commands| {
             *frames += 1;
             if *frames <= 20 {

@@ -1,4 +1,4 @@
-//! Apps over loopback, and what they have seen.
+//! Apps over loopback, and what they have observed.
 
 use bevy_app::{App, Last, TaskPoolPlugin};
 use bevy_ecs::prelude::*;
@@ -9,10 +9,10 @@ use tickwire::internals::transports::Hub;
 use tickwire::testing::Board;
 use tickwire::{Builder, Comm, Engine, Source, Tag};
 
-/// How long anything may take.
+/// Longest wait for anything.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// Engines over one hub, with the board that tells them who has ended.
+/// Engines over one hub, and the board that tells them which rank has ended.
 pub(crate) fn engines(ranks: u32, change: impl Fn(Builder) -> Builder + Sync) -> (Board, Vec<Engine>) {
     let (hub, board) = (Hub::new(ranks, LOOPBACK_RING_BYTES), Board::new(ranks));
     let engines = std::thread::scope(|scope| {
@@ -26,7 +26,7 @@ pub(crate) fn engines(ranks: u32, change: impl Fn(Builder) -> Builder + Sync) ->
     (board, engines)
 }
 
-/// An app around an engine, that notes what it is told.
+/// An app with an engine. It notes errors and sends.
 pub(crate) fn app(plugin: TickwirePlugin) -> App {
     let mut app = App::new();
     app.add_plugins((TaskPoolPlugin::default(), plugin))
@@ -36,12 +36,12 @@ pub(crate) fn app(plugin: TickwirePlugin) -> App {
     app
 }
 
-/// Apps that stand as the plugin has it.
+/// Apps with the plugin's default settings.
 pub(crate) fn apps(ranks: u32) -> Vec<App> {
     engines(ranks, |builder| builder).1.into_iter().map(|engine| app(TickwirePlugin::new(engine))).collect()
 }
 
-/// What an app was told but messages.
+/// What an app was told, except for messages.
 #[derive(Resource, Default)]
 pub(crate) struct Noted {
     pub(crate) observed: Vec<TickwireError>,
@@ -62,7 +62,7 @@ pub(crate) fn noted(app: &App) -> &Noted {
 #[derive(Resource)]
 pub(crate) struct Seen<T: Element>(pub(crate) Vec<(Tag, Comm, Vec<T>)>);
 
-/// Subscribes to messages from anywhere, with a reader that notes them.
+/// Subscribes to messages from any source, with a reader that notes them.
 pub(crate) fn see<T: Element>(app: &mut App, tag: Tag, comm: Comm) {
     app.subscribe::<T>(Source::Any, tag, comm);
     if !app.world().contains_resource::<Seen<T>>() {
@@ -79,7 +79,7 @@ pub(crate) fn seen<T: Element>(app: &App) -> &[(Tag, Comm, Vec<T>)] {
     &app.world().resource::<Seen<T>>().0
 }
 
-/// Updates all in turn until a condition holds.
+/// Updates all apps in turn until a condition holds.
 #[track_caller]
 pub(crate) fn until(apps: &mut [App], what: &str, mut condition: impl FnMut(&mut [App]) -> bool) {
     let start = Instant::now();
@@ -89,7 +89,7 @@ pub(crate) fn until(apps: &mut [App], what: &str, mut condition: impl FnMut(&mut
     }
 }
 
-/// Updates all so often.
+/// Updates all apps this many times.
 pub(crate) fn frames(apps: &mut [App], frames: u32) {
     (0..frames).for_each(|_| apps.iter_mut().for_each(App::update));
 }

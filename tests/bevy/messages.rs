@@ -1,4 +1,4 @@
-//! What comes, and for whom.
+//! The messages that an app receives, and which reader or observer gets them.
 
 use crate::kit::{apps, frames, noted, see, seen, until};
 use bevy_app::Last;
@@ -20,7 +20,8 @@ fn messages_come_by_communicator_and_tag_and_type() {
     let mut sender = apps[0].world_mut().commands();
     sender.send(vec![1u32, 2], Rank(1), ONE, WORLD).send(vec![3u32], Rank(1), TWO, WORLD);
     sender.send([0.5f64], Rank(1), Tag(3), WORLD).send(vec![4u32], Rank(1), Tag(4), WORLD);
-    // To itself in its own communicator: of the same tag, and not in the world's.
+    // A message to itself with the same tag. It is in its own communicator, so subscriptions of the world do not
+    // match it.
     apps[1].world_mut().commands().send(vec![9u32], Rank(0), ONE, Comm::SELF);
     until(&mut apps, "all have come", |apps| seen::<u32>(&apps[1]).len() == 3 && seen::<f64>(&apps[1]).len() == 1);
     frames(&mut apps, 10);
@@ -28,14 +29,14 @@ fn messages_come_by_communicator_and_tag_and_type() {
     words.sort_by_key(|(tag, comm, _)| (tag.0, comm.0));
     assert_eq!(words, [(ONE, WORLD, vec![1, 2]), (ONE, Comm::SELF, vec![9]), (TWO, WORLD, vec![3])]);
     assert_eq!(seen::<f64>(&apps[1]), [(Tag(3), WORLD, vec![0.5])]);
-    // Nobody wants the one with tag 4. It is sent all the same.
+    // No subscription takes the message with tag 4. It is sent all the same.
     let sent = &noted(&apps[0]).sent;
     let to_one = |tag, length| Sent { to: Rank(1), tag, comm: WORLD, length };
     assert_eq!(*sent, [to_one(ONE, 8), to_one(TWO, 4), to_one(Tag(3), 8), to_one(Tag(4), 4)]);
     assert!(apps.iter().all(|app| noted(app).errors.is_empty()));
 }
 
-/// What observers have seen: which one, and the elements.
+/// By observer: its name, and the elements that it saw.
 #[derive(Resource, Default)]
 struct Observed(Vec<(&'static str, Vec<u32>)>);
 
@@ -88,21 +89,21 @@ fn messages_of_one_sender_come_in_order_long_ones_too() {
 fn a_subscription_is_made_and_ended_at_any_time() {
     let mut apps = apps(2);
     apps[1].init_resource::<Observed>();
-    // What nobody wants waits.
+    // A message without a subscription waits.
     apps[0].world_mut().commands().send(vec![1u32], Rank(1), ONE, WORLD);
     frames(&mut apps, 5);
     let once = |message: On<Received<u32>>, mut observed: ResMut<Observed>, mut commands: Commands| {
         observed.0.push(("once", message.data.clone()));
         commands.entity(message.subscription).despawn();
     };
-    // Its type was never registered.
+    // This element type was never registered.
     apps[1].world_mut().spawn(Subscription::new::<u32>(Source::Any, ONE, WORLD)).observe(once);
     until(&mut apps, "the first", |apps| !apps[1].world().resource::<Observed>().0.is_empty());
     assert!(apps[1].world().contains_resource::<Messages<Received<u32>>>());
     apps[0].world_mut().commands().send(vec![2u32], Rank(1), ONE, WORLD);
     frames(&mut apps, 20);
     assert_eq!(apps[1].world().resource::<Observed>().0, [("once", vec![1])]);
-    // The next one gets it.
+    // The next subscription gets the second message.
     see::<u32>(&mut apps[1], ONE, WORLD);
     until(&mut apps, "the second", |apps| seen::<u32>(&apps[1]).len() == 1);
     assert_eq!(seen::<u32>(&apps[1])[0].2, [2]);

@@ -1,12 +1,13 @@
-//! Elements that a datatype describes are combined and passed on as others are: by functions of structs, and of packed bytes.
+//! Elements that a datatype describes can be combined and passed on like others: by functions of structs, and by
+//! functions of packed bytes.
 
 use crate::kit::{BOUND, TAG, all_at_rest, clusters, posted};
 use tickwire::{Datatype, Engine, Packed, Persistent, Rank, Test, op};
 
-/// Elements of a message: in one frame, in some, through a window, and through many.
+/// Elements of a message: it fits a frame, or several frames, or goes through one window, or through many.
 const COUNTS: [usize; 4] = [1, 200, 9_000, 60_000];
 
-/// A struct with padding, of nine bytes when it is packed: pieces and windows end in the middle of one.
+/// A struct with padding. It has nine bytes when it is packed, so pieces and windows end in the middle of an element.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Datatype)]
 #[repr(C)]
 struct Reading {
@@ -19,19 +20,20 @@ fn readings(rank: u32, count: usize) -> Vec<Reading> {
     (0..count).map(|at| Reading { place: (rank as usize + at) as u8, value: value(at) }).collect()
 }
 
-/// Neither commutes nor forgets.
+/// An operation that is not commutative, and whose result depends on both operands.
 fn weigh(left: Reading, right: Reading) -> Reading {
     let place = left.place.wrapping_mul(3).wrapping_add(right.place);
     Reading { place, value: left.value * 0.5 + right.value }
 }
 
-/// What a rank makes of what comes: the left operand is that of the lower rank.
+/// The result of combining received elements with own ones. The left operand is that of the lower rank.
 fn combined<T: Copy>(by: fn(T, T) -> T, (from, comes): (u32, &[T]), (rank, own): (u32, &[T])) -> Vec<T> {
     let pair = |(&comes, &own): (&T, &T)| if from < rank { by(comes, own) } else { by(own, comes) };
     comes.iter().zip(own).map(pair).collect()
 }
 
-/// Along a chain, in several orders of the ranks: one combines and keeps, one only combines on the way, and the last one keeps.
+/// A chain through all ranks, in several orders. The second rank combines and keeps the result, the third combines and
+/// only passes the result on, and the last keeps it.
 #[test]
 fn structs_are_combined_along_a_chain() {
     let packed = |of: Vec<Reading>| Packed::all(of).unwrap();
@@ -72,17 +74,18 @@ fn structs_are_combined_along_a_chain() {
     }
 }
 
-/// Every other one of three numbers, so that elements have gaps within and between them.
+/// The first and third of every five numbers, so that there are gaps within and between elements.
 fn pairs() -> Datatype {
     Datatype::vector(2, 1, 2, &Datatype::of::<u16>()).unwrap().resized(0, 10).unwrap()
 }
 
-/// Five numbers for each element.
+/// The numbers of a buffer: five for each element.
 fn numbers(rank: u16, count: usize) -> Vec<u16> {
     (0..5 * count).map(|at| (at as u16).wrapping_mul(31).wrapping_add(rank * 1000)).collect()
 }
 
-/// Of the packed elements: three times the left first number and the right one, and the same of the second numbers the other way round.
+/// Works on packed elements. The first number is three times the left one plus the right one. For the second number
+/// left and right are exchanged.
 fn mix(left: &[u8], right: &mut [u8]) {
     let number = |bytes: &[u8], at: usize| u16::from_ne_bytes([bytes[2 * at], bytes[2 * at + 1]]);
     let first = number(left, 0).wrapping_mul(3).wrapping_add(number(right, 0));
@@ -91,7 +94,7 @@ fn mix(left: &[u8], right: &mut [u8]) {
     right[2..].copy_from_slice(&second.to_ne_bytes());
 }
 
-/// The serial answer: numbers that no element has stay those of `into`.
+/// The serial result. Numbers in gaps stay those of `into`.
 fn mixed(left: &[u16], right: &[u16], into: &[u16]) -> Vec<u16> {
     let mut result = into.to_vec();
     for at in (0..into.len()).step_by(5) {
@@ -101,13 +104,14 @@ fn mixed(left: &[u16], right: &[u16], into: &[u16]) -> Vec<u16> {
     result
 }
 
-/// Numbers of elements of `from`, in between those of `into`.
+/// The numbers of elements from `from`, and the numbers in gaps from `into`.
 fn placed(from: &[u16], into: &[u16]) -> Vec<u16> {
     let is_element = |at: usize| matches!(at % 5, 0 | 2);
     (0..into.len()).map(|at| if is_element(at) { from[at] } else { into[at] }).collect()
 }
 
-/// Two messages are put together: of one part the result stays and goes on, of another one it goes on, and of a third one it stays.
+/// The middle rank combines parts of two messages. It keeps one result and passes it on, passes one on without keeping
+/// it, and keeps one without passing it on.
 #[test]
 fn elements_with_gaps_are_combined_by_a_function_of_bytes() {
     let element = pairs();
@@ -143,7 +147,7 @@ fn elements_with_gaps_are_combined_by_a_function_of_bytes() {
     }
 }
 
-/// Started again with what has been packed since.
+/// Persistent blocks are started again with elements that were packed in between.
 #[test]
 fn persistent_blocks_combine_what_is_packed_at_each_start() {
     for count in [5usize, 20_000] {

@@ -1,4 +1,5 @@
-//! Members that die: whoever waits for them is told, all is given back, and the others talk on.
+//! Members die. Whoever waits for them gets an error, all resources are given back, and the survivors can still
+//! communicate.
 
 use crate::kit::{BOUND, TAG, numbers, posted};
 use tickwire::internals::components::limits::FORWARD_WINDOW;
@@ -6,14 +7,15 @@ use tickwire::internals::transports::sim::Death;
 use tickwire::testing::{Cluster, SimConfig, SimNet, rows};
 use tickwire::{Rank, Request, RequestError, Tag, op};
 
-/// Bytes that are passed along: some are short, some go through windows, some through many.
+/// Lengths that are passed along, bytes: one is short, one goes through windows, one through many windows.
 const LENGTHS: [usize; 3] = [600, 100_000, 2 << 20];
 
 fn check(error: &RequestError) {
     assert!(matches!(error, RequestError::PeerFailed { .. } | RequestError::Abandoned(_)), "{error}");
 }
 
-/// What the living hold is given back, but for a row of each message that the dead one's neighbours cannot end.
+/// Checks that the survivors hold no windows, graphs or supplies any more. Rows of messages that can no longer end
+/// are not checked.
 fn check_given_back(cluster: &mut Cluster, living: &[usize]) {
     cluster.tick_times(300);
     for &rank in living {
@@ -25,7 +27,7 @@ fn check_given_back(cluster: &mut Cluster, living: &[usize]) {
     }
 }
 
-/// Messages between the living, and a block among them.
+/// Passes messages and a block between the survivors.
 fn talk_on(cluster: &mut Cluster, living: &[usize]) {
     for pair in living.windows(2) {
         let (from, to) = (pair[0], pair[1]);
@@ -45,7 +47,8 @@ fn talk_on(cluster: &mut Cluster, living: &[usize]) {
     }
 }
 
-/// In a chain of five one dies, sooner or later: those behind it are told, those before it are done or told, and nobody hangs.
+/// In a chain of five, one member dies sooner or later. Members behind it get an error. Members before it are done or
+/// get an error. Nobody hangs.
 #[test]
 fn a_dead_member_of_a_chain_fails_those_that_wait_for_it() {
     let size = 5u32;
@@ -95,8 +98,8 @@ fn a_dead_member_of_a_chain_fails_those_that_wait_for_it() {
     }
 }
 
-/// The last rank does not receive, so that all before it hold a full window and wait, when the first one dies: nobody waits for the last
-/// one then.
+/// The last rank does not receive. So each rank before it holds a full window and waits for room when the first rank
+/// dies. From then on, nobody waits for the last rank.
 #[test]
 fn those_that_wait_for_room_are_told_too() {
     let net = SimNet::new(4, SimConfig::calm(3));
@@ -118,14 +121,15 @@ fn those_that_wait_for_room_are_told_too() {
     for (rank, request) in middle {
         check(&cluster.finish(BOUND, rank, request).unwrap_err().error);
     }
-    // The offer that the last one has is taken back when it asks.
+    // The last rank asks for the data of the offer that it still has. Then the offer is withdrawn.
     let last = cluster.engines[3].scatter_block(Rank(2), TAG, world).recv(vec![0u8; length]).start();
     assert_eq!(cluster.finish(BOUND, 3, posted(last)).unwrap_err().error, RequestError::Abandoned(Rank(2)));
     check_given_back(&mut cluster, &[1, 2, 3]);
     talk_on(&mut cluster, &[1, 2, 3]);
 }
 
-/// A gather block whose sources die fails as a whole: the one that it sends to is told, the one that lives is rid of its message.
+/// If a source of a gather block dies, the block fails as a whole. Its target gets an error. The living source gets rid
+/// of its message.
 #[test]
 fn a_dead_source_of_a_gather_block_fails_it_as_a_whole() {
     for (victim, stage) in [0usize, 1].into_iter().flat_map(|victim| [0, 3, 8, 20, 60].map(|stage| (victim, stage))) {
@@ -163,7 +167,8 @@ fn a_dead_source_of_a_gather_block_fails_it_as_a_whole() {
     }
 }
 
-/// Lengths that differ are an error on the one that sees it, and those behind it are told; what follows is intact.
+/// If lengths differ, the rank that notices it gets an error, and so do the ranks behind it. Later messages are
+/// intact.
 #[test]
 fn lengths_that_differ_are_errors_and_what_follows_is_intact() {
     for (sent, expected) in
@@ -190,7 +195,7 @@ fn lengths_that_differ_are_errors_and_what_follows_is_intact() {
     }
 }
 
-/// An engine that is finalized ends its part, and its peers' parts fail.
+/// An engine is finalized. Its own part ends, and the parts of its peers fail.
 #[test]
 fn a_member_that_ends_fails_those_that_wait_for_it() {
     for mut cluster in crate::kit::clusters(3) {

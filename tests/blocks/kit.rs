@@ -1,15 +1,15 @@
-//! Clusters over several transports, chains of blocks on them, and waits with a bound.
+//! Clusters over several transports, chains of blocks on them, and waits with a limit.
 
 use tickwire::internals::transports::sim::ProviderConfig;
 use tickwire::testing::{Cluster, SimConfig, SimNet, rows};
 use tickwire::{Builder, Engine, Limits, Pieces, Rank, Rejected, Request, Tag};
 
-/// Rounds in which operations must be done.
+/// Most rounds until operations are done.
 pub(crate) const BOUND: u32 = 50_000;
 /// The tag of blocks.
 pub(crate) const TAG: Tag = Tag(3);
 
-/// Clusters of so many engines over all transports.
+/// Clusters of this many engines over all transports.
 pub(crate) fn clusters(size: u32) -> Vec<Cluster> {
     let seed = u64::from(size);
     let limits = |builder: Builder, limits: Limits| builder.limits(limits);
@@ -20,21 +20,21 @@ pub(crate) fn clusters(size: u32) -> Vec<Cluster> {
         Cluster::sim(size, &SimNet::new(size, SimConfig::calm(seed))),
         Cluster::sim(size, &SimNet::new(size, late)),
         Cluster::sim(size, &SimNet::new(size, SimConfig::new(seed))),
-        // A transport that matches by itself: messages of blocks go past that.
+        // A transport that matches messages itself. Messages of blocks bypass its matching.
         Cluster::provider(size, &SimNet::new(size, SimConfig::calm(seed)), |_| ProviderConfig::calm(seed)),
-        // Nothing but rows and columns, and all but the shortest is offered.
+        // Without Deliver, all messages go through the systems. Only the shortest messages are eager.
         Cluster::loopback_with(size, |builder| {
             limits(builder, Limits { deliver: false, eager_max: 256, ..Limits::default() })
         }),
     ]
 }
 
-/// Bytes that tell their place.
+/// Bytes that tell their place in the message.
 pub(crate) fn numbers(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 7 + at / 251) as u8).collect()
 }
 
-/// What the blocks of a chain hold.
+/// The request of a rank's block in a chain.
 #[derive(Debug)]
 pub(crate) enum Held {
     First(Request<((), Vec<u8>)>),
@@ -42,7 +42,8 @@ pub(crate) enum Held {
     Last(Request<((), Vec<u8>)>),
 }
 
-/// The first engine sends bytes to the next one, and so on to the last; those in the middle pass them on.
+/// The first engine sends bytes along a chain to the last one. The engines in the middle pass them on. Returns what
+/// has arrived.
 pub(crate) fn pass_along(cluster: &mut Cluster, bytes: &[u8]) -> Vec<u8> {
     let held = start_chain(cluster, bytes);
     let mut last = Vec::new();
@@ -80,7 +81,7 @@ pub(crate) fn posted<B: Pieces>(posted: Result<Request<B>, Rejected<B>>) -> Requ
     posted.unwrap_or_else(|rejected| panic!("not started: {}", rejected.error))
 }
 
-/// Nothing is left of what has run.
+/// Checks that nothing is left of the operations.
 pub(crate) fn all_at_rest(cluster: &mut Cluster) {
     cluster.tick_times(300);
     cluster.assert_at_rest();

@@ -1,5 +1,5 @@
-//! Blocks and graphs that an application builds: what goes where, that bytes go on as they come, and what becomes of them when a
-//! member dies.
+//! Blocks and graphs that an application builds: where the parts go, that bytes go on as they arrive, and what happens
+//! when a member dies.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
@@ -26,7 +26,8 @@ fn a_chain_passes_on_what_it_is_given() {
     }
 }
 
-/// One message is dealt out: a part stays, a part goes on to each of two ranks, and one of them gets elements of the middle besides.
+/// A message is dealt out. One part stays, one part goes on to each of two ranks, and one of these ranks also gets
+/// elements of the middle.
 #[test]
 fn a_scatter_block_deals_out_a_message() {
     for count in [3usize, 900, 40_000] {
@@ -57,7 +58,7 @@ fn a_scatter_block_deals_out_a_message() {
     }
 }
 
-/// What is combined on its way goes on while another message to the same rank is ahead of it and has not come.
+/// A combined message goes on although an earlier message to the same rank has not arrived yet.
 #[test]
 fn what_is_combined_goes_on_behind_a_message_that_has_not_come() {
     let count = 20_000;
@@ -84,7 +85,7 @@ fn what_is_combined_goes_on_behind_a_message_that_has_not_come() {
     }
 }
 
-/// A part goes on to several ranks, whether it stays, is combined, or does neither; one of them takes it late.
+/// A part goes on to several ranks. It also stays, or is combined, or neither. One of the ranks receives late.
 #[test]
 fn a_part_goes_on_to_several_ranks() {
     for count in [3usize, 900, 60_000] {
@@ -127,7 +128,7 @@ fn a_part_goes_on_to_several_ranks() {
     }
 }
 
-/// The bytes of a tree go on as they come, to all that are below a rank: so its height does not count.
+/// In a tree, bytes go on as they arrive to all ranks below. So the height of the tree hardly matters.
 #[test]
 fn a_tree_takes_hardly_longer_than_a_hop() {
     let bytes = numbers(2 << 20);
@@ -167,7 +168,8 @@ fn a_tree_takes_hardly_longer_than_a_hop() {
     assert!(three < one + one / 2, "three levels take {three} rounds, one takes {one}");
 }
 
-/// Messages of several ranks are put together, whichever comes first; their sums leave, and are kept where it is asked for.
+/// Messages of several ranks are put together, in whatever order they arrive. Their sums are sent on, and kept where
+/// the block asks for it.
 #[test]
 fn a_gather_block_puts_messages_together() {
     for count in [3usize, 900, 40_000] {
@@ -207,7 +209,7 @@ fn a_gather_block_puts_messages_together() {
     }
 }
 
-/// Blocks meet neither point-to-point messages with their tag nor collective operations.
+/// Blocks do not match point-to-point messages with the same tag or collective operations.
 #[test]
 fn blocks_meet_blocks_alone() {
     for mut cluster in clusters(2) {

@@ -1,19 +1,19 @@
-//! Blocks of any shape against a serial model: each form of a part, of elements of several sizes, short and long, over all
-//! transports.
+//! Blocks of any shape against a serial model. They have parts of all forms, elements of several sizes, and short and
+//! long parts, over all transports.
 
 use crate::kit::{BOUND, TAG, all_at_rest, clusters, posted};
 use proptest::prelude::*;
 use tickwire::testing::Cluster;
 use tickwire::{Element, Rank};
 
-/// The rank that all messages go to and come from.
+/// The rank in the middle: all messages go to it or come from it.
 const MIDDLE: u32 = 1;
-/// Those that send to it, one below and one above, and those that it sends to.
+/// The ranks that send to the middle, one below it and one above it. The targets are the ranks that it sends to.
 const SOURCES: [u32; 2] = [0, 2];
 /// See [`SOURCES`].
 const TARGETS: [u32; 2] = [2, 3];
 
-/// What becomes of a part.
+/// What the middle does with a part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
     Take,
@@ -25,7 +25,7 @@ enum Form {
     Give,
 }
 
-/// A part: of which source's message, of which target's, and how many elements.
+/// A part of a block: its form, the source and the target of its elements, and the number of elements.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     form: Form,
@@ -41,7 +41,8 @@ fn part() -> impl Strategy<Value = Part> {
     (form, 0usize..2, 0usize..2, count).prop_map(|(form, source, target, count)| Part { form, source, target, count })
 }
 
-/// Elements that a number makes, and an operation that neither commutes nor forgets.
+/// An element made from a number. Its operation is not commutative, and its result depends on all bits of both
+/// operands.
 trait Number: Element + PartialEq + std::fmt::Debug {
     fn of(number: u64) -> Self;
     fn combine(left: Self, right: Self) -> Self;
@@ -57,7 +58,7 @@ impl Number for u16 {
     }
 }
 
-/// Of 3 bytes: pieces and windows end in the middle of one.
+/// Elements of 3 bytes: pieces and windows end in the middle of an element.
 impl Number for [u8; 3] {
     fn of(number: u64) -> Self {
         [number as u8, (number >> 8) as u8, (number * 7) as u8]
@@ -78,11 +79,11 @@ impl Number for [u64; 5] {
     }
 }
 
-/// What everybody has in the end.
+/// What the ranks send, and what they must have in the end.
 struct Outcome<T> {
-    /// What the sources send.
+    /// What each source sends.
     sent: [Vec<T>; 2],
-    /// What the targets get.
+    /// What each target gets.
     got: [Vec<T>; 2],
     /// The elements of the middle, before and after.
     own: [Vec<T>; 2],
@@ -98,7 +99,7 @@ fn outcome<T: Number>(parts: &[Part]) -> Outcome<T> {
     let (mut sent, mut got, mut own) = ([vec![], vec![]], [vec![], vec![]], [vec![], vec![]]);
     for part in parts {
         let (comes, mine) = (some(part.count), some(part.count));
-        // The left operand is that of the lower rank.
+        // The element of the lower rank is the left operand.
         let pair = |(comes, mine): (&T, &T)| match SOURCES[part.source] < MIDDLE {
             true => T::combine(*comes, *mine),
             false => T::combine(*mine, *comes),
@@ -123,7 +124,7 @@ fn outcome<T: Number>(parts: &[Part]) -> Outcome<T> {
     Outcome { sent, got, own }
 }
 
-/// Runs it, and compares what comes of it.
+/// Runs a block of these parts and compares the results.
 fn check<T: Number>(cluster: &mut Cluster, parts: &[Part], late: u32) {
     let Outcome { sent, got, own: [own, own_after] } = outcome::<T>(parts);
     let world = cluster.engines[0].comm_world();

@@ -1,11 +1,11 @@
-//! Cut-through: bytes go on as they come, through a window.
+//! Cut-through: bytes go on as they arrive, through a window.
 
 use crate::kit::{BOUND, Held, TAG, all_at_rest, clusters, numbers, start_chain};
 use tickwire::internals::components::limits::FORWARD_WINDOW;
 use tickwire::testing::{Cluster, SimConfig, SimNet, rows};
 use tickwire::{Engine, Persistent, Rank, Test, op};
 
-/// Rounds until the last one of a chain has all bytes.
+/// The number of rounds until the last engine of a chain has all bytes.
 fn rounds(cluster: &mut Cluster, bytes: &[u8]) -> u32 {
     let mut held = start_chain(cluster, bytes);
     let last = held.len() - 1;
@@ -17,8 +17,8 @@ fn rounds(cluster: &mut Cluster, bytes: &[u8]) -> u32 {
     rounds
 }
 
-/// From the first to the last of eight ranks 4 MiB take less than twice as long as from one to the next: they are not waited for
-/// on their way. A frame takes two rounds.
+/// Passing 4 MiB from the first to the last of eight ranks takes less than twice as long as passing them from one rank
+/// to the next. So no rank waits for the whole message. A frame takes two rounds.
 #[test]
 fn a_chain_of_eight_takes_less_than_twice_as_long_as_a_hop() {
     let bytes = numbers(4 << 20);
@@ -26,7 +26,7 @@ fn a_chain_of_eight_takes_less_than_twice_as_long_as_a_hop() {
         let config = SimConfig { delay_ns: 150_000..200_000, ..SimConfig::calm(1) };
         let mut cluster = Cluster::sim(size, &SimNet::new(size, config));
         cluster.checked = false;
-        // All know each other.
+        // The short message connects the ranks.
         rounds(&mut cluster, b"hello");
         rounds(&mut cluster, &bytes)
     };
@@ -35,7 +35,7 @@ fn a_chain_of_eight_takes_less_than_twice_as_long_as_a_hop() {
     assert!(seven < 2 * one, "seven hops take {seven} rounds, one takes {one}");
 }
 
-/// What passes a rank is never there as a whole: it holds a window at most, and no other memory.
+/// No rank on the way ever holds the whole message. It holds one window at most, and no other memory.
 #[test]
 fn nobody_on_the_way_holds_more_than_a_window() {
     let bytes = numbers(3 << 20);
@@ -62,7 +62,7 @@ fn nobody_on_the_way_holds_more_than_a_window() {
     }
 }
 
-/// Parts of one message share a window.
+/// The parts of one message share a window.
 #[test]
 fn parts_of_a_message_share_its_window() {
     let part = 200_000;
@@ -86,7 +86,8 @@ fn parts_of_a_message_share_its_window() {
     }
 }
 
-/// The last rank does not receive yet: who is before it holds a window, and goes on when it does.
+/// The last rank does not receive yet. The rank before it must hold one window, and go on when the last rank
+/// receives.
 #[test]
 fn a_rank_that_is_late_holds_up_a_window_and_no_more() {
     let bytes = numbers(3 << 20);
@@ -100,7 +101,7 @@ fn a_rank_that_is_late_holds_up_a_window_and_no_more() {
         });
         cluster.tick_times(400);
         assert_eq!(rows(&mut cluster.engines[1]).progress.forward_bytes_most, FORWARD_WINDOW as u64);
-        // Others pass in between.
+        // Other messages pass meanwhile.
         let send = cluster.engines[0].isend(vec![1u8; 9], Rank(1), TAG, world).unwrap();
         let receive = cluster.engines[1].irecv(vec![0u8; 9], Rank(0), TAG, world).unwrap();
         assert_eq!(cluster.finish(BOUND, 1, receive).unwrap().0, [1; 9]);
@@ -113,7 +114,7 @@ fn a_rank_that_is_late_holds_up_a_window_and_no_more() {
     }
 }
 
-/// A sum that runs along a chain, started again and again.
+/// A sum along a chain, started again and again.
 #[test]
 fn persistent_blocks_give_what_is_in_their_buffers_at_each_start() {
     for count in [5usize, 3_000, 60_000] {

@@ -61,7 +61,7 @@ fn handles_of_the_past_and_of_other_engines_are_stale() {
     let request = cluster.engines[0].irecv(vec![0u8; 4], Source::Any, Tag(0), world).unwrap();
     let failed = cluster.engines[1].take(request).unwrap_err();
     assert_eq!(failed.error, RequestError::Stale);
-    // Dropping the request detaches the operation. It is freed when its message arrives.
+    // Dropping the request detaches the operation. The engine frees it when its message arrives.
     drop(failed.request);
     let send = cluster.engines[1].isend(vec![1u8; 4], ME, Tag(0), world).unwrap();
     cluster.finish(BOUND, 1, send).unwrap();
@@ -91,7 +91,7 @@ fn at_the_limit_posting_says_full_and_loses_nothing() {
     let send = cluster.engines[1].isend(vec![8u8; 5], ME, Tag(9), world).unwrap();
     cluster.finish(BOUND, 1, send).unwrap();
     assert_eq!(cluster.finish(BOUND, 0, again).unwrap().0, [8; 5]);
-    // More runs than there can be rows.
+    // There are more runs than there can be rows.
     let runs = List(vec![vec![0u8]; 9]);
     assert!(matches!(cluster.engines[0].irecv(runs, ME, Tag(0), world).unwrap_err().error, PostError::Full { .. }));
     cluster.assert_at_rest();
@@ -113,7 +113,7 @@ fn a_finalized_engine_refuses_and_gives_buffers_back() {
     assert!(matches!(engine.recv(&mut [0u8], ME, Tag(0), world), Err(OperationError::Post(PostError::Finalized))));
 }
 
-// Waiting, cancelling, dropping.
+// Waiting, cancelling and dropping.
 
 #[test]
 fn cancel_ends_receives_that_have_no_message_and_nothing_else() {
@@ -132,7 +132,7 @@ fn cancel_ends_receives_that_have_no_message_and_nothing_else() {
     for cancelled in [first, second] {
         assert_eq!(cluster.finish(BOUND, 0, cancelled).unwrap_err().error, RequestError::Cancelled);
     }
-    // A send, and a large message whose transfer has begun, can no longer be cancelled.
+    // A send, or a receive whose large message is already being transferred, can no longer be cancelled.
     let send = cluster.engines[1].isend(vec![6u8; 200_000], ME, Tag(0), world).unwrap();
     assert_eq!(cluster.engines[1].cancel(&send), Ok(false));
     cluster.tick_times(3);

@@ -1,4 +1,4 @@
-//! A connection from the first contact to its end: if one side gives it up, the other side learns of it.
+//! A connection from the first contact to its end. If one side gives it up, the other side learns of it.
 
 use crate::kit::{ME, ways};
 use tickwire::internals::components::VcState;
@@ -35,7 +35,7 @@ fn a_peer_that_was_given_up_here_is_told_when_it_calls() {
     for mut cluster in ways(3).into_iter().chain([impatient]) {
         let world = cluster.engines[0].comm_world();
         let send = match cluster.engines[0].limits().connect_ms_max {
-            // Proc 1 computes for longer than proc 0 waits.
+            // Proc 1 computes for longer than proc 0 is willing to wait.
             Some(_) => Some(cluster.engines[0].isend(vec![1u8], Rank(1), Tag(1), world).unwrap()),
             None => {
                 cluster.board.end(1, "lost from sight");
@@ -47,7 +47,7 @@ fn a_peer_that_was_given_up_here_is_told_when_it_calls() {
             cluster.tick(0);
         }
         assert_eq!(cluster.vc_state(0, 1), Some(VcState::Failed));
-        // Then it calls, for all kinds of reasons.
+        // Then proc 1 calls proc 0, by all kinds of operations.
         let receive = cluster.engines[1].irecv(vec![0u8; 1], ME, Tag(1), world).unwrap();
         let large = cluster.engines[1].isend(vec![0u8; 1 << 20], ME, Tag(2), world).unwrap();
         let error = cluster.finish(within_1_s, 1, receive).unwrap_err().error;

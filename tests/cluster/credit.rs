@@ -1,4 +1,4 @@
-//! Credit: a receiver keeps a bounded number of unexpected messages, and answers overtake sends that wait for credit.
+//! Credit bounds the unexpected messages of a receiver. Answers overtake sends that wait for credit.
 
 use tickwire::internals::components::TagFilter;
 use tickwire::testing::{Cluster, SimConfig, SimNet, rows};
@@ -8,7 +8,7 @@ use tickwire_tests::cases::{BOUND, content};
 /// Makes a cluster of two engines with limits.
 type Make = fn(&Limits) -> Cluster;
 
-/// Clusters of two engines with the smallest possible credit, over transports that grant credit in memory and in frames.
+/// Clusters of two engines with the smallest possible credit. Some transports grant credit in memory, others in frames.
 fn of_little_credit() -> [(&'static str, Cluster); 3] {
     let limits = Limits { unexpected_bytes_max: 0, cars_max: 1 << 14, ..Limits::default() };
     let over: [(&'static str, Make); 3] = [
@@ -19,7 +19,7 @@ fn of_little_credit() -> [(&'static str, Cluster); 3] {
     over.map(|(name, make)| (name, make(&limits)))
 }
 
-/// Unexpected messages that an engine keeps: lines of credit, and offers.
+/// Unexpected messages that an engine holds: their lines of credit, and the number of offers.
 fn kept(engine: &mut Engine) -> (u64, u32) {
     let all = rows(engine);
     (all.progress.unexpected.lines, all.vcs.iter().map(|vc| vc.offers_kept).sum())
@@ -44,7 +44,7 @@ fn a_receiver_that_posts_nothing_keeps_a_bounded_part_and_loses_nothing() {
         let (lines, offers) = kept(&mut cluster.engines[1]);
         assert!(lines > u64::from(window.lines) / 2 && offers > 0, "{name}: {lines} {offers}");
 
-        // The receive of the last message lets all others arrive, and then takes the last one from the unexpected queue.
+        // The receive of the last message lets all others arrive. It then takes the last one from the unexpected queue.
         let last = MESSAGES - 1;
         let receive = cluster.engines[1].irecv(vec![0u8; 2000], Rank(0), Tag(last), world).unwrap();
         let (bytes, status) = cluster.finish(BOUND * 20, 1, receive).unwrap();
@@ -92,7 +92,8 @@ fn a_probe_finds_what_is_behind_more_than_may_be_kept() {
 fn with_all_credit_spent_answers_still_go_both_ways() {
     for (name, mut cluster) in of_little_credit() {
         let world = cluster.engines[0].comm_world();
-        // Each floods the other; both then exchange large messages, whose answers must pass what waits for credit.
+        // Each engine floods the other one. Then both exchange large messages, whose answers must overtake the sends
+        // that wait for credit.
         let mut flood = Vec::new();
         for rank in 0..2usize {
             let to = Rank(1 - rank as u32);
@@ -138,7 +139,8 @@ fn with_every_buffer_and_row_taken_answers_still_go_both_ways() {
     ];
     for (name, mut cluster) in clusters {
         let world = cluster.engines[0].comm_world();
-        // Each sends the other messages that nobody receives yet, as many as it takes, and a large one among them.
+        // Each engine sends as many messages as the other one accepts, and a large message among them. Nobody
+        // receives them yet.
         let (mut sends, mut last) = (Vec::new(), [0; 2]);
         let mut receives = Vec::new();
         for rank in 0..2usize {
@@ -147,7 +149,7 @@ fn with_every_buffer_and_row_taken_answers_still_go_both_ways() {
         }
         for n in 0..300 {
             if n == 1 {
-                // They are connected after these ticks.
+                // After these ticks the engines are connected.
                 cluster.tick_times(100);
             }
             for (rank, last) in last.iter_mut().enumerate() {

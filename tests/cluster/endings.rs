@@ -1,4 +1,4 @@
-//! Engines that end: what they have sent arrives, and their peers learn whether they finalized.
+//! Engines that end. Messages that they sent must arrive, and their peers must learn whether they finalized.
 
 use crate::kit::{ME, told, ways};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -67,7 +67,7 @@ fn an_engine_that_goes_says_whether_it_has_finalized() {
     ] {
         for mut cluster in ways(3) {
             let world = cluster.engines[0].comm_world();
-            // They are connected now, and all earlier messages are read.
+            // This message connects the engines. All earlier messages are read.
             let hello = cluster.engines[2].isend(vec![1u8], ME, Tag(0), world).unwrap();
             let receive = cluster.engines[0].irecv(vec![0u8], Rank(2), Tag(0), world).unwrap();
             cluster.finish(BOUND, 0, receive).unwrap();
@@ -105,7 +105,7 @@ fn buffers_come_back_only_when_peers_have_been_told_to_read_no_more() {
         let says = outcome.clone();
         let call = move |sent: Result<Status, RequestError>| {
             assert_eq!(sent, Err(RequestError::Finalized));
-            // The sender has its memory back. What is read out of it now is not the message.
+            // The sender has its memory back. A read of it would not give the message any more.
             let (engine, now_ns) = &mut *receiver.lock().unwrap();
             let receive = engine.irecv(vec![0u8; 1 << 20], Rank(1), Tag(1), Comm(0)).unwrap();
             for _ in 0..BOUND {
@@ -138,7 +138,7 @@ fn what_an_operation_of_all_has_left_is_not_waited_for() {
             assert_eq!(cluster.finish(BOUND, rank, request).unwrap().0.1, [2]);
         }
         let _never = cluster.engines[0].irecv(vec![0u8; 8], Rank(1), Tag(9), world).unwrap();
-        // Its graph is kept for the next such call. Nothing of it is to be sent.
+        // The graph of the operation is kept for the next equal call. It must not count as unsent.
         assert_eq!(cluster.engines[0].finalize(Duration::ZERO), Ok(()));
     }
 }

@@ -1,4 +1,5 @@
-//! A proc dies: operations that need it fail, the others go on, and every rank that must know learns of it.
+//! A proc dies. Operations that need it fail, other operations go on, and every rank that must know learns of the
+//! death.
 
 use crate::kit::{ME, told, ways};
 use std::process::{Command, Stdio};
@@ -19,7 +20,7 @@ fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
         cases::every_length(&mut cluster);
         cases::oneself(&mut cluster);
         cases::wildcards(&mut cluster);
-        // Proc 2 dies somewhere within its large message.
+        // Proc 2 dies in the middle of its large message.
         net.kill(2, Death::Frame(net.frames(2) + 3 + seed * 5));
         let large = cluster.engines[2].isend(content(1, 300_000), ME, Tag(1), world).unwrap();
         let from_dead = cluster.engines[0].irecv(vec![0u8; 300_000], Rank(2), Tag(1), world).unwrap();
@@ -40,7 +41,7 @@ fn a_dead_peer_ends_what_needs_it_and_nothing_else() {
         let refused = cluster.engines[0].isend(vec![1u8], Rank(2), Tag(1), world).unwrap_err();
         assert!(matches!(refused.error, PostError::PeerFailed { .. }));
 
-        // The others go on.
+        // Operations between the other procs go on.
         let send = cluster.engines[1].isend(content(4, 100_000), ME, Tag(1), world).unwrap();
         let receive = cluster.engines[1].irecv(vec![0u8; 100_000], ME, Tag(1), world).unwrap();
         assert!(cluster.finish(BOUND, 0, from_one).unwrap().0 == content(4, 100_000));
@@ -109,7 +110,7 @@ fn a_look_for_messages_of_who_has_failed_says_so_and_all_failures_are_acknowledg
     });
     let engine = &mut cluster.engines[0];
     for rank in [1, 2] {
-        // What has come before is still there.
+        // A message that came before the death is still there.
         let found = engine.improbe(Rank(rank), TagFilter::Any, world).unwrap().unwrap();
         let mut byte = [0u8];
         engine.mrecv(found, &mut byte).unwrap();
@@ -123,7 +124,7 @@ fn a_look_for_messages_of_who_has_failed_says_so_and_all_failures_are_acknowledg
     assert_eq!(acknowledged.iter().map(|(proc, _)| proc.0).collect::<Vec<_>>(), [1, 2]);
     assert!(acknowledged.iter().all(|(_, reason)| !reason.is_empty()));
     assert_eq!(engine.acknowledge_failures(), [], "once");
-    // Others may still send.
+    // Other procs may still send.
     assert_eq!(engine.iprobe(Source::Any, Tag(1), world).unwrap(), None);
     assert!(engine.iprobe(Rank(1), Tag(1), world).is_err());
 }
@@ -132,7 +133,7 @@ fn a_look_for_messages_of_who_has_failed_says_so_and_all_failures_are_acknowledg
 fn a_rank_that_ends_before_it_is_connected_fails_what_waits_for_it() {
     let mut cluster = Cluster::shm(3);
     let world = cluster.engines[0].comm_world();
-    // Its endpoint exists, but its engine is not ticked.
+    // The endpoint of proc 2 exists, but its engine is not ticked.
     let receive = cluster.engines[0].irecv(vec![0u8; 1], Rank(2), Tag(0), world).unwrap();
     assert_eq!(cluster.vc_state(0, 2), Some(VcState::Connecting));
     cluster.board.end(2, "killed by signal 9 (SIGKILL)");
@@ -153,7 +154,7 @@ fn a_death_is_told_to_every_receive_from_any_source_of_its_communicators() {
             |cluster: &mut Cluster, tag| cluster.engines[0].irecv(vec![0u8; 8], Source::Any, Tag(tag), world).unwrap();
         let before = any(&mut cluster, 1);
         let alone = cluster.engines[0].irecv(vec![0u8; 8], Source::Any, Tag(1), own).unwrap();
-        // An orderly end is not reported to them.
+        // An orderly end is not reported to the receives.
         cluster.board.end(3, "exited");
         cluster.tick_times(500);
         assert_eq!(told(&mut cluster, 0, &before), None);
@@ -201,7 +202,7 @@ fn a_death_is_told_to_every_receive_from_any_source_of_its_communicators() {
 
 #[test]
 fn without_a_launcher_a_process_is_known_by_its_card() {
-    /// A world of two procs. The other one is a process that only its card names.
+    /// The bootstrap of a world of two procs. The other proc is a process that is known only by its card.
     struct Forged {
         board: BoardExchange,
         process: (u32, u64),
@@ -229,7 +230,7 @@ fn without_a_launcher_a_process_is_known_by_its_card() {
             let own = self.board.get(0, key)?.unwrap();
             let shm = tickwire::internals::systems::procs::cards::card_of(&own, "shm").unwrap();
             let (pid, started) = self.process;
-            // The process as in a card: 22 bits of process id and 34 bits of start time, in seven bytes.
+            // The process as a card has it: 22 bits of process id and 34 bits of start time, in seven bytes.
             let process = &(u64::from(pid) << 34 | started & ((1 << 34) - 1)).to_be_bytes()[1..];
             let mut theirs = Vec::new();
             let card = [&shm[..shm.len() - process.len()], process].concat();
@@ -253,7 +254,7 @@ fn without_a_launcher_a_process_is_known_by_its_card() {
     assert!(matches!(&told, RequestError::PeerFailedPending { proc, .. } if proc.0 == 1), "{told}");
     assert!(told.to_string().contains(&format!("process {} has ended", child.id())), "{told}");
     assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
-    // So is a probe.
+    // A probe fails as well.
     let probed = engine.probe(Source::Any, Tag(1), world).unwrap_err();
     assert!(probed.to_string().contains("has ended"), "{probed}");
 }

@@ -8,7 +8,8 @@ use tickwire::testing::{Board, STEP_NS, rows};
 use tickwire::{Engine, Limits, Rank, Tag};
 use tickwire_tests::cases::content;
 
-/// Proc 1 keeps its ring full of messages that proc 0 awaits. Proc 2 sends to proc 0 meanwhile and finalizes; it must be heard.
+/// Proc 1 keeps its ring full of messages that proc 0 waits for. Meanwhile proc 2 sends to proc 0 and finalizes. Its
+/// messages must be read.
 fn beside_a_flood(systems: bool) {
     const SENT: u64 = 30;
     let (hub, board) = (Hub::new(3, 8192), Board::new(3));

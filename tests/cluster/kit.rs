@@ -1,4 +1,4 @@
-//! Helpers of several files: engines alone, clusters of every kind, and what a poisoned engine must answer.
+//! Helpers of several files: single engines, clusters of every kind, and what a poisoned engine must answer.
 
 use bevy_ecs::prelude::*;
 use std::time::Duration;
@@ -6,12 +6,12 @@ use tickwire::internals::components::slots::EndpointSlot;
 use tickwire::testing::{Cluster, SimConfig, SimNet};
 use tickwire::{Bootstrap, Engine, FinalizeError, PostError, ProgressSystems, Rank, Request, RequestError, Tag, Test};
 
-/// An engine alone, which reaches itself.
+/// A single engine, which reaches itself.
 pub(crate) fn solo() -> Engine {
     Engine::builder().initial_rows(32).build(Bootstrap::solo()).unwrap()
 }
 
-/// The rank of an engine alone, and of engine 0 of a cluster.
+/// The rank of a single engine, and of engine 0 of a cluster.
 pub(crate) const ME: Rank = Rank(0);
 
 /// One cluster for each way in which the engines of a process reach each other.

@@ -1,4 +1,4 @@
-//! Engines in one process under virtual time: what applications may rely on, whatever the transport.
+//! Engines in one process under virtual time: what applications may rely on, over every transport.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 

@@ -5,7 +5,7 @@ use tickwire::testing::{Cluster, Death, SimConfig, SimNet, rows};
 use tickwire::{Limits, Rank, RequestError, Source, Tag, Test};
 use tickwire_tests::cases::{self, BOUND, content};
 
-/// Two engines whose eager messages leave in parts of 1000 bytes, and a small ring that holds four of them or so.
+/// Two engines whose eager messages leave in parts of 1000 bytes. The ring is small and holds about four parts.
 fn in_parts() -> Cluster {
     let limits = Limits { part_bytes: 1000, piece_bytes: 1000, ring_bytes: 8192, ..Limits::default() };
     Cluster::shm_with(2, |builder| builder.limits(limits.clone()))

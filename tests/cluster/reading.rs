@@ -1,4 +1,4 @@
-//! Long messages over a simulated network that are read out of their senders' memory, or cannot be.
+//! Long messages over a simulated network. They are read out of their senders' memory, or cannot be read.
 
 use tickwire::internals::components::Protocol;
 use tickwire::internals::traces::DELIVER;
@@ -6,7 +6,7 @@ use tickwire::testing::{Cluster, Death, SimConfig, SimNet};
 use tickwire::{Rank, RequestError, Tag, Test};
 use tickwire_tests::cases::{BOUND, content};
 
-/// More than is read in one pass.
+/// A length that cannot be read in one pass, bytes.
 const LONG: usize = (5 << 20) + 3;
 
 /// Sends a message from rank 0 to rank 1. Returns the protocol that each side reports.
@@ -97,7 +97,7 @@ fn many_at_once_are_read_or_come_in_pieces() {
     }
 }
 
-/// The sender dies, and its memory is freed, while its offer is on the way: nothing of it is read.
+/// The sender dies and its memory is freed while its offer is in flight. The memory must not be read.
 #[test]
 fn memory_of_a_sender_that_has_died_is_not_read() {
     let config = SimConfig { remote_read: true, notice_ns: 1_000_000, ..SimConfig::calm(1) };

@@ -1,5 +1,5 @@
-//! Requests: calls on several requests, how these report the error of one request, and what they give back if a request cannot be
-//! taken. Also invalid ranks and tags.
+//! Requests: calls on several requests, how these calls report the error of one request, and what they give back if a
+//! request cannot be taken. Also invalid ranks and tags.
 
 use crate::kit::{ME, one, solo, some};
 use tickwire::internals::components::TagFilter;
@@ -23,7 +23,7 @@ fn send(engine: &mut Engine, tag: u32, length: usize) {
     engine.send(vec![tag as u8; length], ME, Tag(tag), world).unwrap();
 }
 
-/// The error of a call on several requests, of which the request `index` has failed.
+/// The error of a call on several requests, if the request `index` has failed.
 fn in_status(index: usize, error: RequestError) -> RequestError {
     RequestError::InStatus { index, error: Box::new(error) }
 }
@@ -33,7 +33,7 @@ fn truncated(tag: u32) -> RequestError {
     RequestError::Truncated { status, capacity: 4 }
 }
 
-// Taking.
+// Taking requests.
 
 #[test]
 fn a_request_that_is_taken_too_early_comes_back() {
@@ -104,7 +104,7 @@ fn a_receive_that_was_cancelled_can_be_taken_at_once() {
     }
 }
 
-// Several.
+// Calls on several requests.
 
 #[test]
 fn what_is_no_request_does_not_count() {
@@ -127,7 +127,7 @@ fn what_is_no_request_does_not_count() {
     for tag in [3, 1, 2] {
         send(&mut engine, tag, 4);
     }
-    // The loop of a master: each completion is returned once.
+    // A master's loop: each completion is returned once.
     let mut told = Vec::new();
     while let Some((index, status)) = engine.wait_any(&open).unwrap() {
         let (bytes, taken) = engine.take(open[index].take().unwrap()).unwrap();
@@ -235,7 +235,7 @@ fn an_error_of_one_is_an_error_of_the_call() {
     assert_eq!(engine.test_all(&open), Err(in_status(1, truncated(1))));
     let words = engine.wait_all(&open).unwrap_err().to_string();
     assert!(words.starts_with("request 1 of those that were given: message truncated"), "{words}");
-    // Each request returns its own result. Once the failed ones are taken, the others are left.
+    // Each request gives its own result. After the failed ones are taken, the others are left.
     let mut open: Vec<_> = open.into_iter().map(Some).collect();
     let failed = engine.take(open[1].take().unwrap()).unwrap_err();
     assert_eq!((failed.error, failed.buffer), (truncated(1), Some(vec![1u8; 4])));
@@ -259,7 +259,7 @@ fn all_are_done_when_an_error_is_told_of_one_of_all() {
     assert!(cluster.engines[0].test(&both[1]).unwrap().is_done());
 }
 
-// Ranks and tags.
+// Invalid ranks and tags.
 
 /// The errors of all calls that receive or probe.
 fn errors_of_receives(engine: &mut Engine, source: Source, tag: TagFilter, comm: Comm) -> Vec<PostError> {

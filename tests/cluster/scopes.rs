@@ -1,4 +1,4 @@
-//! Buffers that are lent to a scope come back on every way out of it.
+//! Buffers that are lent to a scope come back, however the scope ends.
 
 use crate::kit::{ME, solo};
 use std::cell::Cell;

@@ -27,7 +27,7 @@ fn what_is_sent_to_an_engine_that_is_yet_to_be_built_waits_for_it() {
     }
     assert_eq!(engines[0].test(&sent), Ok(Test::Pending));
     engines.extend([build(1), build(2)]);
-    // One engine sends to the engine that waits for it. The other one receives.
+    // Engine 2 sends to engine 0, which waits for it. Engine 1 receives.
     engines[2].isend(content(2, 8), Rank(0), Tag(2), world).map(drop).unwrap();
     let received = engines[1].irecv(vec![0u8; 20_000], Rank(0), Tag(1), world).unwrap();
     let is_done = |engines: &mut Vec<Engine>| {
@@ -60,8 +60,8 @@ fn all_cases_over_small_rings_and_pieces() {
     cases::all(&mut Cluster::shm_with(2, |builder| builder.limits(limits.clone())));
 }
 
-/// A cluster whose rings begin shorter than messages may be. They grow up to `grown_bytes_max`, or never if it is 0.
-/// No message is read out of its sender's memory.
+/// A cluster whose first rings are shorter than some messages. The rings grow up to `grown_bytes_max`, or never if it
+/// is 0. No message is read out of its sender's memory.
 fn through_short_rings(engines: u32, grown_bytes_max: usize) -> Cluster {
     let limits = Limits { first_ring_bytes: 4096, grown_bytes_max, read_min: usize::MAX, ..Limits::default() };
     Cluster::shm_with(engines, |builder| builder.limits(limits.clone()))
@@ -134,7 +134,7 @@ fn over_a_simulated_network_messages_leave_within_the_call_as_over_others() {
         for number in 0..3u8 {
             let receive = cluster.engines[1].irecv(vec![0u8; 20_000], Rank(0), Tag(1), world).unwrap();
             let send = cluster.engines[0].isend(vec![number; 20_000], Rank(1), Tag(1), world).unwrap();
-            // The first one waits for its connection.
+            // The first message waits for its connection.
             let states: Vec<_> = rows(&mut cluster.engines[0]).cars.iter().map(|car| car.state).collect();
             assert!(number == 0 || states.contains(&expected), "{states:?}");
             assert_eq!(cluster.finish(BOUND, 1, receive).unwrap().0, vec![number; 20_000]);

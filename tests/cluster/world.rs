@@ -1,4 +1,4 @@
-//! Code of the application that damages the engine's world: whatever it does, the engine never reads freed memory.
+//! Code of the application damages the engine's world. Whatever it does, the engine must never read freed memory.
 
 use crate::kit::{ME, Seen, assert_poisoned, solo, with_system};
 use bevy_ecs::prelude::*;
@@ -61,7 +61,7 @@ fn clear_and_spawn(world: &mut World) {
 fn a_world_that_is_cleared_or_replaced_poisons_the_engine() {
     for (deed, words) in DEEDS {
         assert_poisoned(with_system(deed), words);
-        // By a command as well.
+        // The same damage, done by a command.
         assert_poisoned(with_system(move |mut commands: Commands| commands.queue(deed)), words);
     }
 }
@@ -98,7 +98,7 @@ fn peers_of_a_lost_world_are_told_and_buffers_in_flight_stay() {
             let told = Arc::new(AtomicBool::new(false));
             let mut cluster = pair(shm, deed, &told);
             let world = cluster.engines[0].comm_world();
-            // One message there and back, so that they are connected.
+            // A message in each direction, so that the engines are connected.
             for (from, to) in [(0, 1), (1, 0)] {
                 let receive = cluster.engines[to].irecv(vec![0u8; 8], Rank(from as u32), Tag(1), world).unwrap();
                 let send = cluster.engines[from].isend(vec![1u8; 8], Rank(to as u32), Tag(1), world).unwrap();
@@ -115,7 +115,7 @@ fn peers_of_a_lost_world_are_told_and_buffers_in_flight_stay() {
             cluster.tick_times(5);
             let references = Arc::strong_count(&large);
             told.store(true, Ordering::Relaxed);
-            // Something to do, so that the system runs; either engine may have it.
+            // The system only runs if there is something to do. Either engine may have the system.
             for rank in 0..2 {
                 let (engine, me) = (&mut cluster.engines[rank], Rank(rank as u32));
                 drop((engine.irecv(vec![0u8; 4], me, Tag(9), world), engine.isend(vec![0u8; 4], me, Tag(9), world)));
@@ -286,7 +286,7 @@ fn a_world_with_rows_of_the_engine_is_refused() {
             other => panic!("{:?}", other.map(drop)),
         }
     }
-    // A component that makes rows of the same kind different from each other.
+    // A component that is on some rows only, so that rows of the same kind differ.
     let prepare = |world: &mut World| {
         let mut first = true;
         world.add_observer(move |added: On<Add<Car>>, mut commands: Commands| {

@@ -10,10 +10,10 @@ use tickwire::internals::components::limits::BOARDS_WIDE;
 use tickwire::internals::systems::procs::boards::Boards;
 use tickwire::{Comm, Engine, Limits, OperationError, Rank, RequestError, in_place, op};
 
-/// Elements of an operand: in one line, in a slot, in one chunk and in many, and more than the cells hold.
+/// Elements of an operand: it fits a cache line, a slot, one chunk or many chunks, or is longer than all cells.
 const COUNTS: [usize; 10] = [0, 1, 4, 5, 200, 241, 2_000, 9_001, 33_000, 300_001];
 
-/// Runs a part for each rank, in threads; with boards, or by messages alone.
+/// Runs `part` as each rank, in threads, with boards or by messages alone.
 fn each_rank(size: u32, boards: bool, part: impl Fn(&mut Engine, u32, Comm) + Sync) {
     on_threads(size, |rank, bootstrap| {
         let limits = Limits { boards, ..Limits::default() };
@@ -40,7 +40,8 @@ fn same(found: &[i64], expected: &[i64], words: &str) {
     assert!(found.len() == expected.len() && differs.is_none(), "{words}: {} elements, at {differs:?}", found.len());
 }
 
-/// All operations with one number of elements, waiting, without waiting and persistent; their results one after another.
+/// Runs all operations with one number of elements, in their blocking, nonblocking and persistent forms. Returns their
+/// results one after another.
 fn run_all(engine: &mut Engine, rank: u32, world: Comm, count: usize) -> Vec<i64> {
     let size = engine.size();
     let ranks = size as usize;
@@ -150,7 +151,7 @@ fn sixteen_members_have_boards_and_seventeen_have_none() {
     }
 }
 
-/// No rank leaves a barrier before all have entered it, with boards and by messages.
+/// No rank may leave a barrier before all have entered it, with boards and by messages.
 #[test]
 fn nobody_leaves_a_barrier_before_all_have_entered_it() {
     const ROUNDS: u32 = 60;
@@ -159,7 +160,8 @@ fn nobody_leaves_a_barrier_before_all_have_entered_it() {
         each_rank(size, boards, |engine, rank, world| {
             for (round, entered) in (0..).zip(&entered) {
                 if round % size == rank {
-                    // This rank is the last one. All others have entered the barrier, or are about to, and have time to leave it.
+                    // This rank is the last one. All others have entered the barrier or are about to, and have time to
+                    // leave it if they could.
                     let start = Instant::now();
                     while entered.load(Ordering::SeqCst) < size - 1 {
                         assert!(start.elapsed() < Duration::from_secs(20), "round {round}: the others do not come");
@@ -191,7 +193,7 @@ fn a_member_may_run_ahead_no_further_than_others_can_read() {
     each_rank(3, true, |engine, rank, world| {
         engine.barrier(world).unwrap();
         for round in 0..500u64 {
-            // The root waits for the others only because the number of operations in progress is limited.
+            // The root has to wait for the others only because the number of operations in progress is limited.
             for step in round..round + 30 {
                 let mut shared = [if rank == 1 { step } else { 0 }; 4];
                 engine.bcast(&mut shared, Rank(1), world).unwrap();
@@ -208,7 +210,7 @@ fn a_member_may_run_ahead_no_further_than_others_can_read() {
 fn a_member_that_runs_ahead_writes_no_cell_that_is_still_read() {
     each_rank(2, true, |engine, rank, world| {
         engine.barrier(world).unwrap();
-        // Lengths that stand in each other's places.
+        // Operands of different lengths use the same cells in different ways.
         for round in 0..200usize {
             let count = [150_000, 20_000, 9_000, 60_000, 130_000][round % 5] / 8;
             let expected = |at: usize| (round * 1_000_003 + at) as u64;
@@ -220,8 +222,8 @@ fn a_member_that_runs_ahead_writes_no_cell_that_is_still_read() {
     });
 }
 
-/// Chunks are longest where ranks share processors, and narrow boards may have the most members: together their operands are longer than
-/// what there is room for.
+/// As if ranks shared processors, chunks have their greatest length. In the last case the boards are narrow and have
+/// the most members. Together their operands are longer than the room in the boards.
 #[test]
 fn operands_in_shared_heaps_are_read_where_they_are() {
     for (size, others, count) in [(2, 0, 300_001), (3, 0, 40_000), (5, 0, 70_000), (12, BOARDS_WIDE, 10_000)] {
@@ -317,7 +319,8 @@ fn a_member_that_goes_fails_what_waits_for_it_and_messages_go_on() {
 
 #[test]
 fn a_member_that_has_done_its_part_may_go_while_others_wait_for_a_third() {
-    // The rank that comes next, and the flag that it waits for.
+    // The first flag says that rank 0 is gone. Rank 2 waits for it. The second flag says that rank 2 has ticked
+    // since. Rank 1 waits for it.
     let turns = [const { AtomicBool::new(false) }; 2];
     let wait = |turn: &AtomicBool| {
         let start = Instant::now();
@@ -349,7 +352,7 @@ fn a_member_that_has_done_its_part_may_go_while_others_wait_for_a_third() {
     });
 }
 
-/// What is in progress when its scope ends is completed by then: the borrowed buffers have the result.
+/// An operation in progress is completed when its scope ends: then the borrowed buffers have the result.
 #[test]
 fn requests_in_progress_are_completed_by_the_end_of_their_scope() {
     for count in [1, 400, 100_000] {

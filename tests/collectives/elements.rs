@@ -1,10 +1,10 @@
-//! Elements that are no numbers of Rust: truth values, sums that are not rounded, and those that a datatype describes.
+//! Elements that are no numbers of Rust: truth values, exact sums, and elements that a datatype describes.
 
 use crate::kit::{all, clusters, in_threads};
 use tickwire::testing::Cluster;
 use tickwire::{Bool, Comm, Datatype, Engine, ExactSum, Packed, Rank, in_place, op};
 
-/// Truth values of a rank.
+/// The truth values of a rank.
 fn flags(rank: u32) -> Vec<bool> {
     (0..70).map(|at| (at * 7 + rank) % 5 < 2 + at % 4).collect()
 }
@@ -30,7 +30,7 @@ fn logical_operations_take_truth_values() {
     }
 }
 
-/// Numbers that cancel each other over all orders of magnitude: what is left depends on the order in which floats are added.
+/// Numbers of all orders of magnitude that cancel each other. Their sum in floats depends on the order of addition.
 fn numbers() -> Vec<f64> {
     let mut state = 7u64;
     let mut numbers = Vec::new();
@@ -44,22 +44,22 @@ fn numbers() -> Vec<f64> {
     numbers
 }
 
-/// The numbers of a rank: all ranks together have all of them.
+/// The share of a rank in the numbers. All ranks together have all numbers.
 fn share(rank: u32, size: u32) -> impl Iterator<Item = f64> {
     numbers().into_iter().skip(rank as usize).step_by(size as usize)
 }
 
-/// The sum that every number of ranks has to give. Its last bits come from the least of the numbers.
+/// The sum that must result for any number of ranks. Its last bits come from the smallest numbers.
 fn expected() -> u64 {
     let exact: ExactSum<f64> = numbers().into_iter().collect();
     exact.value().to_bits()
 }
 
-/// Every operation that a sum of all ranks can come out of.
+/// Runs every operation that can give the sum of all ranks.
 fn sums(engine: &mut Engine, rank: u32, world: Comm) {
     let size = engine.size();
     let own: ExactSum<f64> = share(rank, size).collect();
-    // Short, in a slot, and in chunks.
+    // The operand fits a line, or a slot, or takes several chunks.
     for count in [1, 5, 90] {
         let mut total = vec![ExactSum::new(); count];
         engine.allreduce(&vec![own; count], &mut total, op::Sum, world).unwrap();
@@ -116,7 +116,7 @@ fn best(rank: u32, count: usize) -> Vec<Best> {
     (0..count).map(|at| Best { place: rank as u8, value: f64::from((rank * 7 + at as u32 * 3) % 11) }).collect()
 }
 
-/// The greater one; of equal ones that of the lower rank, since it is the left one.
+/// The operand with the greater value. Of equal ones it is the left one, that of the lower rank.
 fn greater(left: Best, right: Best) -> Best {
     if right.value > left.value { right } else { left }
 }
@@ -163,11 +163,12 @@ fn elements_of_a_datatype_are_reduced_by_functions_of_structs() {
     }
 }
 
-/// A function of bytes of a datatype that has no type: every other number of a buffer. Buffers and operation must have one datatype.
+/// A function of bytes, for a datatype that belongs to no Rust type: every other number of a buffer. Buffers and
+/// operation must have the same datatype.
 #[test]
 fn elements_of_a_datatype_are_reduced_by_functions_of_bytes() {
     let element = Datatype::vector(2, 1, 2, &Datatype::of::<u16>()).unwrap().resized(0, 8).unwrap();
-    // Two numbers: the left first one, and the sum of the second ones.
+    // An element has two numbers. The result has the left first number and the sum of the second numbers.
     let function = |left: &[u8], right: &mut [u8]| {
         let second = |bytes: &[u8]| u16::from_ne_bytes([bytes[2], bytes[3]]);
         let sum = second(left) + second(right);

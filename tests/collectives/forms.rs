@@ -1,10 +1,10 @@
-//! In place, with a length for each rank, and with borrowed buffers.
+//! Operations in place, with different lengths for each rank, and with borrowed buffers.
 
 use crate::kit::{SIZES, all, clusters, in_threads, sum, values};
 use tickwire::testing::Cluster;
 use tickwire::{List, PostError, Rank, RequestError, consecutive, in_place, op, reduce_local};
 
-/// How many elements a rank has: some have none.
+/// How many elements a rank has. Some ranks have none.
 fn count(rank: u32) -> usize {
     (rank as usize * 7 + 3) % 11 * if rank % 4 == 1 { 0 } else { 90 }
 }
@@ -31,7 +31,7 @@ fn in_place_all(cluster: &mut Cluster, size: u32, count: usize) {
         all[own..own + count].copy_from_slice(&joined[own..own + count]);
         all
     };
-    // The root gives nothing to send, the others nothing to receive: two types of a call.
+    // In place, the root has no send buffer, and the others have no receive buffer. So the calls have two types.
     let mut gathered = Vec::new();
     let results = {
         let (mut others, mut first) = (Vec::new(), None);
@@ -104,7 +104,7 @@ fn lengths(cluster: &mut Cluster, size: u32) {
     let (root, counts) = (size / 3, (0..size).map(count).collect::<Vec<_>>());
     let places = consecutive(&counts);
     let joined: Vec<i64> = (0..size).flat_map(|rank| values(rank, count(rank))).collect();
-    // The other way round, with a gap of one before each.
+    // The places are in reverse order, with a gap of one element before each.
     let mut scattered = vec![0..0; size as usize];
     let mut end = 0;
     for rank in (0..size as usize).rev() {
@@ -135,7 +135,7 @@ fn lengths(cluster: &mut Cluster, size: u32) {
         engine.iallgatherv(values(rank, count(rank)), vec![-1i64; end], &scattered, world)
     });
     assert!(results.iter().all(|of| of.1 == with_gaps), "allgatherv to {size}, scattered");
-    // From each rank r to each s: as many as both say.
+    // From each rank to each other rank goes a different number of elements.
     let between = |from: u32, to: u32| count(from * 5 + to * 3);
     let numbers = |from: u32, to: u32| values(from * 100 + to, between(from, to));
     let results = all(cluster, |engine, rank, world| {
@@ -190,7 +190,7 @@ fn wrong_places_are_errors() {
     cluster.assert_at_rest();
 }
 
-/// If two ranks disagree about a length, both get an error.
+/// If two ranks call with different lengths, both get an error.
 #[test]
 fn lengths_that_differ_are_told() {
     let mut cluster = Cluster::loopback(2);
@@ -210,8 +210,8 @@ fn lengths_that_differ_are_told() {
     assert_eq!(buffers.1, [0, 0, 1, 1], "its own view was right");
 }
 
-/// In a scope, all forms take borrowed buffers. Operations that the application does not wait for are completed at the end of the
-/// scope.
+/// In a scope, all forms take borrowed buffers. An operation that the application does not wait for is completed at the
+/// end of the scope.
 #[test]
 fn buffers_may_be_borrowed() {
     in_threads(3, |engine, rank, world| {
@@ -233,7 +233,7 @@ fn buffers_may_be_borrowed() {
     });
 }
 
-/// What two ranks exchange in place: as much one way as the other, and another length for each pair.
+/// Two ranks exchange data in place. Both directions have the same length, and each pair has a different length.
 #[test]
 fn exchanges_with_a_length_for_each_pair_may_be_in_place() {
     let length = |one: u32, other: u32| ((one * other + one + other) % 4 * 60) as usize;

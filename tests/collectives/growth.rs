@@ -1,5 +1,6 @@
-//! How the cost of operations grows with the number of ranks. It is counted from the graphs of up to a million ranks, and compared with
-//! bounds and with the tables of the book. Simulated clusters with up to 256 engines must send as much, under virtual time.
+//! How the cost of operations grows with the number of ranks. The cost is counted from the graphs of up to a million
+//! ranks, and is compared with bounds and with the tables of the book. Simulated clusters of up to 256 engines must
+//! send exactly as much, under virtual time.
 
 mod count;
 mod operations;
@@ -13,9 +14,9 @@ use tickwire::{Comm, Engine, List, Pieces, Rank, Rejected, Request, Test, consec
 
 /// Time of a round of ticks, ns.
 const STEP_NS: u64 = 1_000;
-/// Rounds of ticks for a message after the other: on its way, taken, answered.
+/// Rounds of ticks for each message of a chain: it is in flight, is taken, and is answered.
 const ROUNDS_A_MESSAGE: u32 = 8;
-/// Messages that a rank takes in a round of ticks, at least.
+/// The least number of messages that a rank takes in a round of ticks.
 const MESSAGES_A_ROUND: u32 = 4;
 
 /// Up to this number of messages, a rank needs no further credit.
@@ -37,8 +38,8 @@ fn run<B: Pieces>(cluster: &mut Cluster, requests: &[Request<B>], bound: u32, wo
     panic!("{words}: not done after {bound} rounds of ticks");
 }
 
-/// Runs an operation of 8 bytes twice: the first time engines connect, and the second time they send what is drawn, in as many rounds
-/// of messages.
+/// Runs an operation of 8 bytes twice. The first time, the engines connect. The second time, they must send as many
+/// messages as the graphs have, in a bounded number of rounds.
 fn compare<B: Pieces>(
     cluster: &mut Cluster,
     name: &str,
@@ -60,7 +61,7 @@ fn compare<B: Pieces>(
         let requests: Vec<_> = (0..).zip(&mut cluster.engines).map(start).collect();
         let bound = ROUNDS_A_MESSAGE * (rounds + 2) + expected.iter().max().unwrap() / MESSAGES_A_ROUND;
         let sent = run(cluster, &requests, if is_counted { bound } else { 20_000 }, &words);
-        // A rank that gets more messages from one peer than its first credit also sends grants.
+        // A rank that gets more messages than the first credit of a peer allows also sends grants of credit.
         let is_drawn = |(rank, &sent): (usize, &u32)| {
             let more = if received[rank] > FEW { received[rank] } else { 0 };
             (expected[rank]..=expected[rank] + more).contains(&sent)

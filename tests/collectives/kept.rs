@@ -4,7 +4,7 @@ use crate::kit::{BOUND, all, clusters, values};
 use tickwire::testing::Cluster;
 use tickwire::{Agreed, Comm, Limits, PostError, Rank, in_place, op};
 
-/// The same buffers again and again, with other contents, other operations, other roots and other lengths in between.
+/// The same buffers are used again and again. In between, contents, operations, roots and lengths change.
 #[test]
 fn each_call_has_its_own_result() {
     for size in [1, 2, 3, 8] {
@@ -45,7 +45,7 @@ fn each_call_has_its_own_result() {
     }
 }
 
-/// Two barriers at once are the same call: the second has a graph of its own.
+/// Two barriers at the same time are equal calls. The second one needs its own graph.
 #[test]
 fn calls_in_progress_share_nothing() {
     for mut cluster in clusters(4) {
@@ -64,7 +64,7 @@ fn calls_in_progress_share_nothing() {
     }
 }
 
-/// Only a few graphs are kept. They are freed when their rows are needed, and with their communicator.
+/// Only a few graphs are kept. They are freed when their rows are needed, and when their communicator is freed.
 #[test]
 fn kept_graphs_stand_in_nobodys_way() {
     let limits = Limits { cars_max: 64, ..Limits::default() };
@@ -115,7 +115,7 @@ fn a_communicator_that_is_freed_takes_its_graphs_along() {
     cluster.assert_at_rest();
 }
 
-/// A duplicate of the world.
+/// Makes a duplicate of the world.
 fn dup(cluster: &mut Cluster) -> Vec<Comm> {
     let mut agreements: Vec<_> = cluster
         .engines

@@ -1,4 +1,4 @@
-//! Clusters over every transport, and operations on all engines of one.
+//! Clusters over every transport, and operations on all engines of a cluster.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
@@ -6,22 +6,22 @@ use tickwire::internals::transports::sim::ProviderConfig;
 use tickwire::testing::{Board, Cluster, SimConfig, SimNet};
 use tickwire::{Bootstrap, Builder, Comm, Engine, Limits, Pieces, Rejected, Request};
 
-/// Rounds in which operations must be done.
+/// Most rounds until operations are done.
 pub(crate) const BOUND: u32 = 50_000;
 
-/// How long the ranks of a test may take that waits by calls.
+/// Longest time of a test whose ranks wait in blocking calls.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What is run on each cluster.
+/// Sizes of the clusters that a test runs on.
 pub(crate) const SIZES: [u32; 7] = [1, 2, 3, 4, 5, 8, 13];
 
-/// Clusters of so many engines over all transports.
+/// Clusters of this many engines over all transports.
 pub(crate) fn clusters(size: u32) -> Vec<Cluster> {
     let seed = u64::from(size);
     let mut clusters = vec![Cluster::loopback(size), Cluster::sim(size, &SimNet::new(size, SimConfig::calm(seed)))];
     if size <= 5 {
         clusters.push(Cluster::shm(size));
-        // A transport with its own matching. Collective messages are matched by the engine all the same.
+        // A transport that matches messages itself. The engine still matches the messages of collective operations.
         clusters
             .push(Cluster::provider(size, &SimNet::new(size, SimConfig::calm(seed)), |_| ProviderConfig::calm(seed)));
         let reading = SimConfig { remote_read: true, unread_of_256: 40, ..SimConfig::new(seed) };
@@ -36,7 +36,7 @@ fn limits(builder: Builder, eager: usize) -> Builder {
     builder.limits(Limits { deliver: false, eager_max: eager, ..Limits::default() })
 }
 
-/// Posts an operation on every engine, waits for all, and gives their buffers.
+/// Posts an operation on every engine, waits for all, and returns their buffers.
 pub(crate) fn all<B: Pieces>(
     cluster: &mut Cluster,
     mut post: impl FnMut(&mut Engine, u32, Comm) -> Result<Request<B>, Rejected<B>>,
@@ -51,12 +51,12 @@ pub(crate) fn all<B: Pieces>(
     take_all(cluster, requests)
 }
 
-/// Waits for the requests of all engines, and gives their buffers.
+/// Waits for the requests of all engines, and returns their buffers.
 pub(crate) fn take_all<B: Pieces>(cluster: &mut Cluster, requests: Vec<Request<B>>) -> Vec<B> {
     (0..).zip(requests).map(|(rank, request)| cluster.finish(BOUND, rank, request).unwrap().0).collect()
 }
 
-/// Runs a part on each of so many engines, one in a thread of its own.
+/// Runs `part` on each of this many engines, each in its own thread.
 pub(crate) fn in_threads(size: u32, part: impl Fn(&mut Engine, u32, Comm) + Sync) {
     on_threads(size, |rank, bootstrap| {
         let mut engine = Engine::builder().build(bootstrap).unwrap();
@@ -66,12 +66,13 @@ pub(crate) fn in_threads(size: u32, part: impl Fn(&mut Engine, u32, Comm) + Sync
     });
 }
 
-/// Runs a part for each rank in a thread of its own. Calls that wait have no bound: if they wait for ever, the tests end.
+/// Runs `part` for each rank in its own thread. A blocking call has no time limit. If it waits too long, the test
+/// process is ended.
 pub(crate) fn on_threads(size: u32, part: impl Fn(u32, Bootstrap) + Sync) {
     on_threads_told(size, String::new, part);
 }
 
-/// As [`on_threads`]; `tell` says what does not end.
+/// As [`on_threads`]. If it does not end, `tell` says what is stuck.
 pub(crate) fn on_threads_told(size: u32, tell: impl FnOnce() -> String + Send, part: impl Fn(u32, Bootstrap) + Sync) {
     let board = Board::new(size);
     let (at_work, watched) = mpsc::channel::<()>();
@@ -90,7 +91,7 @@ pub(crate) fn on_threads_told(size: u32, tell: impl FnOnce() -> String + Send, p
     });
 }
 
-/// Each rank's elements.
+/// The elements of a rank.
 pub(crate) fn values(rank: u32, count: usize) -> Vec<i64> {
     (0..count as i64).map(|at| i64::from(rank) * 1000 + at * at + 1).collect()
 }

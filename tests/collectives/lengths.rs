@@ -1,5 +1,5 @@
-//! Members that call an operation with such different lengths that they build different graphs. Every member that would wait for ever
-//! gets an error.
+//! Members call an operation with such different lengths that they build different graphs. Each member that would wait
+//! forever must get an error.
 
 use crate::kit::{all, clusters, in_threads};
 use std::fmt::Debug;
@@ -8,7 +8,7 @@ use tickwire::internals::components::VcState;
 use tickwire::testing::{Cluster, STEP_NS};
 use tickwire::{Agreed, Comm, Engine, Pieces, Rank, Rejected, Request, RequestError, Tag, op};
 
-/// How long it may take, on a loaded machine.
+/// Longest time of an operation on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Posts an operation on all engines, waits until it has ended on all, and returns the results. Then checks that all engines still
@@ -59,7 +59,7 @@ fn ends<B: Pieces>(
     ended
 }
 
-/// Ticks in which members ask after messages four times: 400 ms of the clusters' time.
+/// Ticks in which waiting members send four inquiries: 400 ms of virtual time.
 const LONG: u32 = (400_000_000 / STEP_NS) as u32;
 
 /// All engines but one post operations. That one posts them much later. All operations succeed.
@@ -104,7 +104,8 @@ fn late_members_are_waited_for() {
     }
 }
 
-/// A member that starts a persistent operation long after the others, and starts that it has not begun, are waited for.
+/// One member starts a persistent operation long after the others. The others must wait for it, also for a start that
+/// it has not begun yet.
 #[test]
 fn late_starts_are_waited_for() {
     for late in 0..3 {
@@ -133,7 +134,7 @@ fn late_starts_are_waited_for() {
     }
 }
 
-/// A root that waits for more members than it asks at a time asks them in turn, and all are waited for.
+/// A root waits for more members than it may ask at a time. It asks them in turn, and must wait for all of them.
 #[test]
 fn many_members_are_asked_in_turn() {
     let (size, count) = (48, 1000);
@@ -151,7 +152,7 @@ fn many_members_are_asked_in_turn() {
         let all = cluster.finish(crate::kit::BOUND, rank, request).unwrap().0.1;
         assert!(rank != 0 || all.chunks(count).zip(0..).all(|(block, of)| block.iter().all(|&value| value == of)));
     }
-    // Of all that are left waiting here, each is told by the one that it waits for.
+    // Here nobody sends what the root waits for. Each member that it asks tells it so.
     let mut waiting = Vec::new();
     for (rank, engine) in (0u32..).zip(&mut cluster.engines) {
         let (world, room) = (engine.comm_world(), if rank == 0 { size as usize * count } else { 0 });
@@ -166,7 +167,7 @@ fn many_members_are_asked_in_turn() {
     cluster.assert_at_rest();
 }
 
-/// Duplicates of the world, of all engines.
+/// Makes a duplicate of the world. Returns its handle on each engine.
 fn dup(cluster: &mut Cluster) -> Vec<Comm> {
     let start = |engine: &mut Engine| {
         let world = engine.comm_world();
@@ -187,7 +188,7 @@ fn dup(cluster: &mut Cluster) -> Vec<Comm> {
     comms.into_iter().flatten().collect()
 }
 
-/// Operations of a communicator that has been freed meanwhile end as they would have, also where a member comes late to them.
+/// Operations on a communicator that was freed meanwhile must end as usual, even if a member calls them late.
 #[test]
 fn what_is_pending_where_a_communicator_is_freed_is_waited_for() {
     for mut cluster in clusters(3) {
@@ -206,8 +207,8 @@ fn what_is_pending_where_a_communicator_is_freed_is_waited_for() {
     }
 }
 
-/// A member does not tick while it is asked after a message. It sends that, is done, and frees the communicator before it reads the
-/// question. So it says that nothing will come any more, and no harm is done.
+/// A member does not tick while another member asks it for a message. Then it sends the message, is done, and frees the
+/// communicator, and only then reads the question. It answers that nothing more will come. The answer must do no harm.
 #[test]
 fn a_member_that_has_sent_its_part_and_freed_the_communicator_does_no_harm() {
     for mut cluster in [Cluster::loopback(3), Cluster::shm(3)] {
@@ -238,15 +239,16 @@ fn a_member_that_has_sent_its_part_and_freed_the_communicator_does_no_harm() {
     }
 }
 
-/// Two operations wait for one member, which has yet to call the later one: each is asked after in its turn.
+/// Two operations wait for one member, which has not called one of them yet. It must be asked about both in turn.
 #[test]
 fn operations_that_wait_for_one_member_are_asked_after_in_turn() {
     let mut cluster = Cluster::loopback(2);
     let comms = dup(&mut cluster);
-    // Its receiver calls it with more pieces than its root has, and waits for the first one.
+    // The receiver of the broadcast expects more pieces than the root has, and waits for the first one.
     let lengths = [64 << 10, 128 << 10];
     let mut shared = Vec::new();
-    // One on another communicator is in front of it, which the other member calls only in the end.
+    // An operation on another communicator is in front of the broadcast: a barrier that the other member calls only
+    // in the end.
     let barrier = cluster.engines[1].ibarrier(comms[1]).unwrap();
     for (engine, length) in cluster.engines.iter_mut().zip(lengths) {
         let world = engine.comm_world();
@@ -262,7 +264,7 @@ fn operations_that_wait_for_one_member_are_asked_after_in_turn() {
     assert!(matches!(offered.unwrap_err().error, RequestError::Abandoned(_)));
 }
 
-/// A receiver that gets no message is told, too, where ranks wait by calls.
+/// A receiver that gets no message is told so, also if it waits in a blocking call.
 #[test]
 fn ranks_that_wait_are_told() {
     in_threads(3, |engine, rank, world| {
@@ -327,7 +329,7 @@ fn reductions_of_different_lengths_are_errors() {
     }
 }
 
-/// One that is persistent has failed for good.
+/// A persistent operation that has failed cannot be started again.
 #[test]
 fn persistent_operations_of_different_lengths_are_errors() {
     for mut cluster in clusters(3) {
@@ -351,7 +353,7 @@ fn persistent_operations_of_different_lengths_are_errors() {
             }
             cluster.tick_all();
         }
-        // All that the root has to do is send.
+        // The root only sends, so its operation may also end well.
         assert_eq!(ended[1..], [Some(false); 2]);
         for (engine, bcast) in cluster.engines[1..].iter_mut().zip(&made[1..]) {
             assert!(engine.start(bcast).is_err(), "it has failed");

@@ -1,5 +1,5 @@
-//! Collective operations: clusters of engines in one process against serial models, over every transport that a cluster has, with
-//! deaths and wrong use.
+//! Collective operations: clusters of engines in one process, over every transport that a cluster has. Results are
+//! compared with serial models. Some members die, and some calls are wrong.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ use tickwire::{Comm, Engine, Indexed, PostError, Rank, RequestError, Tag, in_pla
 fn every_operation_gives_what_a_serial_program_would() {
     for size in SIZES {
         for (number, mut cluster) in clusters(size).into_iter().enumerate() {
-            // Long ones over loopback, with and without Deliver.
+            // The operands are long over loopback, with and without Deliver.
             let counts = if number == 0 || number == 5 { &[0, 1, 5000][..] } else { &[0, 7, 300] };
             counts.iter().for_each(|&count| every_operation(&mut cluster, size, count));
             cluster.tick_times(200);
@@ -48,7 +48,7 @@ fn every_operation(cluster: &mut Cluster, size: u32, count: usize) {
         engine.ibcast(buffer, Rank(root), world)
     });
     assert!(results.iter().all(|of| *of == values(root, count)), "bcast of {count} to {size}");
-    // Dealt out, with a rest that no block has.
+    // The operand is dealt out in blocks, and is no multiple of them.
     let long = if size >= 8 && count == 1 { 20_003 } else { 0 };
     let results = all(cluster, |engine, rank, world| {
         let buffer = if rank == root { values(root, long) } else { vec![0; long] };
@@ -100,7 +100,7 @@ fn every_operation(cluster: &mut Cluster, size: u32, count: usize) {
     assert!((0..).zip(&results).all(|(end, of)| of.1 == sum(0..end, count)), "exscan of {count} to {size}");
 }
 
-/// Any number may be in progress at once, also on two communicators in another order on each rank.
+/// Any number of operations may be in progress at once, also on two communicators in a different order on each rank.
 #[test]
 fn operations_in_progress_do_not_meet_each_other() {
     let size = 5;
@@ -124,7 +124,7 @@ fn operations_in_progress_do_not_meet_each_other() {
                 of_own(engine);
             }
         }
-        // The youngest first.
+        // The youngest request is waited for first.
         for (rank, requests) in first.into_iter().enumerate() {
             for (n, request) in requests.into_iter().enumerate().rev() {
                 assert_eq!(cluster.finish(BOUND, rank, request).unwrap().0.1, [10 + 5 * n as u32]);
@@ -138,7 +138,8 @@ fn operations_in_progress_do_not_meet_each_other() {
     }
 }
 
-/// A sum that depends on the order has the same bits on all ranks, over all transports, in place or not, short or long.
+/// A sum that depends on the order of its operands has the same bits on all ranks, over all transports, in place or
+/// not, short or long.
 #[test]
 fn sums_of_floats_have_the_same_bits_everywhere() {
     let value = |rank: u32| (f64::from(rank) * 12.9898).sin() * 10f64.powi((rank % 9) as i32 * 2 - 8);
@@ -205,7 +206,7 @@ fn wrong_arguments_are_errors_and_the_communicator_stays_as_it_was() {
     cluster.assert_at_rest();
 }
 
-/// Lengths that differ between ranks are an error on all who see it, and the next messages arrive.
+/// If lengths differ between ranks, each rank that notices it gets an error. Later operations must work.
 #[test]
 fn lengths_that_differ_are_errors_and_what_follows_is_intact() {
     for (first, second) in [(3usize, 2usize), (2, 3), (9000, 2), (2, 9000)] {
@@ -225,7 +226,7 @@ fn lengths_that_differ_are_errors_and_what_follows_is_intact() {
                 all(&mut cluster, |engine, rank, world| engine.iallreduce(vec![rank], vec![0], op::Sum, world));
             assert!(results.iter().all(|of| of.1 == [1]), "{first} and {second}");
             cluster.tick_times(300);
-            // Long and short ones are drawn otherwise: of what is left then tells `lengths`.
+            // Long and short operands have different graphs, so messages may be left. `lengths.rs` tests that case.
             if first.max(second) < 100 {
                 cluster.assert_at_rest();
             }
@@ -233,7 +234,7 @@ fn lengths_that_differ_are_errors_and_what_follows_is_intact() {
     }
 }
 
-/// A member dies: whoever needs it gets an error, nobody hangs, nothing is left behind, and those who live talk on.
+/// A member dies. Each survivor gets an error and nobody hangs. The survivors can still exchange messages.
 #[test]
 fn a_dead_member_fails_the_operation_and_the_others_talk_on() {
     let size = 6;
@@ -266,7 +267,7 @@ fn a_dead_member_fails_the_operation_and_the_others_talk_on() {
     }
 }
 
-/// An engine that is finalized ends its part, and its peers' parts fail.
+/// An engine is finalized. Its own part of the operation ends, and the parts of its peers fail.
 #[test]
 fn a_member_that_ends_fails_the_operation() {
     for mut cluster in clusters(3) {
@@ -284,10 +285,10 @@ fn a_member_that_ends_fails_the_operation() {
     }
 }
 
-/// A function of the application that panics poisons its own engine alone, and what was lent comes back.
+/// A function of the application that panics poisons only its own engine. The lent buffers come back.
 #[test]
 fn a_function_that_panics_poisons_its_engine() {
-    // In the first line of a slot, in a slot, and through cells.
+    // The operand fits the first line of a slot, or a slot, or goes through cells.
     for count in [1, 200, 3000] {
         a_function_panics(count);
     }
@@ -307,7 +308,7 @@ fn a_function_panics(count: usize) {
                 let mut sums = vec![0; count];
                 let ended = engine.allreduce(&vec![1u64; count], &mut sums, bug, world);
                 let error = match ended {
-                    // Over boards each of two combines the operands by itself.
+                    // On boards each of the two ranks combines the operands itself, so rank 1 may succeed.
                     Ok(()) => {
                         assert!(rank == 1 && sums == vec![2; count]);
                         engine.barrier(world).unwrap_err().to_string()
@@ -323,7 +324,7 @@ fn a_function_panics(count: usize) {
     });
 }
 
-/// The calls that wait, each engine in a thread of its own.
+/// The blocking calls. Each engine is in its own thread.
 #[test]
 fn calls_that_wait_give_what_they_should() {
     let size = 4;

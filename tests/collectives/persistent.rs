@@ -1,4 +1,4 @@
-//! Persistent operations: started again and again, with the buffers that they were made with.
+//! Persistent operations: they are started many times, with the buffers that they were made with.
 
 use crate::kit::{BOUND, SIZES, clusters, in_threads, on_threads, values};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use tickwire::internals::transports::sim::Death;
 use tickwire::testing::{Cluster, SimConfig, SimNet};
 use tickwire::{Engine, Persistent, PostError, Rank, RequestError, RequestId, Tag, Test, op};
 
-/// A sum of one buffer into another, on every engine.
+/// Makes a sum of one buffer into another on every engine.
 fn sums(cluster: &mut Cluster, count: usize) -> Vec<Persistent<(Vec<i64>, Vec<i64>)>> {
     let make = |engine: &mut tickwire::Engine| {
         let world = engine.comm_world();
@@ -17,7 +17,7 @@ fn sums(cluster: &mut Cluster, count: usize) -> Vec<Persistent<(Vec<i64>, Vec<i6
     cluster.engines.iter_mut().map(make).collect()
 }
 
-/// Ticks until all of them are done.
+/// Ticks until all these operations are done.
 fn wait<B: tickwire::Pieces>(cluster: &mut Cluster, persistents: &[Persistent<B>]) {
     for _ in 0..BOUND {
         let mut pending = false;
@@ -46,7 +46,7 @@ fn they_give_what_is_in_their_buffers_at_each_start() {
                         if size > 1 {
                             assert_eq!(engine.start(persistent).unwrap_err(), PostError::Active);
                         }
-                        // Others come and go in between.
+                        // Other operations begin and end between the starts.
                         let world = engine.comm_world();
                         drop(engine.ibarrier(world).unwrap());
                     }
@@ -70,7 +70,8 @@ fn they_give_what_is_in_their_buffers_at_each_start() {
     }
 }
 
-/// Two of them and other operations are in progress at once, and one that is dropped while it runs is freed when it is done.
+/// Two persistent operations and other operations run at once. A third one is dropped while it runs. It must be freed
+/// when it is done.
 #[test]
 fn several_run_at_once_and_one_that_is_dropped_ends_by_itself() {
     let size = 4;
@@ -112,7 +113,7 @@ fn a_buffer_that_has_moved_is_an_error_and_nothing_is_started() {
     cluster.assert_at_rest();
 }
 
-/// After a failure, an operation cannot be started again, but it can be freed.
+/// An operation that has failed cannot be started again, but it can be freed.
 #[test]
 fn one_that_has_failed_says_so() {
     let size = 4;
@@ -164,15 +165,15 @@ fn one_that_has_failed_says_so() {
     }
 }
 
-/// Whether each persistent operation that there is has a graph.
+/// For each persistent operation of an engine, whether it has a graph.
 fn have_graphs(engine: &Engine) -> Vec<bool> {
     let mut query = engine.world().try_query::<&Boards>().unwrap();
     let boards = query.single(engine.world()).unwrap();
     boards.persistent.iter().flatten().map(|kept| kept.graph != NIL).collect()
 }
 
-/// Ticks until there are as many persistent operations as `expected` has entries, with graphs where it says so. Operations whose handle
-/// was dropped are removed by then.
+/// Ticks until there are as many persistent operations as `expected` has entries, with graphs where `expected` says so.
+/// By then, operations whose handle was dropped are removed.
 #[track_caller]
 fn until_these_have_graphs(engine: &mut Engine, expected: &[bool]) {
     let is_so = |_| {
@@ -182,8 +183,8 @@ fn until_these_have_graphs(engine: &mut Engine, expected: &[bool]) {
     assert!((0..1_000_000).any(is_so), "{:?} instead of {expected:?}", have_graphs(engine));
 }
 
-/// An operation that waits opens boards. Persistent ones that were made before it run by messages until then, and on boards from their
-/// next start on.
+/// A blocking operation opens boards. Persistent operations that were made before run by messages until then. From
+/// their next start on, they run on boards.
 #[test]
 fn persistent_operations_that_were_made_before_boards_run_on_them_as_soon_as_there_are_some() {
     for (size, count) in [(2, 1), (2, 2_000), (2, 300_001), (3, 5), (5, 2_000)] {
@@ -196,7 +197,7 @@ fn persistent_operations_that_were_made_before_boards_run_on_them_as_soon_as_the
             drop(by_messages);
             for start in 0..4 {
                 if start == 2 {
-                    // Three are left of four.
+                    // There were four operations, and one of them was dropped.
                     until_these_have_graphs(engine, &[true; 3]);
                     engine.barrier(world).unwrap();
                 }
@@ -213,7 +214,7 @@ fn persistent_operations_that_were_made_before_boards_run_on_them_as_soon_as_the
             let expected: Vec<u32> = (0..size).flat_map(|rank| vec![rank; count]).collect();
             assert!(engine.buffer(&mut late).unwrap().1 == expected, "allgather");
             if rank == 0 {
-                // Its token is found to be dropped before the others start it.
+                // Rank 0 drops its handle and notices this before the other ranks start the operation.
                 engine.start(&on_boards).unwrap();
                 drop(on_boards);
                 let end = Instant::now() + Duration::from_millis(20);
@@ -234,7 +235,7 @@ fn persistent_operations_that_were_made_before_boards_run_on_them_as_soon_as_the
     }
 }
 
-/// A member goes before boards are opened: its last operation is one by messages.
+/// A member leaves before boards are opened. Its last operation went by messages.
 #[test]
 fn one_that_was_made_before_boards_fails_if_a_member_has_gone_before_they_were_opened() {
     on_threads(3, |rank, bootstrap| {
@@ -258,7 +259,7 @@ fn one_that_was_made_before_boards_fails_if_a_member_has_gone_before_they_were_o
     });
 }
 
-/// Operations on boards are in progress, and a request is waited for that has no row here.
+/// Operations on boards are in progress while a rank waits for a request that no row of this engine has.
 #[test]
 fn waiting_for_what_is_no_request_of_this_engine_is_an_error_while_boards_are_busy() {
     in_threads(2, |engine, rank, world| {

@@ -1,8 +1,8 @@
-//! Random programs of collective operations against a serial model: all operations, in all their forms, on several communicators, with
-//! elements of several types, short and long, wherever the ranks are.
+//! Random programs of collective operations against a serial model. They have all operations in all forms, on several
+//! communicators, with elements of several types, short and long, in all places where ranks can run.
 //!
-//! A seed makes a program. One that fails is made smaller, and named. `TICKWIRE_SEEDS=N` or `FIRST..END` says which seeds,
-//! and `TICKWIRE_PLACE=Boards` which place.
+//! A program follows from a seed. A program that fails is made smaller and is printed. `TICKWIRE_SEEDS=N` or
+//! `FIRST..END` selects the seeds, and `TICKWIRE_PLACE=Boards` selects the place.
 
 mod block;
 mod buffers;
@@ -21,10 +21,10 @@ use std::time::Instant;
 use tickwire_tests::faults::runner::seeds;
 use tickwire_tests::model::program::runner;
 
-/// Number of seeds for each place, unless the environment gives others.
+/// Number of seeds for each place, unless the environment selects others.
 const SEEDS: u64 = 16;
 
-/// Runs programs of as many seeds as are asked for, at these places in turn.
+/// Runs the programs of all selected seeds at these places in turn.
 fn check(places: &[Place]) {
     let ((first, end), start) = (seeds(SEEDS), Instant::now());
     let asked = std::env::var("TICKWIRE_PLACE").ok();
@@ -40,7 +40,7 @@ fn check(places: &[Place]) {
     };
     for seed in first..end {
         for (number, &place) in (0..).zip(places).filter(|(_, place)| is_asked(**place, seed)) {
-            // Other programs at each place.
+            // Each place gets other programs.
             let mut runner = runner(seed << 8 | number);
             let tree = programs().new_tree(&mut runner).unwrap();
             let outcome = runner.run_one(tree, |program| {

@@ -14,12 +14,12 @@ fn set(cluster: &mut Cluster, topology: impl Fn(u32) -> Topology) {
     }
 }
 
-/// What goes from a rank in a direction of a grid.
+/// What a rank sends in a direction of a grid.
 fn sent(rank: u32, direction: usize, count: usize) -> Vec<i64> {
     values(rank * 10 + direction as u32, count)
 }
 
-/// What is under way goes on as it was drawn; equal calls after it go by the new topology.
+/// A pending operation keeps the topology that it was started with. An equal call after it uses the new topology.
 #[test]
 fn a_topology_that_changes_under_an_operation_is_that_of_the_next_one() {
     for mut cluster in clusters(3) {
@@ -40,7 +40,7 @@ fn a_topology_that_changes_under_an_operation_is_that_of_the_next_one() {
         for (rank, (_, received)) in (0u32..).zip(&buffers) {
             assert_eq!(*received, [(rank + 2) % 3; 500]);
         }
-        // The same buffers, where they were.
+        // The same buffers at the same addresses, so that the calls are equal.
         let mut given = std::mem::take(&mut buffers).into_iter();
         let buffers = all(&mut cluster, |engine, _, world| {
             let (send, receive) = given.next().unwrap();
@@ -54,7 +54,7 @@ fn a_topology_that_changes_under_an_operation_is_that_of_the_next_one() {
     }
 }
 
-/// Elements that a datatype packs, of four bytes and of eight.
+/// Elements of four or eight bytes that a datatype packs.
 fn packed(of: Vec<u32>, words: usize) -> Packed<Vec<u32>> {
     let element = Datatype::contiguous(words, &Datatype::of::<u32>()).unwrap();
     let count = of.len() / words;
@@ -67,7 +67,7 @@ fn packed_elements_go_to_neighbours_whole_and_have_one_length() {
     for mut cluster in clusters(3) {
         set(&mut cluster, |_| Topology::Cartesian(grid.clone()));
         let numbers = |rank: u32| (0..12).map(|at| rank * 100 + at).collect::<Vec<u32>>();
-        // Of three elements, two words each, to each of two neighbours.
+        // Each rank sends three elements of two words to each of two neighbours.
         let results = all(&mut cluster, |engine, rank, world| {
             engine.ineighbor_alltoall(packed(numbers(rank), 2), packed(vec![0; 12], 2), world)
         });
@@ -103,8 +103,8 @@ fn packed_elements_go_to_neighbours_whole_and_have_one_length() {
     }
 }
 
-/// What comes from a direction is what the one there has sent in the opposite one, also where both neighbours are one rank, or
-/// the own one. Where a grid ends, the buffer stays.
+/// What arrives from a direction is what the rank there has sent in the opposite direction. This also holds if both
+/// neighbours are the same rank, or the own rank. At the end of a grid the buffer does not change.
 #[test]
 fn neighbours_of_a_grid_exchange_by_direction() {
     let grids: [&[(u32, bool)]; 5] =
@@ -145,7 +145,8 @@ fn neighbours_of_a_grid_exchange_by_direction() {
     }
 }
 
-/// A star with two edges to each: its middle sends to all, twice.
+/// A star. Its middle, rank 0, sends to rank 1 over two edges, and to ranks 2 and 3 over one edge each. Rank 3 also
+/// sends to the middle.
 #[test]
 fn neighbours_of_a_graph_exchange_in_their_order() {
     let size = 4;
@@ -164,7 +165,7 @@ fn neighbours_of_a_graph_exchange_in_their_order() {
         assert_eq!(results[0].1, values(3, 3));
         assert_eq!(results[1].1, [middle.clone(), middle.clone()].concat());
         assert!(results[2].1 == middle && results[3].1 == middle);
-        // The same once more, reversed, with a gap.
+        // The same exchange, with the places in reverse order and a gap between them.
         let results = all(&mut cluster, |engine, rank, world| {
             let places = [4..7, 0..3];
             engine.ineighbor_allgatherv(values(rank, 3), vec![-1i64; 8], &places[..degree(rank)], world)
@@ -183,7 +184,7 @@ fn neighbours_of_a_graph_exchange_in_their_order() {
     }
 }
 
-/// A rank without neighbours counts the operation as the others do, so later operations match.
+/// A rank without neighbours counts the operation too, so that its later operations match those of the others.
 #[test]
 fn a_rank_without_neighbours_keeps_step() {
     let size = 3;
@@ -223,7 +224,7 @@ fn what_does_not_fit_is_an_error() {
     cluster.assert_at_rest();
 }
 
-/// The calls that make communicators, each engine in a thread of its own.
+/// The calls that make communicators. Each engine is in its own thread.
 #[test]
 fn communicators_are_made_with_their_topologies() {
     let size = 7;
@@ -245,9 +246,9 @@ fn communicators_are_made_with_their_topologies() {
             engine.comm_free(plane).unwrap();
             assert!(engine.comm_topology(plane).is_none());
         }
-        // Each rank names the edge of the previous rank. Together they are a ring.
+        // Each rank names the edge of the rank before it. Together these edges are a ring.
         let (from, to) = (Rank((rank + 1) % size), Rank((rank + 2) % size));
-        // A promise of the application to use no wildcards does not concern the engine's own receives.
+        // The application's promise to use no wildcards must not affect the engine's own receives.
         let plain = engine.comm_dup(world).unwrap();
         engine.comm_set_no_wildcard(plain, true).unwrap();
         let ring = engine.graph_create(plain, &[(from, to)]).unwrap();

@@ -1,4 +1,4 @@
-//! Agreements in which members disagree, die, come late or are gone.
+//! Agreements in which members disagree, die, come late or have left.
 
 use crate::kit::{WORLD, id, pass};
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn members_that_disagree_are_told_and_may_go_on() {
 
 #[test]
 fn a_member_that_dies_ends_the_agreement_for_all() {
-    // Wherever it stands in the tree, and at whichever of its messages it dies; the first is before it has begun.
+    // Each member dies at each of its messages. With 0 it dies before it has begun.
     for dead in 0..6usize {
         for frame in 0..7 {
             let seed = (dead * 10 + frame) as u64;
@@ -59,7 +59,7 @@ fn a_member_that_dies_ends_the_agreement_for_all() {
             }
             let told = results.iter().flatten().filter(|result| result.is_err()).count();
             assert!(frame > 0 || told == 5, "who dies before it has said anything is missed by all: {results:?}");
-            // The others go on without it.
+            // The survivors go on without it.
             let ranks: Vec<usize> = (0..6).filter(|&rank| rank != dead).collect();
             let group = Group::all(6).exclude(&[dead as u32]).unwrap();
             let made = agree(&mut cluster, &ranks, |engine| engine.start_create_group(WORLD, &group, Tag(1)));
@@ -71,8 +71,8 @@ fn a_member_that_dies_ends_the_agreement_for_all() {
     }
 }
 
-/// Lets one member die instead of sending a message of an agreement that all begin, one of them only after the death is
-/// known, if so asked. All others must end. Returns whether it has died, and how they ended.
+/// One member dies instead of sending a message of an agreement that all begin. With `late`, one member begins only
+/// after the death is known. All others must end. Returns whether the member has died, and how the others ended.
 fn dies_at(
     size: u32,
     dead: u32,
@@ -95,7 +95,8 @@ fn dies_at(
         begun[late as usize] = Some(begin(&mut cluster.engines[late as usize]));
     }
     let mut results: Vec<Option<Result<Agreed, CommError>>> = vec![None; size as usize];
-    // Those who have been told go on to use the connection: it is another agreement's message that they would get.
+    // Members that were told may use the connection at once. A late message of this agreement must not be taken for
+    // one of the next agreement.
     cluster.tick_until(1000, &note, |cluster| {
         for rank in (0..size as usize).filter(|&rank| rank != dead as usize) {
             if let (None, Some(agreement)) = (&results[rank], &mut begun[rank]) {
@@ -107,7 +108,7 @@ fn dies_at(
     });
     let died = net.died_ns(dead).is_some();
     if died && size > 2 {
-        // Nothing is left over that the next agreement of those who live could take for its own.
+        // Nothing may be left that the survivors' next agreement could take for its own message.
         let group = Group::all(size).exclude(&[dead]).unwrap();
         let ranks: Vec<usize> = (0..size as usize).filter(|&rank| rank != dead as usize).collect();
         for _ in 0..2 {
@@ -136,7 +137,7 @@ fn whoever_dies_at_whichever_message_all_other_members_end() {
         for dead in 0..size {
             for late in (0..size).map(Some).chain([None]) {
                 let begin = if (size + dead) % 4 == 0 { split } else { dup };
-                // From the first message to the one behind the last, when it does not die.
+                // The messages from the first one up to the one after the last, at which the member does not die.
                 for frame in 0.. {
                     let (died, results) = dies_at(size, dead, frame, late, begin);
                     if !died {
@@ -161,7 +162,7 @@ fn whoever_dies_at_whichever_message_all_other_members_end() {
 fn a_member_that_begins_long_after_the_others_is_waited_for() {
     let mut cluster = Cluster::shm(4);
     let mut begun: Vec<_> = [0, 1, 3].map(|rank: usize| (rank, cluster.engines[rank].start_dup(WORLD).unwrap())).into();
-    // An hour in which it computes.
+    // It computes for an hour.
     for _ in 0..60 {
         cluster.now_ns += 60_000_000_000;
         for (rank, agreement) in &mut begun {

@@ -1,4 +1,5 @@
-//! Ids of communicators: the smallest that is free on all members, and what follows when there are many.
+//! Ids of communicators: a new one has the smallest id that is free on all members. Also what happens when there are
+//! many.
 
 use crate::kit::{WORLD, id, pass};
 use bevy_ecs::prelude::*;
@@ -16,7 +17,7 @@ fn the_smallest_id_that_is_free_on_all_members_is_used_and_used_again() {
     let made: Vec<Vec<Comm>> = (0..4).map(|_| dup(&mut cluster, WORLD)).collect();
     let ids: Vec<u32> = (0..4).map(|index| id(&mut cluster, 1, made[index][1])).collect();
     assert_eq!(ids, [2, 3, 4, 5]);
-    // Id 3 is free on all members but one, id 4 on all.
+    // Id 3 is free on all members but one. Id 4 is free on all.
     for rank in 0..4 {
         if rank != 2 {
             cluster.engines[rank].comm_free(made[1][rank]).unwrap();
@@ -38,7 +39,7 @@ fn the_smallest_id_that_is_free_on_all_members_is_used_and_used_again() {
         })
         .collect();
     assert!(many.iter().all(|&number| number == 6), "{many:?}");
-    // Old handles of that row are stale, each of the two hundred.
+    // All two hundred old handles of that row are stale.
     let stale = Comm(6 | 5 << context::ID_BITS);
     let refused = cluster.engines[2].isend(vec![1u8], Rank(0), Tag(0), stale).unwrap_err();
     assert_eq!(refused.error, PostError::Freed(stale.0));
@@ -69,7 +70,7 @@ fn tables_grow_for_many_communicators_beside_systems_of_the_application() {
 fn ids_go_on_where_thirteen_bits_end_and_members_that_use_others_find_the_smallest() {
     let mut cluster = Cluster::loopback(2);
     let mut own = [0, 1].map(|rank| (cluster.engines[rank].comm_self(), Vec::new()));
-    // What one member uses is far from what the other one does: a part of the range at a time is told.
+    // The ids in use on the two members are far apart. Members tell each other only a part of the range at a time.
     for (rank, count) in [(0, 20_000), (1, 9000)] {
         let (parent, made) = &mut own[rank];
         made.extend((0..count).map(|_| cluster.engines[rank].comm_dup(*parent).unwrap()));
@@ -95,7 +96,7 @@ fn no_context_comes_a_second_time() {
     let mut ids = std::collections::BTreeSet::new();
     for _ in 0..2 * context::INCARNATIONS {
         let made = dup(&mut cluster, WORLD);
-        // Nobody receives it: it is of no later communicator.
+        // Nobody receives this message. It must not appear in a later communicator.
         let send = cluster.engines[0].isend(vec![1u8], Rank(1), Tag(5), made[0]).unwrap();
         drop(send);
         let dumped = cluster.engines[0].dump().communicators;
@@ -116,7 +117,7 @@ fn no_context_comes_a_second_time() {
 fn when_no_id_is_free_on_all_members_they_are_told() {
     const MOST: usize = 1000;
     let hub = Hub::new(3, 1 << 16);
-    // That of the member with the fewest counts, wherever it is in the tree.
+    // The smallest limit of any member counts, wherever that member is in the tree.
     let mut cluster = Cluster::build(3, |rank| {
         let contexts_max = [CONTEXTS_MAX, MOST, 2 * MOST][rank as usize];
         Engine::builder().limits(Limits { contexts_max, ..Limits::default() }).hub(hub.clone())
@@ -160,7 +161,7 @@ fn agreements_that_overlap_never_clash() {
             let mut begun = Vec::new();
             for rank in 0..engines {
                 let mut parents = [(0, WORLD), (1, halves[rank]), (2, others[rank]), (3, thirds[rank]), (4, WORLD)];
-                // Each member begins them in an order of its own, but for the two on the world.
+                // Each member begins them in its own order, except for the two on the world.
                 for at in (1..4).rev() {
                     parents.swap(at, random.below(at as u64 + 1) as usize);
                 }
@@ -181,7 +182,8 @@ fn agreements_that_overlap_never_clash() {
     }
 }
 
-/// All members of each communicator have the same id for it, no engine has an id twice, and messages arrive. Frees them.
+/// Checks that all members of each communicator have the same id for it, that no engine uses an id twice, and that
+/// messages arrive. Then frees the communicators.
 fn check_apart(cluster: &mut Cluster, ends: &[(i32, usize)], made: &[Comm]) {
     let mut seen = Vec::new();
     for (index, (&(kind, rank), &comm)) in ends.iter().zip(made).enumerate() {

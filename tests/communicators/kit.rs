@@ -1,18 +1,18 @@
-//! Helpers of several files: the world, ids of contexts, and messages within communicators.
+//! Helpers of several files: the world, context ids, and messages within communicators.
 
 use tickwire::testing::Cluster;
 use tickwire::{Comm, Source, Tag, TagFilter};
 use tickwire_tests::cases::BOUND;
 
-/// The communicator of all engines: its handle is the same everywhere.
+/// The communicator of all engines. Its handle is the same everywhere.
 pub(crate) const WORLD: Comm = Comm(0);
 
-/// The context id of a communicator at one engine.
+/// The context id of a communicator on one engine.
 pub(crate) fn id(cluster: &mut Cluster, rank: usize, comm: Comm) -> u32 {
     cluster.engines[rank].comm_context_id(comm).unwrap()
 }
 
-/// Sends a message from one engine to another in their communicators, and receives it there from any source.
+/// Sends a message from one engine to another, with the communicator handle of each. The receive takes any source.
 pub(crate) fn pass(cluster: &mut Cluster, from: (usize, Comm), to: (usize, Comm), bytes: &[u8]) {
     let rank = cluster.engines[to.0].comm_rank(to.1).unwrap();
     let sender = cluster.engines[from.0].comm_rank(from.1).unwrap();

@@ -1,4 +1,4 @@
-//! Calls that ask nobody: comparing, the promise of no wildcards, wrong arguments and stale handles.
+//! Calls that need no other rank: comparing, the promise of no wildcards, invalid arguments and stale handles.
 
 use crate::kit::{WORLD, id, pass};
 use std::time::Duration;
@@ -114,7 +114,7 @@ fn wrong_arguments_are_refused_before_anybody_is_asked() {
     assert_eq!(again, CommError::InProgress(Tag(5)));
     let made = agree(&mut cluster, &[1], |engine| engine.start_create_group(WORLD, &group(&[0, 1]), Tag(5)));
     assert!(made[0].is_ok());
-    // None of these has used up a number: all still agree.
+    // None of these calls has counted as an agreement, so the engines still agree.
     dup(&mut cluster, WORLD);
     let engine = &mut cluster.engines[2];
     engine.finalize(Duration::from_secs(1)).unwrap();
@@ -142,7 +142,7 @@ fn stale_handles_are_refused_whoever_uses_them() {
     cluster.tick_all();
     let failed = submitted.wait().unwrap_err();
     assert_eq!((failed.error, failed.buffer), (RequestError::NotPosted(freed), Some(vec![7])));
-    // An agreement of another engine, and one whose token is dropped.
+    // An agreement of another engine, and one whose handle is dropped.
     let mut other = cluster.engines[1].start_dup(WORLD).unwrap();
     assert_eq!(cluster.engines[0].test_agreement(&mut other), Err(CommError::Stale));
     drop(cluster.engines[0].start_dup(WORLD).unwrap());

@@ -1,4 +1,4 @@
-//! Communicators that are made: duplicates, splits, and those of groups.
+//! Calls that make communicators: duplicates, splits, and communicators of groups.
 
 use crate::kit::{WORLD, id, pass};
 use tickwire::testing::{Cluster, rows};
@@ -11,7 +11,7 @@ fn a_duplicate_keeps_its_messages_apart() {
     for mut cluster in [Cluster::loopback(2), Cluster::loopback(5), Cluster::shm(3)] {
         let made = dup(&mut cluster, WORLD);
         let last = made.len() - 1;
-        // The same envelope in both; each is received in its own, whatever comes first.
+        // Both messages have the same envelope. Each must be received in its own communicator, whichever comes first.
         let in_dup = cluster.engines[last].isend(content(1, 100), Rank(0), Tag(7), made[last]).unwrap();
         let in_world = cluster.engines[last].isend(content(2, 100), Rank(0), Tag(7), WORLD).unwrap();
         let first = cluster.engines[0].irecv(vec![0u8; 100], Source::Any, TagFilter::Any, WORLD).unwrap();
@@ -115,7 +115,8 @@ fn created_by_the_members_of_a_group_alone() {
         assert_eq!(cluster.engines[*rank].comm_group(made).unwrap(), group);
         assert_eq!(id(&mut cluster, *rank, made), 2);
     }
-    // Two at once, with tags of their own, overlapping in all but one member and begun in opposite orders.
+    // Two calls at the same time with different tags. Their groups share all members but one, and members begin them
+    // in opposite orders.
     let other = Group::from_procs(&[0, 6, 1, 3, 5]).unwrap();
     let mut begun = Vec::new();
     for rank in [6usize, 1, 3, 0] {

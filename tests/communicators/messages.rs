@@ -1,4 +1,4 @@
-//! Messages that come before their communicator is made or after it was freed.
+//! Messages that arrive before their communicator is made, or after it was freed.
 
 use crate::kit::{WORLD, id, pass};
 use tickwire::internals::components::CommState;
@@ -17,7 +17,7 @@ fn a_message_for_a_communicator_that_does_not_exist_here_yet() {
     };
     cluster.tick_until(BOUND, "engine 2 has voted", |cluster| reserved(cluster, 2));
     cluster.tick(2);
-    // From here on engine 2 sleeps, until the others are done and have sent.
+    // From here on engine 2 does not tick until the others are done and have sent.
     let mut made = [None; 2];
     for _ in 0..50 {
         for rank in 0..2 {
@@ -37,7 +37,7 @@ fn a_message_for_a_communicator_that_does_not_exist_here_yet() {
             cluster.engines[rank].isend(bytes, Rank(2), Tag(3), comm).unwrap()
         })
         .collect();
-    // The ring of engine 0 has two frames; the second one is looked for by a drain of its own.
+    // The message of engine 0 has two frames in its ring. A second drain finds the second frame.
     for rank in [0, 1, 2, 2] {
         cluster.tick(rank);
     }

@@ -1,4 +1,4 @@
-//! Agreements whose end is told: by a callback, and to those who await it.
+//! Agreements that report their end: by a callback, and to tasks that await it.
 
 use crate::kit::{WORLD, id, pass};
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use tickwire_tests::cases::BOUND;
 type Made = Result<Option<Comm>, CommError>;
 type Told = Arc<Mutex<Vec<Made>>>;
 
-/// Has it noted how an agreement ends.
+/// Notes how an agreement ends.
 fn note(engine: &mut Engine, agreement: tickwire::Agreement) -> Told {
     let told = Told::default();
     let noted = told.clone();
@@ -22,7 +22,7 @@ fn each_member_is_called_once_with_its_communicator() {
     let mut cluster = Cluster::loopback(3);
     let told: Vec<Told> = (0..3)
         .map(|rank| {
-            // The last one is in no part.
+            // The last rank is in no part.
             let engine = &mut cluster.engines[rank];
             let agreement = engine.start_split(WORLD, (rank < 2).then_some(7), -(rank as i32)).unwrap();
             note(engine, agreement)
@@ -76,7 +76,7 @@ fn communicators_are_awaited() {
                 let mut engine = Engine::builder().build(bootstrap).unwrap();
                 let (first, second) = (engine.start_dup(WORLD).unwrap(), engine.start_dup(WORLD).unwrap());
                 let (first, second) = (engine.agreed(first).unwrap(), engine.agreed(second).unwrap());
-                // In the other order.
+                // The agreements are awaited in the other order.
                 let made = engine.drive_until(async { Ok::<_, CommError>((second.await?, first.await?)) }).unwrap();
                 let (Some(second), Some(first)) = made else { panic!("{made:?}") };
                 assert!(engine.comm_context_id(first).unwrap() < engine.comm_context_id(second).unwrap());

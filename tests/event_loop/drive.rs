@@ -1,4 +1,4 @@
-//! The driver future: in two executors, asleep when nothing happens, and at the end of its engine.
+//! The driver future: in two executors, asleep while nothing happens, and at the end of its engine.
 
 use crate::PATIENCE;
 use std::future::Future;
@@ -10,7 +10,7 @@ use tickwire::testing::Board;
 use tickwire::{Bootstrap, Engine, Error, ProgressSystems, Rank, RequestError, Submitter, Tag};
 use tickwire_tests::cases::content;
 
-/// Messages of each way, the last of them long.
+/// Lengths of the messages in each direction. The last one is long.
 const LENGTHS: [usize; 5] = [1, 100, 0x8000, 64, 300_000];
 
 /// Sends to the other rank and receives from it, one message after another.
@@ -56,7 +56,7 @@ fn messages_go_in_tokio() {
     });
 }
 
-/// An executor of one task that counts how often it was woken.
+/// An executor of a single task. It counts how often the task was woken.
 #[derive(Default)]
 struct Task {
     woken: Mutex<bool>,
@@ -73,7 +73,7 @@ impl Wake for Task {
 }
 
 impl Task {
-    /// Polls until the future is ready, or is neither ready nor woken.
+    /// Polls until the future is ready, or is pending and not woken.
     fn poll<F: Future>(self: &Arc<Self>, mut future: Pin<&mut F>) -> Poll<F::Output> {
         let waker = Waker::from(self.clone());
         for _ in 0..1_000_000 {
@@ -102,7 +102,7 @@ fn it_sleeps_until_something_comes() {
     let incoming = submitter.irecv(vec![0u8; 8], Rank(0), Tag(1), world).unwrap();
     let mut driven = pin!(engine.drive_with(incoming));
     assert!(task.poll(driven.as_mut()).is_pending());
-    // It is woken now and then, as the engine asks: ten times a second, with a hundred looks each at most.
+    // The engine asks to be woken now and then: ten times a second, and it polls at most a hundred times each.
     let before = task.wakes.load(Ordering::Relaxed);
     task.sleep();
     assert!(task.poll(driven.as_mut()).is_pending());

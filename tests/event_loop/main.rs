@@ -18,7 +18,7 @@ use tickwire_tests::cases::content;
 use tickwire_tests::clocks::thread_time;
 use tickwire_tests::needs::has_libfabric;
 
-/// Above everything that a loaded machine may need.
+/// Longer than any wait on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An application's event loop with one engine in it.
@@ -26,7 +26,7 @@ struct Loop {
     epoll: OwnedFd,
     sleeps: u32,
     wakes: u32,
-    /// Whether it says that a sleep is over.
+    /// Whether it calls `end_wait` after each sleep.
     ends: bool,
 }
 
@@ -62,7 +62,7 @@ impl Loop {
     }
 }
 
-/// Answers every message until one is empty.
+/// Answers every message, up to an empty one.
 fn echo(mut engine: Engine) {
     let world = engine.comm_world();
     loop {
@@ -106,7 +106,7 @@ fn a_submission_wakes_the_loop() {
     let mut events = Loop::new(&engine);
     engine.tick();
     assert!(engine.prepare_wait(), "nothing to do");
-    // The engine is asleep from here on, as far as others can see.
+    // From here on, other threads see the engine as asleep.
     submitter.isend(vec![5u8; 8], Rank(0), Tag(1), world).map(drop).unwrap();
     let mut found = [const { MaybeUninit::<epoll::Event>::uninit() }; 4];
     let time = rustix::event::Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
@@ -124,7 +124,8 @@ fn an_idle_engine_does_not_spin_its_loop() {
     assert!(events.sleeps <= 8, "{} sleeps of 100 ms in 350 ms", events.sleeps);
 }
 
-/// Traffic, and then none for so long: times that the descriptor has woken the loop, and processor time of the loop.
+/// Exchanges messages, and then none for the time `quiet`. Returns how often the descriptor has woken the loop in
+/// that time, and the processor time of the loop.
 fn quiet_after_traffic(build: impl Fn(Bootstrap) -> Engine + Sync, ends: bool, quiet: Duration) -> (u32, Duration) {
     let board = Board::new(2);
     std::thread::scope(|scope| {
@@ -139,7 +140,8 @@ fn quiet_after_traffic(build: impl Fn(Bootstrap) -> Engine + Sync, ends: bool, q
             events.run(engine, |engine| engine.test(&send).unwrap().is_done());
         };
         for number in 0..100 {
-            // Some while it sleeps, which the bell tells of, and some while it is awake.
+            // Some messages arrive while the loop sleeps, and the descriptor wakes it. Others arrive while it is
+            // awake.
             talk(&mut engine, &mut events, 1 + number * 37);
         }
         let (wakes, before, start) = (events.wakes, thread_time(), Instant::now());
@@ -151,7 +153,8 @@ fn quiet_after_traffic(build: impl Fn(Bootstrap) -> Engine + Sync, ends: bool, q
     })
 }
 
-/// No more than a few wake-ups and 10 ms of processor time in 3 s, whether or not the loop says that its sleeps are over.
+/// In 3 s without traffic there may be only a few wake-ups and 10 ms of processor time, whether or not the loop calls
+/// `end_wait`.
 fn assert_quiet(what: &str, build: impl Fn(Bootstrap) -> Engine + Sync) {
     for ends in [true, false] {
         let (wakes, spent) = quiet_after_traffic(&build, ends, Duration::from_secs(3));
@@ -165,7 +168,8 @@ fn the_loop_is_quiet_after_traffic_over_shared_memory() {
     assert_quiet("shm", |bootstrap| Engine::builder().include(["loopback", "shm"]).build(bootstrap).unwrap());
 }
 
-/// An engine of a world in one process over a fabric; `None`, and a line that says so, without libfabric.
+/// A builder of an engine that uses this provider of a fabric, also within one process. Without libfabric it returns
+/// `None` and says so.
 fn over(provider: &str) -> Option<Builder> {
     has_libfabric().then(|| Engine::builder().ofi(Choice { include: vec![provider.into()], ..Choice::default() }))
 }
@@ -188,7 +192,7 @@ fn a_sleep_that_is_over_is_silent_until_the_next_one() {
         let mut found = [const { MaybeUninit::<epoll::Event>::uninit() }; 4];
         !epoll::wait(&events.epoll, &mut found[..], Some(&now)).unwrap().0.is_empty()
     };
-    // What was submitted is done in a few ticks.
+    // A few ticks do the submitted work.
     let prepare = |engine: &mut Engine| {
         (0..100).any(|_| {
             engine.tick();
@@ -207,7 +211,7 @@ fn a_sleep_that_is_over_is_silent_until_the_next_one() {
     assert!(prepare(&mut engine) && !readable());
     submit();
     assert!(readable());
-    // Whoever has not said that the sleep is over.
+    // Without `end_wait`, too, the descriptor is silent at the next sleep.
     assert!(prepare(&mut engine) && !readable());
 }
 
@@ -217,12 +221,13 @@ fn is_asleep(thread: Pid) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S'))
 }
 
-/// A rank that sends to rank 0, which is this thread, once it is told to and that sleeps; over one transport.
+/// A rank over one transport. When it is told to, it waits until rank 0 sleeps, and then sends to it. Rank 0 is the
+/// thread `receiver`.
 fn late(builder: Builder, bootstrap: Bootstrap, receiver: Pid, told: &mpsc::Receiver<()>) {
     let mut engine = builder.build(bootstrap).unwrap();
     let world = engine.comm_world();
     engine.send(&[0u8], Rank(0), Tag(1), world).unwrap();
-    // Nobody tells it any more if rank 0 has panicked.
+    // If rank 0 has panicked, it says nothing more.
     if told.recv().is_err() {
         return;
     }
@@ -240,7 +245,7 @@ fn a_wait_over_shared_memory_and_a_fabric_sleeps_and_is_woken_by_either() {
     if over("net").is_none() {
         return;
     }
-    // Rank 1 is reached by shared memory alone, and rank 2 by the fabric alone.
+    // Only shared memory reaches rank 1, and only the fabric reaches rank 2.
     let board = Board::new(3);
     std::thread::scope(|scope| {
         let shm = Engine::builder().include(["loopback", "shm"]);
@@ -249,7 +254,7 @@ fn a_wait_over_shared_memory_and_a_fabric_sleeps_and_is_woken_by_either() {
         let me = gettid();
         scope.spawn(move || late(shm, one, me, &first_told));
         scope.spawn(move || late(over("net").unwrap().exclude(["shm"]), two, me, &second_told));
-        // Nothing but a bell ends a sleep in time.
+        // The limit of a sleep is long, so that only a wake-up can end it in time.
         let limits = Limits { sleep_ms_max: 20_000, ..Limits::default() };
         let mut engine = over("net").unwrap().limits(limits).build(board.bootstrap(0)).unwrap();
         let world = engine.comm_world();

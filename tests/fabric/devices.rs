@@ -1,4 +1,4 @@
-//! Several devices in one world, and what cannot be opened.
+//! Several devices in one world, and devices that cannot be opened.
 
 use crate::kit::exchange;
 use crate::namespaces::Host;

@@ -19,7 +19,7 @@ fn long_messages_over_net_go_straight_from_memory_to_memory() {
     }
     let pieces = (Some(Protocol::Pieces), Some(Protocol::Pieces), 1);
     assert_eq!(receipted(&mut cluster, (256 << 10) - 1, (256 << 10) - 1), pieces);
-    // What is cut short goes so as far as it is wanted.
+    // A message that is cut short also goes straight, up to the length that the receive takes.
     assert_eq!(receipted(&mut cluster, 2 << 20, 1 << 20), DIRECT);
     cases::all(&mut cluster);
 }

@@ -1,4 +1,4 @@
-//! Two hosts, and the network between them that is cut.
+//! Two hosts, and a network between them that is cut.
 
 use crate::namespaces::Hosts;
 use std::time::{Duration, Instant};
@@ -9,14 +9,15 @@ use tickwire_tests::clocks::monotonic_ms;
 use tickwire_tests::needs::has_libfabric;
 use tickwire_tests::scratch::Directory;
 
-/// How long the network is away the first time: shorter than the time after which a peer is taken for dead.
+/// Length of the first outage. It is shorter than the time after which a peer counts as dead.
 const MOMENT: Duration = Duration::from_millis(600);
 
-/// How long the ranks may take for one step: longer than they wait themselves, so that they say first what is missing.
+/// Longest time of the ranks for one step. It is longer than their own waits, so that they report first what is
+/// missing.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Four ranks on two hosts. The cable between is taken out for a moment, then until all ranks have noticed, and put in again.
-/// What the ranks do meanwhile stands in the program `tests-rank`, `hosts`.
+/// Runs four ranks on two hosts. The cable between the hosts is cut for a moment, then until all ranks have noticed,
+/// and is mended again. The ranks run `hosts` of the program `tests-rank`.
 fn two_hosts(provider: &str, mode: &str) {
     if !has_libfabric() {
         return;
@@ -32,19 +33,20 @@ fn two_hosts(provider: &str, mode: &str) {
     let job = job.on_failure(OnFailure::Continue).tag_output(true);
     let outcome = std::thread::scope(|scope| {
         let job = scope.spawn(move || job.run().unwrap());
-        // The ranks are other processes: they are looked at until they have come so far, or have ended.
+        // The ranks are other processes. This polls their files until all ranks have come this far, or the job has
+        // ended.
         let until = |what: &str| {
             let all_say = || (0..4).all(|rank| place.join(format!("{what}-{rank}")).exists());
             let start = Instant::now();
             while !all_say() && !job.is_finished() {
                 assert!(start.elapsed() < PATIENCE, "no rank says \"{what}\", and none ends");
-                // Between two looks at files of other processes: a spinning loop would take a processor from them.
+                // The loop sleeps, since spinning would take a processor from the ranks.
                 std::thread::sleep(Duration::from_millis(5));
             }
         };
         until("away");
         hosts.cable("down");
-        // The length of the outage is what is tested: nothing that could be looked at changes meanwhile.
+        // This test needs an outage of this length. There is no event to wait for.
         std::thread::sleep(MOMENT);
         hosts.cable("up");
         std::fs::write(place.join("back"), []).unwrap();

@@ -54,7 +54,7 @@ pub(crate) fn receipted(cluster: &mut Cluster, bytes: usize, room: usize) -> (Op
     let message = content(bytes as u64, bytes);
     let receive = cluster.engines[1].receipted().irecv(vec![0u8; room], Rank(0), Tag(1), world).unwrap();
     let send = cluster.engines[0].receipted().isend(message.clone(), Rank(1), Tag(1), world).unwrap();
-    // One that is cut short is done with an error.
+    // A message that is cut short is done too, with an error.
     cluster.tick_until(BOUND, "a message", |cluster| {
         let [sender, receiver] = &mut cluster.engines[..] else { unreachable!() };
         sender.test(&send).unwrap().is_done() && receiver.test(&receive).map_or(true, |done| done.is_done())
@@ -70,7 +70,7 @@ pub(crate) fn receipted(cluster: &mut Cluster, bytes: usize, room: usize) -> (Op
     (sent.protocol, received.protocol, received.copies)
 }
 
-/// What [`receipted`] returns for a message that goes straight from memory to memory.
+/// The result of [`receipted`] for a message that goes straight from memory to memory.
 pub(crate) const DIRECT: (Option<Protocol>, Option<Protocol>, u32) =
     (Some(Protocol::Direct), Some(Protocol::Direct), 0);
 
@@ -78,14 +78,14 @@ pub(crate) const DIRECT: (Option<Protocol>, Option<Protocol>, u32) =
 pub(crate) fn direct_cluster() -> Cluster {
     let mut cluster = cluster(2, "net");
     let start = Instant::now();
-    // The first ones go in pieces, while both sides make ready.
+    // The first messages go in pieces, until both sides are ready.
     while receipted(&mut cluster, 1 << 20, 1 << 20) != DIRECT {
         assert!(start.elapsed() < Duration::from_secs(20));
     }
     cluster
 }
 
-/// Sends one message there and one back.
+/// Sends one message in each direction.
 pub(crate) fn exchange(cluster: &mut Cluster, first: usize, second: usize) {
     let world = cluster.engines[0].comm_world();
     for (from, to) in [(first, second), (second, first)] {

@@ -1,4 +1,4 @@
-//! The cases over libfabric's providers: engines of one process, and jobs of processes.
+//! The cases over libfabric's providers: with engines of one process, and with jobs of processes.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 

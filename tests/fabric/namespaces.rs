@@ -1,14 +1,14 @@
-//! Hosts of a test: network namespaces of one machine.
+//! Hosts of a test are network namespaces of one machine.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tickwire_tests::needs::is_there;
 
-/// A host of its own with two network devices. It ends with the test.
+/// A separate host with two network devices. It ends with the test.
 pub(crate) struct Host(pub(crate) String);
 
 impl Host {
-    /// `None` where this user may not make one.
+    /// Makes the host. Returns `None` if this user may not.
     pub(crate) fn with_two_devices() -> Option<Self> {
         let host = Host(format!("tickwire-{}-two", std::process::id() % 1_000_000));
         may_make(ip(&["netns", "add", &host.0]))?;
@@ -30,11 +30,11 @@ impl Drop for Host {
     }
 }
 
-/// Two hosts of one machine: network namespaces with a cable between. They end with the test.
+/// Two hosts on one machine: network namespaces with a cable between them. They end with the test.
 pub(crate) struct Hosts(pub(crate) [String; 2]);
 
 impl Hosts {
-    /// `None` where this user may not make any.
+    /// Makes the hosts. Returns `None` if this user may not.
     pub(crate) fn new() -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let own = format!("{}-{}", std::process::id() % 1_000_000, COUNT.fetch_add(1, Ordering::Relaxed));
@@ -59,7 +59,7 @@ impl Hosts {
         Some(hosts)
     }
 
-    /// Cuts the cable, or mends it.
+    /// Cuts or mends the cable.
     pub(crate) fn cable(&self, state: &str) {
         ip(&["-n", &self.0[0], "link", "set", "cable", state]).unwrap();
     }
@@ -73,13 +73,13 @@ impl Drop for Hosts {
     }
 }
 
-/// `None` where this user may not make network namespaces; then it says so.
+/// Returns `None`, and says so, if this user may not make network namespaces.
 fn may_make(made: Result<String, String>) -> Option<()> {
     let why = |why| format!("no network namespaces ({why}): run as root, with iproute2");
     is_there(made.map(drop).map_err(why)).then_some(())
 }
 
-/// Runs `ip`: what it prints, or what it complains of.
+/// Runs `ip`. Returns what it prints, or its error message.
 fn ip(args: &[&str]) -> Result<String, String> {
     let output = std::process::Command::new("ip").args(args).output().map_err(|error| format!("ip: {error}"))?;
     let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();

@@ -40,7 +40,8 @@ fn a_killed_process_is_noticed_and_the_others_go_on() {
 #[test]
 fn a_process_that_is_killed_amid_long_messages_leaves_nobody_waiting_and_no_memory_in_use() {
     if has_libfabric() {
-        // What a sender is done with is the kernel's here, so it comes although the sender has gone.
+        // A message that the sender has handed over belongs to the kernel here. So it arrives although the sender has
+        // died.
         for test in ["death-of-a-sender", "death-of-a-receiver"] {
             for _ in 0..3 {
                 let outcome = run("net", 2, test, &[]);

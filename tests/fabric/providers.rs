@@ -1,4 +1,4 @@
-//! The same cases over every provider of libfabric that a machine without a special network has.
+//! The cases of all transports, over every libfabric provider that a machine without a special network has.
 
 use crate::kit::cluster;
 use tickwire_tests::cases;

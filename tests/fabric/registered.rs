@@ -1,4 +1,4 @@
-//! A fabric that is told of the application's memory: persistent requests hold what is registered for them.
+//! A fabric with registration of the application's memory. Persistent requests keep their memory registered.
 
 use crate::kit::{chosen, receipted};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use tickwire_tests::needs::has_libfabric;
 
 const BYTES: usize = 1 << 20;
 
-/// Two engines that register local memory, over a provider.
+/// Two engines over a provider that registers local memory.
 fn told(provider: &str) -> Cluster {
     chosen(2, &Choice { include: vec![provider.into()], registers: true, ..Choice::default() })
 }
@@ -21,7 +21,8 @@ fn all_cases_where_memory_is_registered() {
     if !has_libfabric() {
         return;
     }
-    // `tcp;ofi_rxm` of libfabric 1.17 gives old bytes if it is told so although it does not ask for it.
+    // `tcp;ofi_rxm` of libfabric 1.17 is left out: it delivers old bytes if memory is registered that it did not ask
+    // for.
     for provider in ["net", "sockets"] {
         let mut cluster = told(provider);
         cases::all(&mut cluster);
@@ -40,14 +41,14 @@ fn starts_of_persistent_requests_register_nothing() {
     }
     let mut cluster = told("net");
     let start = Instant::now();
-    // The first ones go in pieces, while both sides make ready.
+    // The first messages go in pieces, until both sides are ready.
     while receipted(&mut cluster, BYTES, BYTES).0 != Some(Protocol::Direct) {
         assert!(start.elapsed() < Duration::from_secs(20));
     }
     let world = cluster.engines[0].comm_world();
     let before = [0, 1].map(|at| cluster.engines[at].registrations());
     let message: Arc<[u8]> = content(1, BYTES).into();
-    // Two over one buffer, and one to receive into.
+    // Two persistent sends of one buffer, and two persistent receives.
     let sends = [1, 2].map(|tag| cluster.engines[0].send_init(message.clone(), Rank(1), Tag(tag), world).unwrap());
     let mut receives =
         [1, 2].map(|tag| cluster.engines[1].recv_init(vec![0u8; BYTES], Rank(0), Tag(tag), world).unwrap());

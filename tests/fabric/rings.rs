@@ -1,4 +1,4 @@
-//! Short frames by remote writes into rings of their receivers.
+//! Short frames that are written into rings of their receivers by remote writes.
 
 use crate::kit::{chosen, run_where};
 use tickwire::internals::transports::ofi::{Choice, ENV_RINGS};
@@ -14,7 +14,7 @@ fn all_cases_with_rings() {
     for provider in ["tcp;ofi_rxm", "net", "sockets", "shm"] {
         let choice = Choice { include: vec![provider.into()], rings: 8, ..Choice::default() };
         cases::all(&mut chosen(2, &choice));
-        // Three procs, each of which has a ring for one peer only.
+        // Each of three procs has a ring for one peer only.
         let choice = Choice { rings: 1, ..choice };
         cases::all(&mut chosen(3, &choice));
     }

@@ -10,12 +10,12 @@ use tickwire::{Engine, Rank, RequestError, Source, Tag, TagFilter};
 use tickwire_tests::cases::{self, BOUND, content};
 use tickwire_tests::needs::has_libfabric;
 
-/// As [`cluster`], in tagged mode.
+/// As [`cluster`](crate::kit::cluster), in tagged mode.
 fn tagged(engines: u32, provider: &str, mode: TagMode) -> Cluster {
     chosen(engines, &Choice { include: vec![provider.into()], tags: Some(mode), ..Choice::default() })
 }
 
-/// Whether the provider matches for an engine.
+/// Whether the provider matches messages for an engine.
 fn is_matched(cluster: &mut Cluster) -> bool {
     rows(&mut cluster.engines[0]).endpoints.iter().any(|endpoint| endpoint.matches)
 }
@@ -31,10 +31,10 @@ fn all_tagged_cases(provider: &str) {
     }
 }
 
-/// What goes another way where the provider matches.
+/// Cases that take another way if the provider matches messages.
 fn special_cases(cluster: &mut Cluster) {
     let world = cluster.engines[0].comm_world();
-    // Cancelled, and then the next one has the message.
+    // A receive is cancelled. The next one gets the message.
     for source in [Source::Any, Source::Rank(Rank(1))] {
         let request = cluster.engines[0].irecv(vec![0u8; 8], source, Tag(5), world).unwrap();
         cluster.tick_times(5);
@@ -45,8 +45,7 @@ fn special_cases(cluster: &mut Cluster) {
         assert_eq!(cluster.finish(BOUND, 0, next).unwrap().0, b"for next");
         cluster.finish(BOUND, 1, send).unwrap();
     }
-    // Synchronous.
-    // The header of 16 380 B is too much for what goes whole.
+    // Synchronous sends. With its header, a message of 16 380 B is too long to go as a whole.
     for length in [0, 100, 16_000, 16_380, 50_000] {
         let send = cluster.engines[1].issend(content(1, length), Rank(0), Tag(6), world).unwrap();
         cluster.tick_times(20);
@@ -115,7 +114,7 @@ fn providers_without_cq_data_are_served_by_the_modes_that_need_none() {
     }
 }
 
-/// Why a choice cannot be, as an engine says it.
+/// The engine's words about a choice that is impossible.
 fn refused(choice: Choice) -> String {
     let built = Engine::builder().ofi(choice).build(Board::new(2).bootstrap(0));
     built.map(drop).unwrap_err().to_string()
@@ -226,7 +225,7 @@ fn bits_that_a_provider_keeps_are_missing_in_the_context() {
         return;
     }
     let library = Library::get().unwrap();
-    // Only up to 1.17 there is one that keeps some.
+    // Only libfabric up to 1.17 has a provider that keeps some of the bits.
     for info in Info::list(&library, &tagged_hints("net", true)).unwrap_or_default().iter().take(1) {
         let (format, data_bytes) = (info.ep_attr().mem_tag_format, info.domain_attr().cq_data_size);
         let tags = ProviderTags { format, data_bytes, directed_receive: true };

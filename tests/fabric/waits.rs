@@ -1,4 +1,4 @@
-//! Waits over libfabric: they sleep where the provider can wake them, and poll where it cannot.
+//! Waits over libfabric. They sleep if the provider can wake them, and poll if it cannot.
 
 use crate::kit::{cluster, direct_cluster, exchange};
 use std::time::{Duration, Instant};
@@ -36,7 +36,7 @@ fn whoever_has_waited_for_sends_may_stay_away() {
                     drop(last);
                 }
             }
-            // The sender does nothing more.
+            // The sender makes no more calls.
             for receive in &receives {
                 receiver.wait_for(receive, Duration::from_secs(10)).unwrap();
             }
@@ -44,7 +44,7 @@ fn whoever_has_waited_for_sends_may_stay_away() {
     }
 }
 
-/// Engine 0 waits 300 ms for a message. Returns the processor time that the wait took, and whether the engine polls.
+/// Engine 0 waits 300 ms for a message. Returns the processor time of the wait, and whether the engine has to poll.
 fn wait_for_a_late_message(provider: &str, polls: bool) -> (Duration, bool) {
     let choice = Choice { include: vec![provider.into()], polls, ..Choice::default() };
     let board = Board::new(2);
@@ -58,7 +58,7 @@ fn wait_for_a_late_message(provider: &str, polls: bool) -> (Duration, bool) {
             let world = engine.comm_world();
             engine.send(&[1u8; 100], Rank(0), Tag(1), world).unwrap();
             engine.recv(&mut [0u8; 1], Rank(0), Tag(1), world).unwrap();
-            // What engine 0 spends while nothing comes is what is tested, so that time has to pass.
+            // The test measures what engine 0 spends while nothing arrives, so this time has to pass.
             std::thread::sleep(Duration::from_millis(300));
             engine.send(&[2u8; 100], Rank(0), Tag(2), world).unwrap();
             engine.finalize(Duration::from_secs(5)).unwrap();

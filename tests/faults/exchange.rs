@@ -1,13 +1,13 @@
-//! An exchange in which procs may die and frames be changed, and the ledger of it.
+//! An exchange in which procs may die and frames may be changed, and a ledger of its messages.
 //!
-//! Every message has a number among those from its sender to its receiver, which is its tag, and a content that follows
-//! from both. All receives take any tag, so that each proc must receive those of another in the order of their numbers.
-//! What must hold of each ordered pair:
+//! Each message has a number among the messages from its sender to its receiver. The number is its tag, and its content
+//! follows from sender, receiver and number. All receives take any tag. So a proc must receive the messages of one
+//! sender in the order of their numbers. For each ordered pair of procs:
 //!
-//! - none is received twice, none in the wrong order, and none with wrong bytes but those that were changed on their way;
-//! - if neither proc has died and their connection has not ended, all are received;
-//! - if a header was changed to what cannot be, the connection ends, at both sides;
-//! - every operation ends, within a bound of rounds.
+//! - no message is received twice or out of order, and no byte is wrong unless it was changed on its way;
+//! - if both procs live and their connection has not ended, all messages are received;
+//! - if a header was changed to one that no engine accepts, the connection ends on both sides;
+//! - every operation ends within a bounded number of rounds.
 
 use super::{Case, Ran};
 use crate::cases::{BOUND, content};
@@ -18,13 +18,13 @@ use tickwire::{Comm, PostError, ProcId, Rank, Request, RequestError, Source, Sta
 
 /// Longest message, bytes.
 const LENGTH_MAX: usize = 12_000;
-/// Messages of an engine at most.
+/// Each engine sends fewer messages than this.
 const MESSAGES: u64 = 14;
-/// Rounds in which what has begun may end where nobody waits for all of it: more than a frame is delayed, a slow engine
-/// sleeps and a death is unnoticed.
+/// Rounds in which operations may still end before the rest is cancelled. That is longer than a frame is delayed, a
+/// slow engine sleeps, or a death stays unnoticed.
 const ROUNDS: u32 = 400;
 
-/// The message of a number from one proc to another.
+/// The content of message `number` from one proc to another.
 fn message(case: &Case, from: u32, to: u32, number: u32) -> Vec<u8> {
     let name = u64::from(from) << 40 | u64::from(to) << 32 | u64::from(number);
     let mut random = SplitMix::new(case.seed ^ name);
@@ -38,10 +38,10 @@ fn message(case: &Case, from: u32, to: u32, number: u32) -> Vec<u8> {
     content(name, length as usize)
 }
 
-/// A receive, in the order of posting, and what became of it.
+/// A receive, and the message that it got. Receives are listed in the order of posting.
 struct Receive {
     request: Option<Request<Vec<u8>>>,
-    /// Sender and number of its message.
+    /// Sender and number of the message that it got.
     got: Option<(u32, u32)>,
 }
 
@@ -52,16 +52,16 @@ struct Part {
     sends: Vec<Request<Vec<u8>>>,
 }
 
-/// What is known of all.
+/// The whole exchange.
 struct Exchange<'a> {
     case: &'a Case,
     net: &'a SimNet,
     cluster: Cluster,
     world: Comm,
     parts: Vec<Part>,
-    /// Messages that were sent, by sender and receiver.
+    /// Number of messages sent, by sender and receiver.
     sent: BTreeMap<(u32, u32), u32>,
-    /// Bytes that were wrong, likewise.
+    /// Number of wrong bytes received, by sender and receiver.
     wrong: BTreeMap<(u32, u32), u64>,
 }
 
@@ -84,7 +84,7 @@ pub fn run(cluster: Cluster, net: &SimNet, case: &Case) -> Ran {
 }
 
 impl Exchange<'_> {
-    /// Posts sends and receives in an order of chance, with ticks between them. Returns how many calls it made.
+    /// Posts sends and receives in a random order, with ticks between them. Returns the number of calls.
     fn begin(&mut self) -> usize {
         let (mut random, engines) = (SplitMix::new(self.case.seed ^ 0xE8C4), u64::from(self.case.engines));
         let mut calls = Vec::new();
@@ -92,7 +92,7 @@ impl Exchange<'_> {
             for _ in 0..random.below(MESSAGES) {
                 let to = random.below(engines) as u32;
                 calls.push((from, to, false));
-                // Some receives are left to be posted once their messages have been probed.
+                // Some receives are not posted here. They are posted when a probe has found their message.
                 if random.below(4) > 0 {
                     calls.push((to, from, true));
                 }
@@ -136,7 +136,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Takes what has ended.
+    /// Takes the operations that have ended.
     fn collect(&mut self) {
         for me in 0..self.parts.len() {
             let engine = &mut self.cluster.engines[me];
@@ -170,7 +170,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Writes down what a receive got.
+    /// Checks the message that a receive got, and enters it in the ledger.
     fn note(&mut self, me: usize, place: usize, bytes: &[u8], status: Status) {
         let (from, to, number) = (status.source.0, me as u32, status.tag.0);
         if self.is_changed(from, to) {
@@ -185,20 +185,20 @@ impl Exchange<'_> {
         self.parts[me].receives[place].got = Some((from, number));
     }
 
-    /// Whether frames between two procs, either way, have come with another header than they left with.
+    /// Whether a frame between two procs, in either direction, arrived with a changed header.
     fn is_changed(&self, from: u32, to: u32) -> bool {
         let changed = self.net.corrupted(from, to) + self.net.corrupted(to, from) > 0;
         changed && self.case.config.corruption != Corruption::Payload
     }
 
-    /// Whether both procs live, nothing between them was changed, and their connection has not ended.
+    /// Whether both procs live, no header between them was changed, and their connection has not ended.
     fn is_whole(&mut self, from: u32, to: u32) -> bool {
         let dead = [from, to].iter().any(|&proc| self.net.died_ns(proc).is_some());
         let mut failed = |me: u32, proc| self.cluster.vc_state(me as usize, proc) == Some(VcState::Failed);
         !(dead || failed(from, to) || failed(to, from) || self.is_changed(from, to))
     }
 
-    /// Ticks and receives whatever there is until all messages that can arrive have, and all sends that can end have.
+    /// Ticks and receives until all messages that can arrive have arrived, and all sends that can end have ended.
     fn receive_all(&mut self) {
         for round in 0.. {
             assert!(round < BOUND, "not all has arrived: {:?}\n{}", self.missing(), self.cluster.report());
@@ -209,7 +209,7 @@ impl Exchange<'_> {
                     let engine = &mut self.cluster.engines[me as usize];
                     let found = engine.iprobe(Rank(source), TagFilter::Any, self.world);
                     if let Ok(Some(status)) = found {
-                        // A header that was changed may say anything.
+                        // A changed header may state any length.
                         self.receive(me, Rank(source).into(), status.length.min(LENGTH_MAX));
                     }
                 }
@@ -220,13 +220,13 @@ impl Exchange<'_> {
         }
     }
 
-    /// Sends that must end and have not. One to a proc whose frames were changed may wait for ever.
+    /// Number of sends that must still end. If a header was changed anywhere, a send may wait forever, so none must.
     fn pending_sends(&mut self) -> usize {
         let changed = (0..self.case.engines).any(|a| (0..self.case.engines).any(|b| self.is_changed(a, b)));
         if changed { 0 } else { self.parts.iter().map(|part| part.sends.len()).sum() }
     }
 
-    /// Messages that must arrive and have not: sender, receiver, how many.
+    /// Messages that must still arrive: sender, receiver, count.
     fn missing(&mut self) -> Vec<(u32, u32, u32)> {
         let sent: Vec<_> = self.sent.iter().map(|(&(from, to), &count)| (from, to, count)).collect();
         let received = |exchange: &Self, from, to: u32| {
@@ -238,7 +238,8 @@ impl Exchange<'_> {
         left.into_iter().filter(|&(from, to, _)| self.is_whole(from, to)).collect()
     }
 
-    /// A header that was changed may mean anything, so those who got one are made to die: then all that waits for them ends.
+    /// A changed header may mean anything, so operations may wait forever. The senders of such frames are killed, so
+    /// that everything that waits for them ends.
     fn end_what_was_changed(&mut self) {
         for from in 0..self.case.engines {
             if (0..self.case.engines).any(|to| self.net.corrupted(from, to) > 0) {
@@ -247,7 +248,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Takes back what waits; then everything must end.
+    /// Cancels the receives that still wait. Then everything must end.
     fn end(&mut self) {
         for _ in 0..ROUNDS {
             self.cluster.tick_all();
@@ -270,7 +271,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// What must hold at the end.
+    /// Checks the ledger at the end.
     fn judge(mut self, calls: usize) -> Ran {
         let mut ran = Ran { calls, ..Ran::default() };
         ran.deaths = (0..self.case.engines).filter(|&proc| self.net.died_ns(proc).is_some()).count();
@@ -304,7 +305,7 @@ impl Exchange<'_> {
         ran
     }
 
-    /// The connection of two procs has ended at both sides, for a reason of the receiver's.
+    /// Checks that both sides have ended the connection. The receiver must name a protocol violation as the reason.
     fn must_have_ended(&mut self, from: u32, to: u32) {
         for (me, other) in [(from, to), (to, from)] {
             assert_eq!(self.cluster.vc_state(me as usize, other), Some(VcState::Failed), "of {me} to {other}");

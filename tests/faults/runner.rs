@@ -1,4 +1,4 @@
-//! Many cases at once: which seeds, how they are told apart when one fails, and what they were.
+//! Runs many cases at once: the choice of seeds, the report of a failure, and a summary.
 
 use super::{Case, FAULTS, Ran};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,10 +9,10 @@ use tickwire::internals::traces::{Event, Ring};
 
 /// The variable that names one seed.
 pub const ENV_SEED: &str = "TICKWIRE_TEST_SEED";
-/// The variable that says how many seeds, from 0 on, or which: `FIRST..END`.
+/// The variable that gives the number of seeds, counted from 0, or their range `FIRST..END`.
 pub const ENV_SEEDS: &str = "TICKWIRE_SEEDS";
 
-/// Events of each engine that are printed.
+/// How many events of each engine are printed.
 const SHOWN: usize = 40;
 
 /// The command that runs one seed again.
@@ -20,16 +20,16 @@ pub fn replay_command(seed: u64) -> String {
     format!("{ENV_SEED}={seed} cargo test -p tickwire-tests --test seeds replay -- --ignored --nocapture")
 }
 
-/// What many cases say of themselves.
+/// The sums over many cases.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
-    /// How many there were.
+    /// Number of cases.
     pub cases: u64,
-    /// Engines of all of them.
+    /// Engines in all cases.
     pub engines: u64,
-    /// Of all of them.
+    /// Counts of all cases.
     pub ran: Ran,
-    /// How many had each of [`FAULTS`].
+    /// Number of cases with each of [`FAULTS`].
     pub faults: [u64; FAULTS.len()],
 }
 
@@ -59,10 +59,10 @@ impl std::fmt::Display for Sum {
     }
 }
 
-/// Runs the cases of seeds from `first` on, on all processors, until `end` or until `more` says that it is enough.
+/// Runs the cases from seed `first` on, on all processors, until seed `end` or as long as `more` returns true.
 ///
 /// # Errors
-/// The first that failed, with its trace and the command that runs it again.
+/// Describes a failed case, with its trace and the command that runs it again.
 pub fn run(first: u64, end: u64, more: impl Fn(&Sum) -> bool + Sync) -> Result<Sum, String> {
     let (next, stop) = (AtomicU64::new(first), AtomicBool::new(false));
     let sum = Mutex::new(Sum::default());
@@ -100,7 +100,7 @@ pub fn run(first: u64, end: u64, more: impl Fn(&Sum) -> bool + Sync) -> Result<S
     }
 }
 
-/// Runs a case; what it says if it panics.
+/// Runs a case. If it panics, returns the words of the panic.
 pub fn attempt(case: &Case, rings: &[Ring]) -> Result<Ran, String> {
     catch_unwind(AssertUnwindSafe(|| case.run(rings))).map_err(|panic| {
         let words = panic.downcast_ref::<String>().cloned();
@@ -109,7 +109,7 @@ pub fn attempt(case: &Case, rings: &[Ring]) -> Result<Ran, String> {
     })
 }
 
-/// Runs the case of a seed that has failed once more, and says what its engines did last.
+/// Runs a failed case again with a trace. Returns what its engines did last.
 pub fn trace(seed: u64) -> String {
     let case = Case::of(seed);
     let (rings, start) = (case.rings(), Instant::now());
@@ -131,10 +131,10 @@ pub fn trace(seed: u64) -> String {
     words
 }
 
-/// The seeds that the environment asks for, else so many from 0 on.
+/// The seeds that the environment asks for, as first and end. By default the first `unless` seeds.
 ///
 /// # Panics
-/// If it says something else.
+/// If the variable has another form.
 pub fn seeds(unless: u64) -> (u64, u64) {
     let Ok(words) = std::env::var(ENV_SEEDS) else { return (0, unless) };
     let number = |words: &str| words.parse().unwrap_or_else(|_| panic!("{ENV_SEEDS}={words}: give N or FIRST..END"));

@@ -1,4 +1,4 @@
-//! Jobs that hang, and what `tickwire` says of them.
+//! Jobs that hang, and the output of `tickwire` about them.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
@@ -6,14 +6,14 @@ use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tickwire_tests::binaries::binary;
 
-/// Above everything that a loaded machine may need.
+/// Longer than any wait on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
-/// A job that hangs, until it is dropped.
+/// A job that hangs. It is ended when this value is dropped.
 pub(crate) struct Hanging {
     pub(crate) launcher: Child,
     pub(crate) stderr: BufReader<ChildStderr>,
-    /// Its name.
+    /// The job's name.
     pub(crate) job: String,
 }
 
@@ -35,7 +35,7 @@ impl Hanging {
         good(&tickwire(args, Some(&self.job)))
     }
 
-    /// Asks until the answer has all of these words: the job may not have started yet.
+    /// Asks again and again until the answer has all of these words: the job may not have started yet.
     #[track_caller]
     pub(crate) fn until(&self, args: &[&str], words: &[&str]) -> String {
         let start = Instant::now();
@@ -49,7 +49,7 @@ impl Hanging {
         }
     }
 
-    /// The numbers of its processes, by rank.
+    /// The process numbers of the job, by rank.
     pub(crate) fn processes(&self) -> Vec<u32> {
         let own: Vec<_> = tickwire::jobs::processes().unwrap().into_iter().filter(|p| p.job == self.job).collect();
         own.iter().map(|process| process.pid).collect()

@@ -1,4 +1,4 @@
-//! `tickwire whowaits`, `dump` and `top` as their users meet them: on real jobs that hang.
+//! `tickwire whowaits`, `dump` and `top` as their users see them: on real jobs that hang.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
@@ -81,19 +81,19 @@ fn bytes_are_accounted_to_the_systems_that_moved_them() {
             cluster.finish(1000, 1, receive).unwrap();
             cluster.finish(1000, 0, send).unwrap();
         };
-        // The first one makes the connection.
+        // The first message makes the connection.
         pass(&mut cluster, 0, false);
         assert_eq!([moved(&mut cluster, 0), moved(&mut cluster, 1)], [[0; 3]; 2], "{name}: headers do not count");
-        // Into a temporary and out of it.
+        // The message is copied into a temporary buffer and out of it.
         pass(&mut cluster, 1000, true);
         assert_eq!([moved(&mut cluster, 0), moved(&mut cluster, 1)], [[1000, 0, 0], [0, 2000, 0]], "{name}");
-        // A receive that is posted before.
+        // This receive is posted before its message.
         let receive = cluster.engines[1].irecv(vec![0u8; 500], Rank(0), Tag(2), world).unwrap();
         cluster.engines[0].send(&[1u8; 500], Rank(1), Tag(2), world).unwrap();
         cluster.finish(1000, 1, receive).unwrap();
         let [before, theirs] = [moved(&mut cluster, 0), moved(&mut cluster, 1)];
         assert_eq!([before, [theirs[0], theirs[1] + theirs[2], 0]], [[1500, 0, 0], [0, 2500, 0]], "{name}");
-        // Read out of the sender's memory, or sent in pieces.
+        // A long message is read out of the sender's memory, or sent in pieces.
         pass(&mut cluster, 100_000, false);
         let [ours, theirs] = [moved(&mut cluster, 0), moved(&mut cluster, 1)];
         assert_eq!(ours, [1500, if reads { 0 } else { 100_000 }, 0], "{name}");
@@ -117,11 +117,11 @@ fn a_dump_says_what_a_queued_send_waits_for_and_has_the_credit_of_each_connectio
         let dump = cluster.engines[rank].dump();
         dump.peers.iter().find(|peer| peer.proc == 1 - rank as u32).unwrap().credit.unwrap()
     };
-    // The smallest window, 1024 lines and 64 offers; 100 B cost 8 lines.
+    // The smallest window has 1024 lines and 64 offers. A message of 100 B costs 8 lines.
     let (ours, theirs) = (credit(&mut cluster, 0), credit(&mut cluster, 1));
     assert_eq!((ours.bytes, ours.offers, ours.window_bytes, ours.window_offers), ((1024 - 8) * 64, 64, 65_536, 64));
     assert_eq!((theirs.granted_bytes, theirs.granted_offers), (ours.bytes, ours.offers), "both sides say the same");
-    // Offers until none is left: the next one waits, and whatever comes behind it.
+    // Offers use up the credit. The next offer has to wait, and so does every message behind it.
     let mut offers: Vec<_> = (1..=65).map(|tag| send(&mut cluster, 100 << 10, tag)).collect();
     offers.push(send(&mut cluster, 8, 66));
     cluster.tick_until(1000, "all offers have come", |c| c.engines[1].dump().unexpected.len() == 65);
@@ -139,7 +139,7 @@ fn a_dump_says_what_a_queued_send_waits_for_and_has_the_credit_of_each_connectio
         "{words}"
     );
     assert_eq!((credit(&mut cluster, 0).offers, credit(&mut cluster, 1).granted_offers), (0, 0));
-    // A receive of any of them lets them go on.
+    // Once a message is received, the others can go on.
     let taken = cluster.engines[1].irecv(vec![0u8; 100], Rank(0), Tag(66), world).unwrap();
     cluster.finish(1000, 1, taken).unwrap();
     assert!(cluster.engines[0].dump().operations.iter().all(|o| o.obstacle != Obstacle::Credit));
@@ -151,7 +151,7 @@ fn a_sender_without_credit_is_found() {
     let job = Hanging::start("credit", 3, &[]);
     let expected = "rank 0 waits for rank 1 to give credit for tag 64, 100.0 KiB; rank 1 has 64 messages of rank 0 that no \
                     receive has taken, 6.2 MiB; rank 1 has posted no receive from rank 0\n";
-    // The others come to their waits when they do.
+    // The other ranks come to their waits a little later.
     let cycle = "cycle: rank 0 → 1 → 2 → 0: each waits for the next\n";
     let said = job.until(&["whowaits"], &[expected, cycle]);
     assert!(said.ends_with(cycle), "{said}");
@@ -168,7 +168,7 @@ cycle: rank 0 → 1 → 2 → 0: each waits for the next
 ";
     let said = job.until(&["whowaits"], &[expected]);
     assert!(said.starts_with("rank 0 waits in a call\n") && said.ends_with(expected), "{said}");
-    // Whoever looks at the job has its pages open, and is none of its ranks.
+    // A process that watches the job has its pages open too, but is no rank.
     let watcher = Command::new(binary("tickwire")).args(["top", "--once", &job.job]).stdout(Stdio::null()).spawn();
     let json = job.ask(&["whowaits", "--json"]);
     watcher.unwrap().wait().unwrap();
@@ -290,7 +290,7 @@ fn a_sleeping_process_says_what_is_pending_in_it() {
     assert!(text.contains("receive of up to 8 B from any rank, tag 3 in world: posted, awaited\n"), "{text}");
     let json = good(&tickwire(&["dump", "--json"], Some(&first.to_string())));
     assert!(json.contains("\"stage\":\"posted\"") && json.contains("\"age\":{\"ticks\":"), "{json}");
-    // A signal says the same on stderr.
+    // A signal makes the rank print the same on stderr.
     kill_process(Pid::from_raw(first as i32).unwrap(), Signal::USR1).unwrap();
     let mut line = String::new();
     job.stderr.read_line(&mut line).unwrap();
@@ -301,7 +301,7 @@ fn a_sleeping_process_says_what_is_pending_in_it() {
 fn a_running_job_can_be_watched() {
     let job = Hanging::start("busy", 3, &[]);
     let start = Instant::now();
-    // On a loaded machine, a rank may have no processor between two looks.
+    // On a loaded machine, a rank may get no processor time between two looks.
     loop {
         let said = job.until(&["top", "--once", "--interval", "200"], &["3 with an engine", "| connected |"]);
         assert!(!said.contains('\u{1b}'), "no colours where there is no terminal: {said}");
@@ -338,7 +338,7 @@ fn nothing_is_left_of_a_job_that_was_killed() {
     let mut job = Hanging::start("cycle", 2, &[]);
     job.until(&["whowaits"], &["cycle: rank 0 → 1 → 0"]);
     job.launcher.kill().unwrap();
-    // The kernel ends the ranks with the launcher; their streams are closed then.
+    // The kernel ends the ranks when the launcher dies. Then their output streams are closed.
     job.stderr.read_to_string(&mut String::new()).unwrap();
     let start = Instant::now();
     while !job.processes().is_empty() {

@@ -1,4 +1,5 @@
-//! One-sided operations: a window of the engine's that the peers know of, requests of theirs, and answers to those of the engine.
+//! One-sided operations: a window of the engine that its peers know, requests of the peers, and their answers to the
+//! engine's requests.
 
 use super::{Input, PAYLOAD_MAX, Run};
 use std::collections::VecDeque;
@@ -19,44 +20,44 @@ use tickwire::{Engine, LockKind, Rank, RegionAccess, Window, op};
 
 /// Bytes of each part, and of each region.
 const BYTES: usize = 4096;
-/// Regions of an engine that exposes some.
+/// Regions of an engine that exposes memory by regions.
 const REGIONS: usize = 3;
-/// Bytes of a command's arguments.
+/// Bytes of input for the arguments of a command.
 const ARGUMENTS: usize = 7;
-/// Operations of the engine to each peer at most.
+/// Most open operations of the engine to each peer.
 const OPEN_MAX: u64 = 40;
 
-/// What the engine has asked a peer for, whose numbers begin with 0, and the peer the engine.
+/// Open requests between the engine and one peer, in both directions. The engine numbers its requests from 0.
 #[derive(Default)]
 pub(super) struct Asked {
-    /// Requests of the peer without an answer.
+    /// Requests of the peer that the engine has not answered.
     pub(super) open: u32,
-    /// The number of the first one that has no answer.
+    /// The number of the engine's first request that has no answer.
     first: u32,
-    /// What each of those that the peer has seen wants.
+    /// For each of the engine's requests that the peer has seen and not answered: what it asks for.
     wanted: VecDeque<Wanted>,
-    /// Operations that the engine has begun, and that have no answer.
+    /// Operations that the engine has begun and that have no answer.
     posted: u64,
 }
 
-/// What a request of the engine wants.
+/// What a request of the engine asks for.
 #[derive(Clone, Copy, Default)]
 struct Wanted {
-    /// Operations that it has.
+    /// The number of its operations.
     operations: u64,
-    /// Bytes of outcomes that its answer begins with.
+    /// Bytes of outcomes at the start of its answer.
     outcomes: u64,
-    /// Bytes behind them.
+    /// Bytes that follow the outcomes in the answer.
     bytes: u64,
 }
 
 impl Asked {
-    /// The peer has got a frame.
+    /// Notes a frame that has come to the peer.
     pub(super) fn see(&mut self, arrival: &Arrival) {
         if arrival.header.kind() != Some(Kind::Remote) {
             return;
         }
-        // SAFETY: the payload is there until it is released.
+        // SAFETY: the payload stays until the peer's transport releases it.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         let payload = unsafe { std::slice::from_raw_parts(arrival.payload.start(), arrival.payload.len()) };
         let word = |at: usize| u64::from_ne_bytes(payload[at..at + 8].try_into().unwrap());
@@ -77,8 +78,9 @@ impl Asked {
     }
 }
 
-/// Gives an engine a window on its world, all parts of which are locked, as if its peers had one, too. What peers may use of its memory is all
-/// of its part; or, if it `exposes`, the first of three regions: one may only be read, and only a fabric updates the last one.
+/// Gives an engine a window on its world, as if its peers had one too. All parts are locked. Without `exposes`, peers
+/// may use all of the engine's part. With `exposes`, the window has three regions, and peers may write only the first:
+/// the second may only be read, and only a fabric updates the third.
 pub(super) fn add(engine: &mut Engine, procs: u32, exposes: bool) {
     let all = rows(engine);
     let world = &all.communicators[0];
@@ -119,13 +121,13 @@ pub(super) fn add(engine: &mut Engine, procs: u32, exposes: bool) {
 }
 
 /// # Panics
-/// Something was written that no peer may write.
+/// If a region was written that no peer may write.
 pub(super) fn check(engine: &mut Engine) {
     for window in rows(engine).windows.list.iter().flatten() {
         let OwnMemory::Exposed(regions) = &window.own else { continue };
         for region in &regions[1..] {
             let mut bytes = [0xEE; BYTES];
-            // SAFETY: local bytes.
+            // SAFETY: these are local bytes.
             #[expect(unsafe_code, reason = "lends local bytes")]
             let read = unsafe { region.part.get(0, Span::new(bytes.as_mut_ptr(), BYTES)) };
             assert!(read && bytes == [0; BYTES], "region {} was written", region.number);
@@ -134,8 +136,8 @@ pub(super) fn check(engine: &mut Engine) {
 }
 
 impl Run<'_> {
-    /// An operation of the engine's, a request of a peer, or an answer of one.
-    /// Its arguments are so many bytes, whatever it is.
+    /// Begins an operation of the engine, or sends a request or an answer of a peer. Each of them takes the same
+    /// number of bytes of the input for its arguments.
     pub(super) fn one_sided(&mut self) {
         let (arguments, rest) = self.input.0.split_at(self.input.0.len().min(ARGUMENTS));
         self.input = Input(arguments);
@@ -166,7 +168,7 @@ impl Run<'_> {
         }
     }
 
-    /// What a true peer would answer, give or take something.
+    /// Answers an operation of the engine as a real peer would, sometimes with something wrong.
     fn answer_to_operation(&mut self) {
         self.drain();
         let (from, twist) = (self.input.byte() % 2, self.input.byte());
@@ -215,7 +217,7 @@ impl Run<'_> {
         };
         let places = [0, 1, 8, 4000, 4088, 4096, u64::MAX, 1 << 32];
         let choice = usize::from(self.input.byte());
-        // Of regions the first number counts regions, and the rest bytes.
+        // The displacement of a byte in a region has the region's number in its high bits.
         let at = places[choice % 8].wrapping_add(displacement([0, 0, 1, 2][choice >> 6], 0));
         let length = [0, 1, 8, 96, 100, 3000, 3984][usize::from(self.input.byte()) % 7];
         let (mut length, mut operands) = match kind {
@@ -242,7 +244,8 @@ impl Run<'_> {
         asked.open += 1;
         let operands = vec![0xA5; operands];
         let payload = match twist {
-            // Several of it in one request; of the last ones, not as many as it says.
+            // A batch: the same operation several times. From 216 on, the request states one operation more than it
+            // has.
             160..=223 => {
                 let entry = [&u64::from(tag).to_ne_bytes()[..], &at.to_ne_bytes(), &length.to_ne_bytes(), &operands];
                 let entry = entry.concat();
@@ -258,7 +261,7 @@ impl Run<'_> {
         self.send_as(usize::from(from), header, &payload);
     }
 
-    /// The context of the window, or another one.
+    /// The context of the window, or rarely a wrong context.
     fn window_context(&mut self) -> u32 {
         let own = rows(&mut self.engine).communicators[0].context | context::WINDOW;
         match self.input.byte() {

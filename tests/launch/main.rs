@@ -1,4 +1,5 @@
-//! `tickwire run` as its users meet it: the real binary, with shell scripts and engines' bootstraps as ranks.
+//! `tickwire run` as its users see it: the real binary. The ranks are shell scripts, or processes that only bootstrap
+//! an engine.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
@@ -12,7 +13,8 @@ use tickwire::bootstrap::{Bootstrap, BootstrapEvent};
 use tickwire_tests::binaries::binary;
 use tickwire_tests::scratch::Directory;
 
-/// Above every bound of the launcher (2 s until SIGKILL, 2 s for the last output) on a loaded machine.
+/// Longer than all time limits of the launcher together (2 s until SIGKILL, 2 s for the last output) on a loaded
+/// machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn launcher(args: &[&str], script: &str) -> Command {
@@ -52,12 +54,13 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
 struct Running(Child);
 
 impl Running {
-    /// Starts it and returns with the first line that each of its `n` ranks has written: its process id.
+    /// Starts the launcher. Returns it with the process ids of its `n` ranks, which each rank writes as its first
+    /// line.
     fn start(mut command: Command, n: usize) -> (Self, Vec<u32>) {
         let mut running = Self(command.spawn().unwrap());
         let mut lines = BufReader::new(running.0.stderr.take().unwrap()).lines();
         let pids = (0..n).map(|_| lines.next().unwrap().unwrap().parse().unwrap()).collect();
-        // The rest must be read, or it could hold the launcher up.
+        // The rest of the output must be read. Otherwise a full pipe could stop the launcher.
         std::thread::spawn(move || lines.for_each(drop));
         (running, pids)
     }
@@ -84,7 +87,7 @@ impl Drop for Running {
     }
 }
 
-/// Neither running nor waiting to be: an orphan's zombie is its new parent's affair.
+/// Whether a process has ended. A zombie counts as ended: its new parent has to reap it.
 fn is_gone(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return true;
@@ -122,7 +125,7 @@ fn a_killed_rank_is_reported_with_its_signal() {
 #[test]
 fn ranks_that_ignore_sigterm_are_killed() {
     let directory = Directory::new("launch-ignore");
-    // Rank 0 fails once the others have made themselves deaf.
+    // Rank 0 fails once the other ranks ignore the signal.
     let script = r#"
         if test $TICKWIRE_RANK = 0; then
             while ! { test -e "$DIR/1" && test -e "$DIR/2"; }; do sleep 0.01; done
@@ -140,7 +143,7 @@ fn ranks_that_ignore_sigterm_are_killed() {
 #[test]
 fn with_on_failure_continue_the_others_go_on() {
     let directory = Directory::new("launch-continue");
-    // The others wait until the launcher has reaped rank 1, and so knows of its failure.
+    // The other ranks wait until the launcher has reaped rank 1. Then it knows of the failure.
     let script = r#"
         if test $TICKWIRE_RANK = 1; then
             echo $$ > "$DIR/new"; mv "$DIR/new" "$DIR/pid"
@@ -249,7 +252,7 @@ fn wrong_use_is_one_clear_line_and_status_2() {
     }
 }
 
-/// Runs the launcher with these words and nothing else.
+/// Runs the launcher with exactly these arguments.
 fn run_words(words: &[&str]) -> Output {
     Command::new(binary("tickwire")).arg("run").args(words).stdin(Stdio::null()).output().unwrap()
 }
@@ -303,7 +306,7 @@ fn a_job_that_takes_too_long_is_ended_and_leaves_nobody() {
     assert_eq!(running.wait().code(), Some(124));
     assert!(started.elapsed() >= Duration::from_secs(2));
     all_gone(&pids);
-    // One rank: on a busy machine a second one may not have been started yet.
+    // The job has one rank only: on a busy machine, a second rank might not have been started yet.
     let output = run(&["-n", "1", "--timeout", "0.05"], "exec sleep 1000");
     assert_eq!(stderr(&output), "tickwire run: 1 rank has not ended after 50ms; ending it\n");
     // A job that ends in time has its own status.
@@ -317,7 +320,7 @@ fn two_jobs_of_a_user_are_not_bound_to_the_same_processor() {
     if processors < 2 {
         return;
     }
-    // The first says where it is and stays there until its input ends.
+    // The rank of the first job prints its processor and stays until its input ends.
     let mut first = launcher(&["-n", "1", "--pin"], &format!("{bound}; read end"));
     let mut first = Running(first.stdin(Stdio::piped()).spawn().unwrap());
     let mut line = String::new();
@@ -327,7 +330,7 @@ fn two_jobs_of_a_user_are_not_bound_to_the_same_processor() {
     assert_ne!(first_number, other);
     drop(first.0.stdin.take());
     first.wait();
-    // As many ranks as processors have one each; more use them again.
+    // The first ranks get one processor each. Further ranks share these processors.
     let mut all: Vec<usize> = Vec::new();
     let output = run(&["-n", &(2 * processors).to_string(), "--pin"], bound);
     all.extend(stdout(&output).split_whitespace().map(|number| number.parse::<usize>().unwrap()));

@@ -1,4 +1,4 @@
-//! What ranks of a job say to each other through their launcher.
+//! The data that ranks of a job exchange through their launcher.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn a_rank() {
     let all = exchange.get_all("address").unwrap();
     assert_eq!(all, (0..size).map(|rank| Some(value(rank))).collect::<Vec<_>>());
     for round in 0..20u32 {
-        // Between two fences each rank sees the round's values, neither older nor newer ones.
+        // Between two fences each rank sees exactly the values of this round.
         exchange.put("round", &round.to_le_bytes()).unwrap();
         exchange.fence().unwrap();
         let next = (rank + round) % size;
@@ -36,7 +36,7 @@ fn a_rank() {
         "abort" if rank == 1 => std::process::abort(),
         "leave" if rank == 1 => std::process::exit(0),
         "abort" | "leave" => {
-            // The dead rank is not waited for, and every other learns of it.
+            // Nobody waits for the dead rank, and every other rank is told of its end.
             exchange.fence().unwrap();
             let mut event = None;
             until("no event", || {
@@ -79,7 +79,7 @@ fn a_rank_that_exits_before_it_has_finished_has_failed() {
     assert_eq!(stdout(&output).matches(": exited before its engine had finished").count(), 2);
 }
 
-/// Runs [`a_rank`] without the launcher, as if by one that sets these variables.
+/// Runs [`a_rank`] without the launcher, as if another launcher had set these variables.
 fn started_otherwise(variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "ranks::a_rank", "--ignored", "--nocapture"]).envs(variables.iter().copied());

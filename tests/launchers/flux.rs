@@ -1,4 +1,5 @@
-//! A server of PMI-1 with Flux's limits and manners, which is not to be had everywhere: ranks are processes that it starts.
+//! A PMI-1 server with the limits and the behaviour of Flux, since Flux itself is not available everywhere. The server
+//! starts the ranks as processes.
 
 use crate::kit::{RANK, reports, words};
 use std::collections::HashMap;
@@ -26,7 +27,7 @@ struct Server {
 }
 
 impl Server {
-    /// Serves a rank until it closes its end.
+    /// Serves a rank until the rank closes its socket.
     fn serve(&self, socket: &UnixStream) {
         let mut to = socket;
         for line in BufReader::new(socket).lines() {
@@ -77,7 +78,7 @@ impl Server {
     }
 }
 
-/// Runs a job: what its ranks have written, and whether one has asked for its end.
+/// Runs a job. Returns the outputs of its ranks, and whether a rank has asked to abort.
 fn job(size: usize, mapping: Option<&'static str>, what: &str) -> (Vec<Output>, bool) {
     let server = Server { size, mapping, state: Mutex::default(), changed: Condvar::new() };
     let outputs = std::thread::scope(|scope| {
@@ -92,7 +93,7 @@ fn job(size: usize, mapping: Option<&'static str>, what: &str) -> (Vec<Output>, 
                 let passed = theirs.try_clone().unwrap();
                 let in_child = move || Ok(rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())?);
                 #[expect(unsafe_code, reason = "only the new process can pass on its socket")]
-                // SAFETY: one system call between fork and exec, on a descriptor that was made before.
+                // SAFETY: between fork and exec there is only one system call, on a descriptor that was made before.
                 unsafe {
                     command.pre_exec(in_child);
                 }
@@ -127,7 +128,7 @@ fn its_ranks_know_their_places_with_a_mapping_and_without() {
 
 #[test]
 fn an_abort_reaches_the_server() {
-    // The server ends nobody: a rank that is missed is an error of who waits for it.
+    // The server ends no rank. Ranks that wait for a missing rank get an error.
     let (outputs, aborted) = job(2, Some("(vector,(0,1,2))"), "abort-alone");
     assert!(aborted, "{}", outputs.iter().map(words).collect::<String>());
     assert_eq!(outputs[1].status.code(), Some(7));

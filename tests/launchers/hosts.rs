@@ -1,4 +1,4 @@
-//! Several hosts under the launchers of others.
+//! Jobs on several hosts under other launchers.
 
 use crate::kit::{RANK, Running, comes, reports, run, start, tool, until, wait, words};
 use crate::network::Network;
@@ -9,7 +9,7 @@ use tickwire_tests::binaries::example;
 /// A rank of a job with windows.
 const WINDOWS: &str = env!("CARGO_BIN_EXE_tests-windows");
 
-/// Whether ranks on hosts, which are given in the order of ranks, know all places and go the shortest ways.
+/// Checks that ranks know their places and use the shortest ways. `hosts` has the host of each rank.
 pub(crate) fn know_their_places(command: &mut Command, hosts: &[u32]) {
     let lines = reports(&run(command.args([RANK, "ring"])));
     assert_eq!(lines.len(), hosts.len(), "{lines:?}");
@@ -30,7 +30,7 @@ pub(crate) fn know_their_places(command: &mut Command, hosts: &[u32]) {
     }
 }
 
-/// The picture of heat is that of one rank.
+/// Checks that `heat` draws the same picture as with one rank.
 pub(crate) fn draws(network: &Network, mut command: Command) {
     let heat = |command: &mut Command, name: &str| {
         command.arg(example("heat")).args(["--width", "96", "--height", "64", "--iterations", "50", "--output"]);
@@ -43,7 +43,7 @@ pub(crate) fn draws(network: &Network, mut command: Command) {
     assert_eq!(heat(&mut command, "several"), alone);
 }
 
-/// All ranks have had the cases of point-to-point.
+/// Checks that all ranks have passed the point-to-point cases.
 pub(crate) fn has_all_cases(command: &mut Command, ranks: usize) {
     let lines = reports(&run(command.args([RANK, "cases"])));
     let expected: Vec<_> = (0..ranks).map(|rank| format!("rank {rank} has had all cases")).collect();
@@ -59,7 +59,7 @@ fn hydra_on_two_and_three_hosts() {
         draws(network, network.hydra(&mpiexec, "left:2,right:2,third:2", 6));
         has_all_cases(&mut network.hydra(&mpiexec, "left:2,right:2", 4), 4);
         has_all_cases(&mut network.hydra(&mpiexec, "left,right,third", 3), 3);
-        // Random programs of two ranks, against the model of matching.
+        // Random programs of two ranks, checked by the model of matching.
         let matching = [env!("CARGO_BIN_EXE_tests-matching"), "0", "300", "1", "1"];
         let output = run(network.hydra(&mpiexec, "left,right", 2).args(matching));
         assert!(output.status.success(), "{}", words(&output));
@@ -76,21 +76,22 @@ fn prterun_on_two_and_three_hosts() {
     });
 }
 
-/// A job of two ranks on each of two hosts, whose first three wait for the fourth.
+/// Starts a job with two ranks on each of two hosts. The first three ranks wait for the fourth.
 pub(crate) fn missing(network: &Network, command: &mut Command) -> Running {
     let running = start(command.args([RANK, "miss"]).arg(&*network.place));
     until("the ranks wait", || (0..4).all(|rank| network.place.join(format!("waits-{rank}")).exists()));
     running
 }
 
-/// The ranks of the first host notice that they miss the last rank: why, as the first of them says.
+/// Waits until both ranks of the first host notice that the last rank is missing. Returns the reason that the first
+/// of them gives.
 pub(crate) fn notice(network: &Network) -> String {
     let missed = |rank: u32| std::fs::read_to_string(network.place.join(format!("missed-{rank}")));
     until("the first host has noticed", || (0..2).all(|rank| missed(rank).is_ok()));
     missed(0).unwrap()
 }
 
-/// A cable is cut, of which the launcher hears nothing: a person would end the job.
+/// A cable is cut. The launcher does not notice, so a person would have to end the job.
 fn notices_a_cut_cable(network: &Network, command: &mut Command) {
     let running = missing(network, command);
     network.cut("right");
@@ -99,7 +100,7 @@ fn notices_a_cut_cable(network: &Network, command: &mut Command) {
     running.signal(rustix::process::Signal::KILL);
 }
 
-/// A host dies, and the launcher ends the job: what it has said.
+/// A host dies, and the launcher must end the job. Returns what the launcher has written.
 fn ends_with_a_host(network: &Network, command: &mut Command) -> std::process::Output {
     let running = missing(network, command);
     network.kill("right");
@@ -131,7 +132,7 @@ fn a_cut_cable_is_noticed_under_prterun() {
 fn a_killed_host_ends_the_job_of_prterun() {
     let Some(mpirun) = tool("openmpi", "mpirun") else { return };
     Network::with("prte-kill", |network| {
-        // It says that it has lost a daemon, and its status may be that of success all the same.
+        // The launcher says that it has lost a daemon. Its exit status may still be that of success.
         let output = ends_with_a_host(network, &mut network.prte(&mpirun, "left:2,right:2", 4));
         assert!(words(&output).contains("daemon"), "{}", words(&output));
     });
@@ -141,7 +142,7 @@ fn a_killed_host_ends_the_job_of_prterun() {
 fn ranks_of_one_host_that_cannot_share_memory_say_so_and_use_the_network() {
     let Some(mpiexec) = tool("mpich", "mpiexec") else { return };
     Network::with("container", |network| {
-        // As in a container: rank 2 has numbers of processes of its own.
+        // As in a container, rank 2 has its own process numbers.
         let script = r#"[ "$PMI_RANK" = 2 ] && exec unshare --pid --fork --mount-proc "$@"; exec "$@""#;
         let mut command = network.hydra(&mpiexec, "left", 3);
         let script_path = network.place.join("script");
@@ -176,12 +177,12 @@ fn a_window_of_two_hosts_is_shared_memory_on_each_and_the_network_between() {
     });
 }
 
-/// Two ranks on each of two hosts use parts of a window on the other one, which goes.
+/// Two ranks on each of two hosts use parts of a window on the other host. Then that host goes away.
 fn loses_a_host(name: &str, go: impl Fn(&Network)) {
     let Some(mpiexec) = tool("mpich", "mpiexec") else { return };
     Network::with(name, |network| {
         std::fs::write(network.place.join("on"), "").unwrap();
-        // hydra would end the others, or tell them of an end by a signal.
+        // hydra would end the other ranks, or send them a signal when one has ended. The script ignores this signal.
         let mut command = network.hydra(&mpiexec, "left:2,right:2", 4);
         let script = network.place.join("script");
         std::fs::write(&script, r#"trap "" USR1; exec "$@""#).unwrap();
@@ -203,7 +204,7 @@ fn who_needs_a_part_on_a_host_that_is_killed_is_told() {
     loses_a_host("windows-killed", |network| {
         for rank in [2, 3] {
             let pid = std::fs::read_to_string(network.place.join(format!("pid-{rank}"))).unwrap();
-            // Its number is one of that host's.
+            // This is a process number on that host.
             let output = network.on("right", Path::new("kill"), &["-9", &pid]).output().unwrap();
             assert!(output.status.success(), "{}", words(&output));
         }

@@ -1,4 +1,4 @@
-//! Jobs under a launcher of others: what all of them must do, and how they are run with a bound.
+//! Jobs under other launchers: what each launcher must do, and how a job is run within a time limit.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -8,36 +8,37 @@ use tickwire_tests::binaries::{binary, example};
 use tickwire_tests::needs::is_there;
 use tickwire_tests::scratch::Directory;
 
-/// How long a job may take on a machine where others compute too.
+/// Longest time of a job, even on a machine that is busy with other work.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// The rank that does what its argument says.
+/// The program of a rank. Its argument says what it does.
 pub(crate) const RANK: &str = env!("CARGO_BIN_EXE_tests-launched");
 
-/// A program of a tool that `tests/run` installs. `None`: the test is skipped, and says so.
+/// The path of a program of a tool that `tests/run` installs. If it is missing, returns `None`: the test is skipped
+/// and says so.
 pub(crate) fn tool(name: &str, program: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools").join(name).join("bin").join(program);
     let found = path.canonicalize().map_err(|_| format!("no {program} of {name}: tests/run installs it"));
     is_there(found.as_ref().map(drop)).then(|| found.ok()).flatten()
 }
 
-/// A launcher: the command line up to the number of ranks.
+/// A launcher, as its command line up to the number of ranks.
 pub(crate) trait Launcher {
-    /// Starts so many ranks; the program and its arguments follow.
+    /// The command that starts this many ranks. The program and its arguments are to be added.
     fn command(&self, ranks: u32) -> Command;
-    /// What `describe` says of it.
+    /// How a rank's report describes this launcher.
     fn words(&self) -> &'static str;
-    /// Whether it ends the other ranks when one fails.
+    /// Whether the launcher ends the other ranks when one rank fails.
     fn ends_others(&self) -> bool {
         true
     }
-    /// The exit statuses that it may have after a rank has ended the job with status 7.
+    /// The exit statuses that the launcher may return after a rank has aborted the job with status 7.
     fn aborted(&self) -> &'static [i32] {
         &[7]
     }
 }
 
-/// Runs to the end.
+/// Runs a command to its end.
 pub(crate) fn run(command: &mut Command) -> Output {
     let child = start(command);
     wait(child)
@@ -50,7 +51,7 @@ pub(crate) fn start(command: &mut Command) -> Running {
     Running(Some(command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()))))
 }
 
-/// A launcher in a process group of its own. It is killed when the test gives up.
+/// A launcher in its own process group. The group is killed when the test gives up.
 pub(crate) struct Running(Option<Child>);
 
 impl Running {
@@ -58,7 +59,7 @@ impl Running {
         self.0.as_ref().unwrap()
     }
 
-    /// Signals the group, as a terminal does.
+    /// Sends a signal to the whole group, as a terminal does.
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let group = rustix::process::Pid::from_child(self.child());
         rustix::process::kill_process_group(group, signal).unwrap();
@@ -75,7 +76,7 @@ impl Drop for Running {
     }
 }
 
-/// What it has written, when it has ended.
+/// Waits for the end. Returns everything that the job has written.
 pub(crate) fn wait(mut running: Running) -> Output {
     let child = running.0.take().unwrap();
     let group = rustix::process::Pid::from_child(&child);
@@ -93,7 +94,7 @@ pub(crate) fn wait(mut running: Running) -> Output {
     output
 }
 
-/// All that a job has written.
+/// Everything that a job has written, and its exit status.
 pub(crate) fn words(output: &Output) -> String {
     format!(
         "{:?}\n{}{}",
@@ -103,7 +104,7 @@ pub(crate) fn words(output: &Output) -> String {
     )
 }
 
-/// The lines that ranks have reported, in the order of ranks.
+/// The reports of the ranks, one line each, in the order of ranks.
 pub(crate) fn reports(output: &Output) -> Vec<String> {
     assert!(output.status.success(), "{}", words(output));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -116,20 +117,20 @@ pub(crate) fn until(what: &str, condition: impl FnMut() -> bool) {
     assert!(comes(condition), "after {PATIENCE:?}: {what}");
 }
 
-/// Whether something comes in time.
+/// Polls a condition. Returns whether it holds in time.
 pub(crate) fn comes(mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while !condition() {
         if Instant::now() >= deadline {
             return false;
         }
-        // Other processes are looked at: a spinning loop would take a processor from them.
+        // The loop sleeps, since spinning would take a processor from the processes that it waits for.
         std::thread::sleep(Duration::from_millis(5));
     }
     true
 }
 
-/// One rank, two, and more than there are processors: all know their places.
+/// Each rank of a job knows its place: with one rank, with two, and with eight.
 pub(crate) fn knows_its_place(launcher: &dyn Launcher) {
     for ranks in [1, 2, 8] {
         let lines = reports(&run(launcher.command(ranks).args([RANK, "ring"])));
@@ -143,7 +144,7 @@ pub(crate) fn knows_its_place(launcher: &dyn Launcher) {
     }
 }
 
-/// heat writes the same picture with any number of ranks. Two jobs run at the same time.
+/// The example `heat` writes the same picture with any number of ranks. Two of the jobs run at the same time.
 pub(crate) fn draws_the_same_picture(launcher: &dyn Launcher) {
     let place = place("picture");
     let heat = |ranks: u32, name: &str| {
@@ -162,10 +163,10 @@ pub(crate) fn draws_the_same_picture(launcher: &dyn Launcher) {
     assert!(pictures.iter().all(|picture| !picture.is_empty() && *picture == pictures[0]));
 }
 
-/// A rank that fails, and one that ends the job.
+/// A job ends when a rank fails, and when a rank aborts it.
 pub(crate) fn ends_with_its_ranks(launcher: &dyn Launcher) {
     let output = run(launcher.command(3).args([RANK, "fail"]));
-    // hydra's status is the bits of all that it has seen.
+    // The exit status of hydra combines the bits of the statuses of all ranks.
     assert!(output.status.code().is_some_and(|code| code > 0), "{}", words(&output));
     if !launcher.ends_others() {
         assert!(words(&output).contains("proc 1 has failed"), "the others say who is missed: {}", words(&output));
@@ -176,7 +177,7 @@ pub(crate) fn ends_with_its_ranks(launcher: &dyn Launcher) {
     assert!(start.elapsed() < Duration::from_secs(25), "the launcher has ended the others");
 }
 
-/// A directory for one job: tests of several launchers run at the same time.
+/// A directory for one job. The name is unique because tests of several launchers run at the same time.
 fn place(name: &str) -> Directory {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     Directory::new(&format!("{name}-{}", COUNT.fetch_add(1, Ordering::Relaxed)))
@@ -195,13 +196,13 @@ pub(crate) fn ends_on_ctrl_c(launcher: &dyn Launcher) {
     until("a rank is left", || pids.iter().all(|&pid| is_gone(pid)));
 }
 
-/// Neither running nor waiting to be: an orphan's zombie is its new parent's affair.
+/// Whether a process has ended. A zombie counts as ended: its new parent has to reap it.
 fn is_gone(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
     stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X']))
 }
 
-/// A rank starts a job of our launcher, which is a job of its own.
+/// Each rank of a job of the launcher starts a job of `tickwire run`, which must be a separate job.
 pub(crate) fn has_jobs_inside(launcher: &dyn Launcher) {
     let mut command = launcher.command(2);
     command.arg(binary("tickwire")).args(["run", "-n", "2", "--", RANK, "ring"]);
@@ -213,7 +214,7 @@ pub(crate) fn has_jobs_inside(launcher: &dyn Launcher) {
     );
 }
 
-/// A job of the launcher within a rank of ours.
+/// Each rank of a job of `tickwire run` starts a job of the launcher.
 pub(crate) fn runs_inside(launcher: &dyn Launcher) {
     let inner = launcher.command(2);
     let mut command = Command::new(binary("tickwire"));

@@ -1,5 +1,6 @@
-//! The launchers that users bring, as they are: mpiexec of MPICH (hydra), mpirun of Open MPI, srun; and a server of PMI-1 as Flux has one.
-//! `tests/run` installs the first two below `target/tools`. What is missing is skipped, and says so.
+//! Real launchers of users: mpiexec of MPICH (hydra), mpirun of Open MPI, and srun. Also a PMI-1 server that behaves
+//! like Flux. `tests/run` installs the first two below `target/tools`. If a launcher is missing, its tests are skipped
+//! and say so.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 

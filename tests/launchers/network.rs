@@ -1,5 +1,6 @@
-//! Hosts: network, mount, UTS and IPC namespaces of one machine, each with a /dev/shm of its own, with cables to a switch. All but the
-//! first have process namespaces too: nobody there sees what runs on another one.
+//! Hosts on one machine. Each host is a set of network, mount, UTS and IPC namespaces with its own `/dev/shm`, and a
+//! cable to a switch. All hosts but the first have their own process namespace, so they do not see each other's
+//! processes.
 
 use crate::kit::until;
 use std::os::unix::fs::PermissionsExt;
@@ -9,16 +10,16 @@ use std::sync::Mutex;
 use tickwire_tests::needs::{has_libfabric, is_there};
 use tickwire_tests::scratch::Directory;
 
-/// Addresses are those of namespaces, but names of hosts are those of files: one network at a time.
+/// Only one network may exist at a time: its namespaces are named after this process.
 static ONE: Mutex<()> = Mutex::new(());
 
 const NAMES: [&str; 3] = ["left", "right", "third"];
 
-/// What a host does first: its name, its memory, and the names of the others.
+/// The commands that set up a host: its name, its `/dev/shm`, and the names of the other hosts.
 const SETTLE: &str = "hostname $1 && mount -t tmpfs none /dev/shm && mount --bind PLACE/hosts /etc/hosts";
 
-/// Stands for ssh: `agent [-x] HOST COMMAND…` runs a command of a shell on a host. On the first one, which sees the processes of all
-/// others, it settles first.
+/// Stands for ssh: `agent [-x] HOST COMMAND…` runs a shell command on a host. The first host sees the processes of all
+/// others, and is set up anew for each command.
 const AGENT: &str = r#"#!/bin/sh
 [ "$1" = -x ] && shift
 export TMPDIR=PLACE/tmp
@@ -28,16 +29,16 @@ at=/proc/$(cat PLACE/$host.pid)/ns
 exec nsenter --net=$at/net --mount=$at/mnt --uts=$at/uts --ipc=$at/ipc --pid=$at/pid_for_children -- sh -c "$*"
 "#;
 
-/// A network. What runs there ends with it.
+/// A network. Everything that runs in it ends with it.
 pub(crate) struct Network {
     prefix: String,
     pub(crate) place: Directory,
-    /// What keeps the namespaces of the hosts but the first.
+    /// Processes that keep the namespaces of all hosts but the first.
     keepers: Vec<Child>,
 }
 
 impl Network {
-    /// Calls `test` with three hosts, where this user may make any.
+    /// Calls `test` with a network of three hosts, if this user may make one.
     pub(crate) fn with(name: &str, test: impl FnOnce(&Self)) {
         let _one = ONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if !has_libfabric() {
@@ -73,7 +74,8 @@ impl Network {
         for name in &NAMES[1..] {
             self.keep(name);
         }
-        // Launchers leave things under names that have the number of a process, which two hosts may have both.
+        // Each job needs its own directory for temporary files: launchers name files by process numbers, and two
+        // hosts may have the same number.
         std::fs::create_dir(self.place.join("tmp")).unwrap();
         let agent = AGENT.replace("SETTLE", SETTLE).replace("PREFIX", &self.prefix);
         let agent = agent.replace("PLACE", self.place.to_str().unwrap());
@@ -82,11 +84,11 @@ impl Network {
         Ok(())
     }
 
-    /// Starts a host with processes of its own.
+    /// Starts a host with its own processes.
     fn keep(&mut self, name: &str) {
         let settle = SETTLE.replace("PLACE", self.place.to_str().unwrap());
         let up = self.place.join(format!("{name}.up"));
-        // Not by `ip netns exec`, which takes the control groups away that Slurm's daemons look for.
+        // `ip netns exec` would hide the control groups that Slurm's daemons look for.
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}-{name}", self.prefix)).args(["unshare", "--mount", "--uts", "--ipc"]);
         command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c"]);
@@ -101,7 +103,7 @@ impl Network {
         self.place.join("agent")
     }
 
-    /// hydra on the first host.
+    /// A command that runs hydra on the first host.
     pub(crate) fn hydra(&self, mpiexec: &Path, hosts: &str, ranks: u32) -> Command {
         let mut command = Command::new(self.agent());
         command.args(["left".as_ref(), mpiexec.as_os_str()]).args(["-launcher", "ssh", "-launcher-exec"]);
@@ -109,7 +111,7 @@ impl Network {
         command
     }
 
-    /// prterun by its name of mpirun, on the first host.
+    /// A command that runs prterun, under its name `mpirun`, on the first host.
     pub(crate) fn prte(&self, mpirun: &Path, hosts: &str, ranks: u32) -> Command {
         let mut command = Command::new(self.agent());
         command.args(["left".as_ref(), mpirun.as_os_str()]).args(["--allow-run-as-root", "--prtemca", "plm_ssh_agent"]);
@@ -117,7 +119,7 @@ impl Network {
         command
     }
 
-    /// A command on a host.
+    /// A command that runs a program on a host.
     pub(crate) fn on(&self, host: &str, program: &Path, args: &[&str]) -> Command {
         let mut command = Command::new(self.agent());
         command.arg(host).arg(program).args(args);
@@ -151,7 +153,7 @@ impl Drop for Network {
     }
 }
 
-/// Runs `ip`: what it prints, or what it complains of.
+/// Runs `ip`. Returns what it prints, or its error message.
 fn ip(args: &[&str]) -> Result<String, String> {
     let output = Command::new("ip").args(args).output().map_err(|error| format!("ip: {error}"))?;
     let words = String::from_utf8_lossy(&output.stderr).trim().to_owned();

@@ -1,4 +1,4 @@
-//! mpirun of Open MPI, which is prterun with its own options: it speaks PMIx.
+//! mpirun of Open MPI. It is prterun with its own options, and speaks PMIx.
 
 use crate::kit::{self, Launcher, RANK, run, tool, words};
 use std::path::PathBuf;
@@ -73,7 +73,7 @@ fn a_library_that_is_missing_or_no_pmix_is_said_in_one_line() {
     }
 }
 
-/// A library that has all functions and comes back from all but the one that `HANGS` names.
+/// A library with all functions of PMIx. The function that `HANGS` names does not return.
 const HANGING: &str = r#"
 #include <stdint.h>
 #include <stdlib.h>
@@ -125,7 +125,7 @@ fn a_library_that_does_not_come_back_is_given_up() {
     let output = start("init");
     let said = words(&output);
     assert!(output.status.code() == Some(9) && said.contains("PMIx_Init") && said.contains("300 ms"), "{said}");
-    // All is done by then: a launcher that sees the exit needs no farewell.
+    // A finalize that hangs does no harm: everything is done by then, and the launcher sees the exit.
     for hangs in ["finalize", "nothing"] {
         let output = start(hangs);
         assert!(output.status.success(), "{}", words(&output));

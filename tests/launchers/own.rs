@@ -1,4 +1,5 @@
-//! Our own launcher, where it must do what the others do. All else is in the tests of `tickwire run`.
+//! Our own launcher, in the tests that it shares with other launchers. All its other tests are those of
+//! `tickwire run`.
 
 use crate::kit::{self, Launcher, RANK, run, words};
 use std::process::Command;

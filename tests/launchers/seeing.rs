@@ -1,4 +1,5 @@
-//! What is seen of a job on several hosts, from one of them. The second host sees no process of the first.
+//! Commands that observe a job on several hosts, run on one of these hosts. The second host does not see the
+//! processes of the first.
 
 use crate::hosts::missing;
 use crate::kit::{RANK, run, start, tool, until, words};
@@ -7,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tickwire_tests::binaries::binary;
 
-/// How long a look may take at hosts that do not answer: three times the patience that is asked for, and a second on the way.
+/// Longest time of a look at hosts that do not answer: three times the requested patience, and a second for the way.
 const LOOK_MAX: Duration = Duration::from_secs(10);
 
-/// What a command says on a host.
+/// The output of a command on a host.
 fn says(network: &Network, host: &str, args: &[&str]) -> String {
     words(&run(&mut network.on(host, &tickwire(), args)))
 }
@@ -19,7 +20,7 @@ fn tickwire() -> PathBuf {
     Path::new(binary("tickwire").as_os_str()).to_owned()
 }
 
-/// The process that a waiting rank has said to be.
+/// The process number that a waiting rank has written.
 fn process(network: &Network, rank: u32) -> String {
     std::fs::read_to_string(network.place.join(format!("waits-{rank}"))).unwrap()
 }
@@ -34,7 +35,7 @@ fn one_host_shows_all_ranks_of_two() {
     let Some(mpiexec) = tool("mpich", "mpiexec") else { return };
     Network::with("seeing", |network| {
         let running = missing(network, &mut network.hydra(&mpiexec, "left:2,right:2", 4));
-        // A wait says that it is one when it has found nothing to do for long.
+        // A rank is shown as waiting only after it has found nothing to do for some time.
         until("the answers of both hosts say who is missed", || {
             let said = says(network, "right", &["whowaits"]);
             (0..3).all(|rank| said.contains(&format!("rank {rank} waits for tag 1 from rank 3")))
@@ -56,7 +57,8 @@ fn one_host_shows_all_ranks_of_two() {
         };
         assert!(top.contains("4 ranks, 4 with an engine"), "{top}");
         assert!((0..4).all(|rank| row(rank, &process(network, rank))), "{top}");
-        // The other way round, and through a launcher. The first host sees all processes: the job is named.
+        // The same from the first host, and through a launcher. The first host sees all processes, so the job must be
+        // named.
         let job = all.split_once(", job ").and_then(|(_, rest)| rest.split_once(':')).unwrap().0.to_owned();
         let said = says(network, "left", &["whowaits", &job]);
         assert!(said.contains("rank 2 waits for tag 1 from rank 3") && said.contains("rank 3 ticks, and"), "{said}");
@@ -90,7 +92,7 @@ fn ranks_and_hosts_that_do_not_answer_are_named_in_a_bounded_time() {
             said
         };
         until("all are seen", || look().contains("rank 1 waits for tag 1 from rank 3"));
-        // Another rank of its host answers for one that is stopped.
+        // Another rank of the same host answers for a rank that is stopped.
         signal(network, 0, "-STOP");
         let said = look();
         assert!(said.contains("rank 0 does not tick") && said.contains("rank 1 waits in a call"), "{said}");
@@ -103,7 +105,7 @@ fn ranks_and_hosts_that_do_not_answer_are_named_in_a_bounded_time() {
         assert!(one.contains("tickwire dump: rank 0 cannot be asked: host 0 does not answer"), "{one}");
         signal(network, 0, "-CONT");
         signal(network, 1, "-CONT");
-        // As a host that loses its power: nobody hears of it.
+        // A host loses its power: nobody is told.
         network.cut("third");
         network.kill("third");
         let said = look();

@@ -1,4 +1,4 @@
-//! srun, with a cluster of one machine that the test starts and stops: a controller and two nodes.
+//! srun in a small cluster that the test starts and stops: a controller and two nodes on this machine.
 
 use crate::kit::{self, Launcher, RANK, run, until, words};
 use std::net::TcpListener;
@@ -7,17 +7,17 @@ use std::sync::Mutex;
 use tickwire_tests::needs::is_there;
 use tickwire_tests::scratch::Directory;
 
-/// One cluster at a time: on a small machine three daemons are enough.
+/// Only one cluster may run at a time. A small machine cannot run more daemons.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// A cluster. Its daemons end with it.
+/// A cluster. Its daemons end when it is dropped.
 struct Slurm {
     directory: Directory,
     daemons: Vec<Child>,
     nodes: &'static str,
 }
 
-/// What every cluster here has: no accounting and no control groups.
+/// Settings of every cluster in these tests: no accounting and no control groups.
 pub(crate) const COMMON: &str = "
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
@@ -33,7 +33,8 @@ ReturnToService=2
 KillWait=2
 ";
 
-/// What there is of a cluster: no accounting, no munge, no control groups, and only this machine's loopback.
+/// Settings of this cluster: no accounting, no munge, no control groups, and only the loopback network of this
+/// machine.
 const CONFIGURATION: &str = "
 ClusterName=tickwire
 SlurmctldHost=localhost(127.0.0.1)
@@ -53,7 +54,7 @@ NodeName=right NodeAddr=127.0.0.1 NodeHostname=HOST Port=PORT2 CPUs=16 State=UNK
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
 ";
 
-/// Whether there is a Slurm that this user may run.
+/// Whether Slurm is installed and this user may run it.
 pub(crate) fn is_slurm_there() -> bool {
     let found = ["slurmctld", "slurmd", "srun"]
         .map(|program| Command::new(program).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok());
@@ -68,10 +69,10 @@ pub(crate) fn is_slurm_there() -> bool {
     is_root && is_there(missing)
 }
 
-/// What Debian's plugin loads: PMIx by the name that developers link, which is in a package of its own.
+/// The library that Debian's plugin loads. It is PMIx by the name for developers, which comes in another package.
 pub(crate) const LIBRARY: &str = "pmix2/lib/libpmix.so";
 
-/// Whether srun's plugin for PMIx is there, and its library; `list` lists the plugins.
+/// Whether srun's plugin for PMIx and its library are installed. `list` is a command that lists the plugins.
 pub(crate) fn has_pmix(list: &mut Command) -> bool {
     let listed = list.output().unwrap();
     let folders = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
@@ -94,7 +95,7 @@ impl Slurm {
             (CONFIGURATION.to_owned() + COMMON).replace("PLACE", directory.to_str().unwrap()).replace("USER", "root");
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         text = text.replace("HOST", host.split('.').next().unwrap());
-        // Free at this moment: the daemons come at once.
+        // These ports are free now. The daemons take them at once.
         let sockets: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         for (number, socket) in sockets.iter().enumerate() {
             let port = socket.local_addr().unwrap().port().to_string();
@@ -150,12 +151,12 @@ impl Launcher for Slurm {
     }
 
     fn ends_others(&self) -> bool {
-        // Not unless it is asked to, with --kill-on-bad-exit.
+        // srun ends them only with `--kill-on-bad-exit`.
         false
     }
 
     fn aborted(&self) -> &'static [i32] {
-        // The highest of all ranks, and the others were killed.
+        // The status is the highest of all ranks, and the other ranks were killed.
         &[7, 128 + 9, 128 + 15]
     }
 }

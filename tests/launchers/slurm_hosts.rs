@@ -1,4 +1,5 @@
-//! Slurm on two hosts: a controller and a node on the first, a node on the second, as a site has them; with munge where there is one.
+//! Slurm on two hosts as on a real site: a controller and a node on the first host, a node on the second. It uses munge
+//! if that is installed.
 
 use crate::hosts::{draws, has_all_cases, know_their_places, missing, notice};
 use crate::kit::{until, wait, words};
@@ -8,7 +9,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use tickwire_tests::binaries::binary;
 
-/// As [`crate::slurm`] has it. Nodes are hosts, and have folders of their own for what plugins leave; a node that is silent is given up soon.
+/// As in [`crate::slurm`], but the nodes are hosts. Each node has its own folder for files of plugins. A node that is
+/// silent is soon given up.
 const CONFIGURATION: &str = "
 ClusterName=tickwire
 SlurmctldHost=left(10.213.7.1)
@@ -28,7 +30,7 @@ NodeName=right NodeAddr=10.213.7.2 CPUs=16 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=YES
 ";
 
-/// A cluster on a network. Its daemons end with it.
+/// A cluster on a network. Its daemons end when it is dropped.
 struct Cluster<'a> {
     network: &'a Network,
     daemons: Vec<Child>,
@@ -72,7 +74,8 @@ impl<'a> Cluster<'a> {
         cluster
     }
 
-    /// Starts what signs the messages of the daemons, which share its socket. `false` where it is not installed.
+    /// Starts munge, which signs the messages of the daemons. The daemons share its socket. Returns `false` if munge
+    /// is not installed.
     fn start_munge(&mut self) -> bool {
         let (folder, key) = (self.network.place.join("munge"), self.network.place.join("munge-key"));
         std::fs::create_dir(&folder).unwrap();
@@ -102,14 +105,14 @@ impl<'a> Cluster<'a> {
         }
     }
 
-    /// A program of Slurm on a host.
+    /// A command that runs a program of Slurm on a host.
     fn on(&self, host: &str, program: &str, args: &[&str]) -> Command {
         let mut command = self.network.on(host, Path::new(program), args);
         command.env("SLURM_CONF", self.network.place.join("slurm.conf"));
         command
     }
 
-    /// So many ranks on each of both hosts.
+    /// A command that runs this many ranks on each of both hosts.
     fn srun(&self, plugin: &str, each: u32) -> Command {
         let (plugin, each) = (format!("--mpi={plugin}"), format!("--ntasks-per-node={each}"));
         self.on("left", "srun", &[&plugin, "--quit-on-interrupt", "-N", "2", &each])
@@ -118,7 +121,7 @@ impl<'a> Cluster<'a> {
 
 impl Drop for Cluster<'_> {
     fn drop(&mut self) {
-        // Those on hosts end with the network, if not before.
+        // Daemons on the hosts end with the network, if not before.
         for daemon in &mut self.daemons {
             let _ =
                 rustix::process::kill_process(rustix::process::Pid::from_child(daemon), rustix::process::Signal::TERM);
@@ -159,7 +162,7 @@ fn a_host_that_loses_its_power_is_noticed_by_the_ranks_and_ends_the_step() {
         let why = notice(cluster.network);
         assert!(why.contains("proc 3 has failed") && why.contains("has not answered for"), "{why}");
         cluster.network.kill("right");
-        // The controller gives the node up, as long after as its configuration says.
+        // The controller gives the node up after the time in its configuration.
         let output = wait(running);
         assert!(!output.status.success() && words(&output).contains("Node failure on right"), "{}", words(&output));
     });

@@ -5,14 +5,15 @@ use crate::one_sided::{OneSided, WORDS};
 use std::fmt::Debug;
 use tickwire::testing::SplitMix;
 
-/// Calls of a seed at most.
+/// Largest number of calls of a seed, about.
 const CALLS: u64 = 60;
-/// Longest message, bytes: several pieces, and longer than what is read of others' memory at the least.
+/// Longest message, bytes. It has several pieces, and is longer than the shortest message that is read out of the
+/// sender's memory.
 const LENGTH_MAX: u64 = 20_000;
-/// Bytes that a rank has at most in an operation of all ranks.
+/// Most bytes of a rank in an operation of all ranks.
 const JOINT_MAX: u64 = 100_000;
 
-/// A call; numbers are taken modulo what there is.
+/// A call. Each number is taken modulo the number of things to choose from.
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     Send {
@@ -32,7 +33,7 @@ pub(crate) enum What {
         source: Option<u64>,
         tag: Option<u32>,
     },
-    /// A matched probe, and the receive of what it found.
+    /// A matched probe, and the receive of the message that it found.
     Claim {
         source: Option<u64>,
         tag: Option<u32>,
@@ -61,7 +62,7 @@ pub(crate) enum How {
     Urgent(u8),
 }
 
-/// How a buffer lies in memory.
+/// How a buffer is laid out in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
     OneRun,
@@ -76,12 +77,13 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Whether it is made of several messages, or looks at connections by itself.
+    /// Whether the call has several messages, or polls connections by itself.
     pub(crate) fn is_of_several(&self) -> bool {
         matches!(self.what, What::Joint { .. } | What::OneSided { .. })
     }
 
-    /// Whether nothing that follows depends on whether its frame has left when the next call is made.
+    /// Whether the next call may follow before all is quiet: its outcome must not depend on whether the frame of this
+    /// call has left.
     pub(crate) fn may_precede(&self, next: &Call) -> bool {
         let is_joint = |call: &Call| matches!(call.what, What::Joint { .. });
         let is_plain = |call: &Call| match call.what {
@@ -111,7 +113,7 @@ fn filter(random: &mut SplitMix) -> (Option<u64>, Option<u32>) {
     (source, (random.below(4) > 0).then(|| random.below(3) as u32))
 }
 
-/// A send in one of its modes.
+/// A send in a random mode.
 fn send(random: &mut SplitMix) -> What {
     use Shape::{OneRun, Runs, Strided};
     What::Send {
@@ -152,7 +154,8 @@ fn one_sided(random: &mut SplitMix, of: &[OneSided]) -> What {
     What::OneSided { of: choose(random, of), target: random.below(64), at: random.below(WORDS as u64), count }
 }
 
-/// The calls of a case: some of them by all ranks, if that is asked for, and some on memory of other ranks, of these kinds.
+/// The calls of a case. If `by_all` is set, some are operations of all ranks. Some are operations of these kinds on
+/// other ranks' memory.
 pub(crate) fn calls(random: &mut SplitMix, ranks: usize, by_all: bool, kinds: &[OneSided]) -> Vec<Call> {
     use Shape::{OneRun, Runs, Strided};
     (0..random.below(CALLS) + 4)

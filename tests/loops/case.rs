@@ -1,4 +1,4 @@
-//! A case, from its seed: two clusters, the calls that both are given, and the comparison.
+//! A case, made from its seed: two clusters get the same calls and are compared.
 
 use crate::calls::{Call, What, calls, choose};
 use crate::ends::{Tally, same_parts};
@@ -15,10 +15,10 @@ use tickwire::testing::{Cluster, Corruption, ProviderConfig, STEP_NS, SimConfig,
 use tickwire::transport::Hub;
 use tickwire::{Limits, Matching};
 
-/// Seeds of a run that nobody asked for others, of each network.
+/// Seeds of each network, unless the environment asks for others.
 const SEEDS: u64 = 12;
 
-/// Time from a death until others are told, ns: a few rounds, in which what is on its way arrives.
+/// Time from a death until the other ranks are told, ns. In these few rounds the frames in flight arrive.
 const NOTICE_NS: u64 = 5 * STEP_NS;
 
 /// How a cluster's engines reach each other.
@@ -26,33 +26,34 @@ const NOTICE_NS: u64 = 5 * STEP_NS;
 pub(crate) enum Network {
     Loopback,
     Shm,
-    /// Frames late, sends refused, frames taken in parts, credit in portions, memory read and reads refused.
+    /// Frames are late and are taken in parts, and sends are refused. Credit comes in portions. Memory is read, and
+    /// some reads are refused.
     Hindered,
-    /// The same, and a proc dies, or frames are changed on their way. No operations of all ranks. No read is refused, so that both
-    /// sides send the same frames.
+    /// As `Hindered`, and either a proc dies or frames are changed on their way. There are no operations of all ranks.
+    /// No read is refused, so that both sides send the same frames.
     Failing,
-    /// The same where a proc dies, with operations of all ranks.
+    /// As `Failing`, but always a proc dies, and there are operations of all ranks.
     Dying,
-    /// Endpoints match by themselves.
+    /// The provider's endpoints match messages themselves.
     Provider,
-    /// Ranks have waited for each other before: they have a window, and boards if they can.
+    /// Ranks have waited for each other before. They have a window, and boards where the transport allows them.
     Met,
 }
 
-/// Where and how ranks have met.
+/// The transport over which ranks have met, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Place {
     /// Over shared memory, with boards.
     Shm,
-    /// The same without boards: by messages.
+    /// Over shared memory, but without boards: by messages.
     ShmWithoutBoards,
-    /// Over loopback within a process: by messages, and a window is memory.
+    /// Over loopback within one process: by messages. A window is reached as memory.
     Loopback,
-    /// The same, as if each was on a host of its own: a window is served by the target's engine.
+    /// Over loopback, as if each rank was on its own host. The target's engine serves operations on a window.
     LoopbackApart,
 }
 
-/// A case, from its seed.
+/// A case, made from its seed.
 struct Case {
     network: Network,
     seed: u64,
@@ -61,30 +62,31 @@ struct Case {
     config: SimConfig,
     /// Whether a rank dies.
     dies: bool,
-    /// Where ranks have met, if they have.
+    /// Where ranks have met. Only [`Network::Met`] uses it.
     place: Place,
-    /// Whether engines over loopback share no memory.
+    /// Whether engines over loopback act as if they shared no memory.
     apart: bool,
 }
 
-/// A rank that dies, so many frames after a call begins. After a call of all ranks it dies in any case.
+/// A rank that dies some frames after a call begins. If the call is an operation of all ranks, it dies after it at
+/// the latest.
 pub(crate) struct Dies {
     /// The call's number.
     pub(crate) call: usize,
     /// The rank.
     pub(crate) rank: u32,
-    /// How many frames it sends before.
+    /// How many frames it still sends.
     pub(crate) frames: u64,
 }
 
 impl Case {
-    /// The case of a seed, and what chooses the rest of it.
+    /// The case of a seed, and the generator for its other choices.
     fn of(network: Network, seed: u64) -> (Self, SplitMix) {
         let mut random = SplitMix::new(seed ^ 0x10_0B5);
         let ranks = 2 + random.below(2) as u32;
         let matching = choose(&mut random, &[Matching::Auto, Matching::Lists, Matching::Index]);
         let passes_max = choose(&mut random, &[1, 8]);
-        // Messages to oneself that need no frame are compared in `oneself.rs`.
+        // `oneself.rs` compares the short cut for messages to oneself, so it is off here.
         let mut limits = Limits {
             matching,
             passes_max,
@@ -118,25 +120,26 @@ impl Case {
         if network == Network::Failing {
             match random.below(3) {
                 0 => config.corrupt_of_65536 = 2000,
-                // Each part that is tried would count as a frame, and how often that is is not the same.
+                // No frames in parts here: a death is set by the number of frames, and each try of a part would count
+                // as a frame. The two sides try a different number of times.
                 _ => (dies, config.partial_of_256) = (true, 0),
             }
             config.corruption = choose(&mut random, &[Corruption::Refused, Corruption::Payload]);
         }
-        // Until it is quiet all have heard of a death.
+        // The time is short: when a cluster is quiet, all ranks must have heard of a death.
         config.notice_ns = NOTICE_NS;
         let places = [Place::Shm, Place::ShmWithoutBoards, Place::Loopback, Place::LoopbackApart];
         let (place, apart) = (places[(seed % 4) as usize], random.below(2) == 0);
         (Case { network, seed, ranks, limits, config, dies, place, apart }, random)
     }
 
-    /// Kinds of calls on memory of other ranks.
+    /// The operations on other ranks' memory that this network has.
     fn kinds(&self) -> Vec<OneSided> {
         let windows = OneSided::WINDOWS.into_iter().filter(|_| self.network == Network::Met);
         OneSided::REGIONS.into_iter().chain(windows).collect()
     }
 
-    /// One of the two clusters: row by row, or column by column.
+    /// One of the two clusters: row by row if `deliver`, else column by column.
     fn side(&self, deliver: bool) -> Side {
         let limits = Limits { deliver, ..self.limits.clone() };
         let net = SimNet::new(self.ranks, self.config.clone());
@@ -147,7 +150,8 @@ impl Case {
             Cluster::loopback_with(self.ranks, |builder| hub(build(builder)))
         };
         let shm = |boards: bool| {
-            // What a message is cut into depends on the room that a growing ring has just then.
+            // Rings have their full size at once. How a message is cut depends on the room in the ring, and a ring
+            // that grows would not have the same room on both sides.
             let limits = Limits { first_ring_bytes: limits.ring_bytes, boards, ..limits.clone() };
             let build = |builder: tickwire::Builder| builder.limits(limits.clone()).splicing(Splicing::Never);
             Cluster::shm_with(self.ranks, build)
@@ -159,7 +163,7 @@ impl Case {
             (Network::Shm, _) => shm(true),
             (Network::Hindered | Network::Failing | Network::Dying, _) => Cluster::sim_with(self.ranks, &net, build),
             (Network::Provider, _) => {
-                // Else one-sided traffic would go past it, by memory.
+                // Hubs are apart. Otherwise one-sided operations would use shared memory and bypass the provider.
                 let build = |builder| build(builder).hub(apart.clone());
                 Cluster::provider_with(self.ranks, &net, |_| ProviderConfig::calm(self.seed), build)
             }
@@ -180,17 +184,20 @@ impl Case {
         side
     }
 
-    /// Credit that goes with other frames goes with different ones, and in frames of its own at different times.
+    /// Whether frames and credit are compared too. Elsewhere they differ: credit travels with whatever frame goes
+    /// next, or in a frame of its own, and the two sides choose other frames and times.
     fn is_exact(&self) -> bool {
         matches!(self.network, Network::Loopback | Network::Shm)
     }
 
-    /// Runs it. How many operations of each kind that is counted there were, and how many a target's engine has done.
+    /// Runs the case. Returns the tally of the counted kinds, and how many operations were for a target's engine to
+    /// do.
     fn run(&self, mut random: SplitMix) -> (Tally, u32) {
         let calls = calls(&mut random, self.ranks as usize, self.network != Network::Failing, &self.kinds());
         let death = self.death_among(&calls, &mut random);
         let mut sides = [true, false].map(|deliver| self.side(deliver));
-        // Whether a rank dies before or after a call is the same only where all was quiet before the call.
+        // Where ranks die, a call of several ranks is made only when all is quiet. Otherwise the rank may die before
+        // the call on one side and after it on the other.
         let fails = matches!(self.network, Network::Failing | Network::Dying);
         for (number, call) in calls.iter().enumerate() {
             let may = |next| call.may_precede(next) && !(fails && (call.is_of_several() || next.is_of_several()));
@@ -218,12 +225,13 @@ impl Case {
             .map(|side| side.cluster.engines.iter().map(|engine| engine.counters().runs()[DELIVER]).sum());
         assert!(delivered[0] > 0 && delivered[1] == 0, "each side has its own loop: {delivered:?}");
         let [rows, columns] = sides.map(Side::end);
-        // How many parts of operations of all ranks end well is not the same where a proc dies.
+        // Where a proc dies, the number of parts of operations of all ranks that end well may differ.
         assert!(rows == columns || self.network == Network::Dying, "{rows:?}\n{columns:?}\nseed {}", self.seed);
         rows
     }
 
-    /// Which rank dies, and when, if one is to: in one of the operations of all ranks, or at any call where there is none.
+    /// Which rank dies, and when, if the case has a death. It dies in an operation of all ranks. On
+    /// [`Network::Failing`], which has none, it dies at any call.
     fn death_among(&self, calls: &[Call], random: &mut SplitMix) -> Option<Dies> {
         let at_any = self.network == Network::Failing;
         let joint =
@@ -237,16 +245,18 @@ impl Case {
     }
 
     /// # Panics
-    /// If the two sides differ in what must be the same. `death` is the call in which a rank dies.
+    /// If the two sides differ where they must be equal. `death` is the call in which a rank dies.
     fn compare(&self, sides: &mut [Side; 2], calls: &[Call], death: Option<usize>) {
         let words = || format!("{:?} seed {} after {calls:?}", self.network, self.seed);
-        // Which of several signs of an end is seen first is not the same; that there is an end is.
+        // A failure may show in several ways, and the two sides may see different ones first. Only the fact that it
+        // failed is compared.
         let logs = [0, 1].map(|side: usize| sides[side].log.iter().map(|line| without_reason(line)).collect());
         same(&logs, words);
         let columns = [0, 1].map(|side: usize| sides[side].columns(self.is_exact()));
         same(&columns, words);
         if let [Some(rows), Some(columns)] = sides.each_ref().map(|side| side.parts.as_ref()) {
-            // How much of a failed operation was done is not the same, so what was posted and matched of it is not, either.
+            // After a failure, what was posted and matched may differ, since an operation may have failed at a
+            // different point.
             same_parts([rows, columns], death, words);
             if death.is_some_and(|death| calls.len() > death) {
                 return;
@@ -260,7 +270,7 @@ impl Case {
     }
 }
 
-/// A line without the words of a failure's reason.
+/// A line without the words that give the reason of a failure.
 fn without_reason(line: &str) -> String {
     match line.split_once("reason: ") {
         Some((before, _)) => before.into(),
@@ -269,7 +279,7 @@ fn without_reason(line: &str) -> String {
 }
 
 /// # Panics
-/// If the lines of both sides are not the same: with the first that is not.
+/// If the lines of the two sides differ. It shows the first different line.
 fn same([rows, columns]: &[Vec<String>; 2], words: impl Fn() -> String) {
     let differ = rows.iter().zip(columns).position(|(row, column)| row != column);
     if let Some(first) = differ.or_else(|| (rows.len() != columns.len()).then(|| rows.len().min(columns.len()))) {
@@ -278,7 +288,7 @@ fn same([rows, columns]: &[Vec<String>; 2], words: impl Fn() -> String) {
     }
 }
 
-/// A range that can be chosen from a list.
+/// A range of numbers that can be `Copy`, as [`choose`] needs.
 #[derive(Clone, Copy)]
 struct Span(u64, u64);
 
@@ -294,7 +304,7 @@ impl From<Span> for Range<u64> {
     }
 }
 
-/// What is asked for, or as many as make every kind of call on a network.
+/// The seeds that the environment asks for. By default there are enough to make every kind of call on a network.
 fn seeds(network: Network) -> Range<u64> {
     let usual = if network == Network::Dying { 2 * SEEDS } else { SEEDS };
     let Ok(words) = std::env::var("TICKWIRE_LOOPS") else { return 0..usual };
@@ -318,7 +328,8 @@ pub(crate) fn all(network: Network) {
     }
 }
 
-/// Every kind was begun, and has ended, well where nothing fails.
+/// Checks that every kind was begun and has ended. Where nothing fails, every operation must end well, except a get
+/// with a stale key.
 fn check(network: Network, tally: &mut Tally, served: u32) {
     let (case, _) = Case::of(network, 0);
     let joint = Joint::ALL.into_iter().filter(|_| network != Network::Failing).map(Joint::name);

@@ -1,4 +1,4 @@
-//! What the tables of an engine say, in lines that do not depend on the numbers of rows.
+//! The content of an engine's tables, in lines that do not depend on the numbers of rows.
 
 use tickwire::Engine;
 use tickwire::internals::components::{
@@ -6,8 +6,8 @@ use tickwire::internals::components::{
 };
 use tickwire::testing::rows;
 
-/// A CAR without the numbers of its rows. The length of a message is known to its sender. One in a graph that has left at once has never
-/// written it, and in one that does not run it is whatever was there before.
+/// A CAR without its row numbers. The length is shown only for sends that have started. Otherwise the field may hold an
+/// old value: a send of a graph that left within its call has never written it.
 fn show(car: &Car, length: u64) -> String {
     let length = if car.kind == CarKind::Send && car.state != CarState::Waiting { length } else { 0 };
     let Car { kind, state, source, tag, done, flags, priority, .. } = *car;
@@ -15,7 +15,7 @@ fn show(car: &Car, length: u64) -> String {
     format!("{kind:?} {state:?} source {source} tag {tag} {done} of {length}, flags {flags:#x}, priority {priority}")
 }
 
-/// The tables of an engine: with the credit of its VCs, if asked for, and with what is of graphs.
+/// The tables of an engine. `credit` adds the credit of its VCs. `graphs` adds operations of graphs.
 pub(crate) fn columns(engine: &mut Engine, credit: bool, graphs: bool) -> Vec<String> {
     let is_shown = |word: u32| graphs || context::plane(word) == context::USER;
     let all = rows(engine);
@@ -47,8 +47,8 @@ pub(crate) fn columns(engine: &mut Engine, credit: bool, graphs: bool) -> Vec<St
         }
         row = entry.next;
     }
-    // How many graphs are kept depends on whether one has ended when the next one like it begins, which is not the same where
-    // frames are late.
+    // Rows of kept graphs are not shown where frames may be late. A graph is kept if it has ended when the next equal
+    // one begins, and that differs between the sides.
     let is_kept = |car: &Car, node: &Node| !credit && car.state == CarState::Waiting && node.unmet == NIL;
     let used = all.cars.iter().zip(all.large.iter()).zip(all.nodes.iter());
     let used = used.filter(|((car, _), _)| car.state != CarState::Free && is_shown(car.context));

@@ -1,4 +1,4 @@
-//! Operations that are open, how they end, and how many of each kind did.
+//! Open operations, how they end, and how many of each kind have ended.
 
 use crate::again::Sum;
 use crate::joint::Joint;
@@ -8,18 +8,18 @@ use std::rc::Rc;
 use tickwire::internals::components::Pieces;
 use tickwire::{Engine, Failed, Request, RequestError, RequestId, Status, Test, bytemuck};
 
-/// Asks an operation how it has ended, if it has: whether well, and in words.
+/// Polls an operation. Once it has ended, returns whether it ended well, and a line for the log.
 type Poll = Box<dyn FnMut(&mut Engine) -> Option<(bool, String)>>;
 
-/// An operation that is open.
+/// An open operation.
 pub(crate) struct Open {
     /// The number of its call.
     pub(crate) call: usize,
-    /// The rank that has begun it.
+    /// The rank that began it.
     pub(crate) rank: usize,
     /// Its request.
     pub(crate) id: RequestId,
-    /// What it is, if its kind is counted.
+    /// The name of its kind, if the kind is counted.
     pub(crate) kind: Option<&'static str>,
     /// Whether it is one rank's part of an operation of all ranks.
     pub(crate) is_of_all: bool,
@@ -28,18 +28,19 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// The same, as one rank's part of an operation of all ranks.
+    /// The same operation, marked as one rank's part of an operation of all ranks.
     pub(crate) fn by_all(self) -> Self {
         Open { is_of_all: true, ..self }
     }
 
-    /// How it has ended, if it has: whether well, and in words.
+    /// Polls the operation: see [`Poll`].
     pub(crate) fn poll(&mut self, engine: &mut Engine) -> Option<(bool, String)> {
         (self.poll)(engine)
     }
 }
 
-/// Bytes that a receive has got, or `None` of a send, whose status says nothing but how long it was.
+/// An open send or receive. For a receive, `bytes` gets its bytes. For a send it is `None`: only the length is
+/// logged.
 pub(crate) fn open<B: Pieces + 'static>(
     call: usize,
     rank: usize,
@@ -56,7 +57,8 @@ pub(crate) fn open<B: Pieces + 'static>(
     })
 }
 
-/// An operation of a kind that is counted. What one that fails has left in its buffer is not looked at: it is whatever came until then.
+/// An operation of a counted kind. If it fails, its buffer is not compared: how much has arrived there by then may
+/// differ.
 pub(crate) fn counted<B: Pieces + 'static>(
     kind: &'static str,
     (call, rank): (usize, usize),
@@ -69,7 +71,7 @@ pub(crate) fn counted<B: Pieces + 'static>(
     })
 }
 
-/// An operation that is asked until it has ended.
+/// An operation that is tested until it has ended.
 fn polled<B: Pieces + 'static>(
     call: usize,
     rank: usize,
@@ -79,7 +81,7 @@ fn polled<B: Pieces + 'static>(
 ) -> Open {
     let (id, mut request) = (request.id(), Some(request));
     let poll = move |engine: &mut Engine| {
-        // A receive from any source that hears of a failure waits on.
+        // A receive from any source goes on waiting after it was told of a failure.
         if let Ok(Test::Pending) | Err(RequestError::PeerFailedPending { .. }) = engine.test(request.as_ref()?) {
             return None;
         }
@@ -89,7 +91,7 @@ fn polled<B: Pieces + 'static>(
     Open { call, rank, id, kind, is_of_all: false, poll: Box::new(poll) }
 }
 
-/// A persistent operation that was started, until it has ended this time.
+/// A persistent operation, from a start until it has ended.
 pub(crate) fn restarted(id: RequestId, (call, rank): (usize, usize), sum_of: Rc<RefCell<Sum>>) -> Open {
     let kind = Joint::Persistent.name();
     let poll = move |engine: &mut Engine| {
@@ -109,38 +111,38 @@ pub(crate) fn restarted(id: RequestId, (call, rank): (usize, usize), sum_of: Rc<
     Open { call, rank, id, kind: Some(kind), is_of_all: true, poll: Box::new(poll) }
 }
 
-/// A number for some bytes (FNV-1a).
+/// A checksum of some bytes (FNV-1a).
 pub(crate) fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xCBF2_9CE4_8422_2325, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3))
 }
 
-/// How many operations of each kind that is counted were begun, and how they have ended.
+/// For each counted kind, how many operations were begun and how they have ended.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Tally(BTreeMap<&'static str, Ends>);
 
-/// Operations of a kind.
+/// Counts of the operations of one kind.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Ends {
-    /// Those that were begun.
+    /// Operations that were begun.
     pub(crate) begun: u32,
-    /// Those that have ended well.
+    /// Operations that have ended well.
     pub(crate) well: u32,
-    /// Those that have failed.
+    /// Operations that have failed.
     pub(crate) failed: u32,
 }
 
 impl Tally {
-    /// Those of a kind.
+    /// The counts of a kind.
     pub(crate) fn of(&mut self, kind: &'static str) -> &mut Ends {
         self.0.entry(kind).or_default()
     }
 
-    /// How many of all kinds have ended well, and how many failed.
+    /// How many operations of all kinds have ended well, and how many have failed.
     pub(crate) fn ends(&self) -> [u32; 2] {
         [self.0.values().map(|ends| ends.well).sum(), self.0.values().map(|ends| ends.failed).sum()]
     }
 
-    /// Adds those of another one.
+    /// Adds the counts of another tally.
     pub(crate) fn add(&mut self, other: &Tally) {
         for (kind, ends) in &other.0 {
             let sum = self.of(kind);
@@ -151,16 +153,17 @@ impl Tally {
     }
 }
 
-/// How the parts of an operation of all ranks have ended: by rank, in words, and whether well.
+/// How the parts of an operation of all ranks have ended: rank, line for the log, and whether it ended well.
 pub(crate) type Parts = Vec<(usize, String, bool)>;
 
 /// # Panics
-/// If the operations of all ranks have ended otherwise in one loop than in the other, as far as that is determined.
+/// If an operation of all ranks has not ended in the same way in both loops, as far as its end is determined.
 ///
-/// Before `death`, the call in which a rank dies, all is. In it the rank dies before a frame of a number, and which one that is depends on
-/// which were ready first. From then on each has failed parts, but which of the others fail, and by which error, is open: a member that
-/// finds a message to the dead rank refused has or has not sent those to others before, and one that has left ends well the part that waits
-/// for it. What a part has got is the same wherever it ends well in both loops.
+/// Before `death`, the call in which a rank dies, every end is determined. In that call the rank dies at its frame of a
+/// given number. Which message that frame carries depends on the order in which messages became ready. From then on
+/// each operation has failed parts. Which parts of the other ranks fail, and by which error, is open: a member whose
+/// message to the dead rank is refused may have sent its other messages before or not, and a part that waits only for a
+/// member that is already done ends well. But where a part ends well in both loops, it must have got the same.
 pub(crate) fn same_parts(
     [rows, columns]: [&BTreeMap<usize, Parts>; 2],
     death: Option<usize>,

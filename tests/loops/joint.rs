@@ -1,4 +1,4 @@
-//! Operations of all ranks, drawn as graphs of messages: collective ones, and rings of blocks.
+//! Operations of all ranks, drawn as graphs of messages: collective operations, and rings of blocks.
 
 use crate::ends::{Open, counted};
 use std::ops::Range;
@@ -17,16 +17,17 @@ pub(crate) enum Joint {
     Scan,
     Allgatherv,
     Alltoallv,
-    /// A sum that was made once and is started again.
+    /// A persistent sum. It is made once and then started again.
     Persistent,
-    /// Elements of one rank go around, and come back to it: the others pass them on in one of three ways.
+    /// A block goes from the root around the ring and back to the root. The other ranks pass it on in one of three
+    /// ways.
     Forward,
     ReceiveForward,
     CombineForward,
 }
 
 impl Joint {
-    /// All of them.
+    /// All operations.
     pub(crate) const ALL: [Joint; 13] = [
         Joint::Barrier,
         Joint::Bcast,
@@ -43,7 +44,7 @@ impl Joint {
         Joint::CombineForward,
     ];
 
-    /// What it is called in a log.
+    /// The name in a log.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Joint::Barrier => "barrier",
@@ -72,26 +73,28 @@ pub(crate) struct Site {
     pub(crate) rank: usize,
     /// How many ranks there are.
     pub(crate) ranks: usize,
-    /// The rank that others get elements of, if there is one.
+    /// The root, in operations that have one.
     pub(crate) root: usize,
-    /// The communicator, the same on all ranks.
+    /// The communicator. It is the same on all ranks.
     pub(crate) comm: Comm,
 }
 
-/// What has begun, or why it has not.
+/// An open part of an operation, or the error if it could not begin.
 type Begun = Result<Open, PostError>;
 
-/// Not commutative and not associative: what it gives shows which operands have met, and in which order.
+/// A function that is neither commutative nor associative. Its result shows which operands have met, and in which
+/// order.
 fn mix(left: u64, right: u64) -> u64 {
     left.rotate_left(7).wrapping_mul(31) ^ right.wrapping_add(left)
 }
 
-/// Elements of a rank.
+/// The elements of a rank for a call.
 pub(crate) fn own(site: Site, count: usize) -> Vec<u64> {
     bytemuck::pod_collect_to_vec(&content((site.call as u64) << 8 | site.rank as u64, count * size_of::<u64>()))
 }
 
-/// A place for each rank, one behind the other, some of them empty: as long as the number says that a rank has here.
+/// One place for each rank, one behind the other. The length of a place follows from the number, and some places are
+/// empty.
 fn uneven(part: usize, site: Site, number: impl Fn(usize) -> usize) -> Vec<Range<usize>> {
     let mut end = 0;
     let place = |rank| {
@@ -102,19 +105,19 @@ fn uneven(part: usize, site: Site, number: impl Fn(usize) -> usize) -> Vec<Range
     (0..site.ranks).map(place).collect()
 }
 
-/// A part that has begun, or why it has not.
+/// An open part of an operation, or the error if it could not begin.
 fn begun<B: Pieces + 'static>(of: Joint, site: Site, posted: Posted<B>, bytes: fn(&B) -> Vec<u8>) -> Begun {
     let token = posted.map_err(|rejected| rejected.error)?;
     Ok(counted(of.name(), (site.call, site.rank), token, bytes).by_all())
 }
 
-/// Begins a rank's part of an operation, with so many bytes of each rank at most.
+/// Begins a rank's part of an operation. Each rank has at most `length` bytes.
 pub(crate) fn post(engine: &mut Engine, of: Joint, site: Site, length: usize) -> Vec<Begun> {
     fn second(both: &(Vec<u64>, Vec<u64>)) -> Vec<u8> {
         bytemuck::cast_slice(&both.1).to_vec()
     }
     let (world, count, root) = (site.comm, length / size_of::<u64>(), Rank(site.root as u32));
-    // Those of all ranks together.
+    // The elements of all ranks together are no more than `count`.
     let part = count / site.ranks;
     let (all, mixed) = (part * site.ranks, site.call.is_multiple_of(2));
     let one = match of {
@@ -145,7 +148,7 @@ pub(crate) fn post(engine: &mut Engine, of: Joint, site: Site, length: usize) ->
             begun(of, site, engine.iallgatherv(own(site, mine), vec![0; end], &places, world), second)
         }
         Joint::Alltoallv => {
-            // What a rank has for another one is as long as their numbers together say, on both sides.
+            // Sender and receiver must agree on a length, so it follows from the sum of both rank numbers.
             let places = uneven(part, site, |of| of + site.rank);
             let end = places.last().map_or(0, |last| last.end);
             begun(of, site, engine.ialltoallv(own(site, end), &places, vec![0; end], &places, world), second)

@@ -1,10 +1,11 @@
-//! The two loops: the same calls and the same frames row by row (Deliver, and sends that leave within their call) and column
-//! by column (the six systems), over every transport that a test can repeat, with faults.
+//! Tests that the two loops of the engine do the same. In the first, messages are handled row by row (Deliver, and
+//! sends that leave within their call). In the second, they go column by column through the six systems. Both get the
+//! same calls and the same frames, with faults, over every transport that a test can repeat.
 //!
-//! Two clusters are given the same calls in the same order; one has [`Limits::deliver`] off. After each call both are ticked
-//! until they are quiet, and compared: what every operation got, how it ended, the columns, the credit, and the work counted. Calls are
-//! sends and receives, operations of all ranks that are drawn as graphs of messages, and operations on memory of other ranks.
-//! `TICKWIRE_LOOPS=N` or `FIRST..END` says which seeds.
+//! Two clusters are given the same calls in the same order. One of them has [`Limits::deliver`] off. After each call
+//! both are ticked until they are quiet. Then they are compared: what every operation got, how it ended, the columns,
+//! the credit, and the counts of work. Calls are sends and receives, operations of all ranks that are drawn as graphs
+//! of messages, and operations on memory of other ranks. `TICKWIRE_LOOPS=N` or `FIRST..END` selects the seeds.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 

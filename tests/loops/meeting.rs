@@ -1,4 +1,4 @@
-//! How the ranks of a cluster meet before the calls that are compared.
+//! How the ranks of a cluster are connected before the calls that are compared.
 
 use crate::calls::{Call, How, Shape, What};
 use crate::side::Side;
@@ -6,7 +6,7 @@ use tickwire::{Agreed, Engine};
 use tickwire_tests::cases::BOUND;
 
 impl Side {
-    /// Everybody meets everybody, so that what follows does not depend on who connects when.
+    /// Connects each rank to each other one. Otherwise the comparison would depend on when ranks connect.
     pub(crate) fn meet(&mut self) {
         let ranks = self.cluster.engines.len();
         for from in 0..ranks {
@@ -20,7 +20,8 @@ impl Side {
         }
     }
 
-    /// Makes another communicator. How often engines look for each other's words meanwhile is not to be compared.
+    /// Makes another communicator. Its work is not counted: how often engines poll for each other's messages here may
+    /// differ.
     pub(crate) fn agree(&mut self) {
         let work = self.work.clone();
         let start = |engine: &mut Engine| engine.start_dup(engine.comm_world()).unwrap();
@@ -45,7 +46,7 @@ impl Side {
     }
 }
 
-/// A receive of the one message that a rank sends when it is met.
+/// A receive of the message that connects to a rank.
 fn receive_one(from: usize) -> What {
     What::Receive { source: Some(from as u64), tag: Some(0), room: 8, shape: Shape::OneRun }
 }

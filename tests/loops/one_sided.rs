@@ -1,4 +1,4 @@
-//! Operations on memory of other ranks: exposed memory, and the window of a case that has one.
+//! Operations on other ranks' memory: on exposed memory, and on the window of a case that has one.
 
 use crate::ends::{Open, counted, sum};
 use tickwire::{
@@ -6,7 +6,7 @@ use tickwire::{
 };
 use tickwire_tests::cases::content;
 
-/// Words of a part: several requests of a target's engine.
+/// Words of a part. As many take several requests to the target's engine.
 pub(crate) const WORDS: usize = 10_000;
 
 /// An operation on memory of another rank.
@@ -16,7 +16,7 @@ pub(crate) enum OneSided {
     Get,
     FetchAndOp,
     CompareAndSwap,
-    /// A get with the key of a region that was withdrawn.
+    /// A get with the key of a region that was withdrawn. It must fail.
     Stale,
     WindowPut,
     WindowGet,
@@ -25,14 +25,14 @@ pub(crate) enum OneSided {
 }
 
 impl OneSided {
-    /// Those on exposed memory.
+    /// Operations on exposed memory.
     pub(crate) const REGIONS: [OneSided; 5] =
         [OneSided::Put, OneSided::Get, OneSided::FetchAndOp, OneSided::CompareAndSwap, OneSided::Stale];
-    /// Those on a window.
+    /// Operations on a window.
     pub(crate) const WINDOWS: [OneSided; 4] =
         [OneSided::WindowPut, OneSided::WindowGet, OneSided::Accumulate, OneSided::GetAccumulate];
 
-    /// What it is called in a log.
+    /// The name in a log.
     pub(crate) fn name(self) -> &'static str {
         match self {
             OneSided::Put => "region_rput",
@@ -47,32 +47,32 @@ impl OneSided {
         }
     }
 
-    /// Whether it is one on a window.
+    /// Whether the operation is on a window.
     fn is_of_window(self) -> bool {
         Self::WINDOWS.contains(&self)
     }
 }
 
-/// Which elements of a rank's part.
+/// Some elements of a rank's part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     /// The rank.
     pub(crate) target: usize,
     /// The first element.
     pub(crate) at: usize,
-    /// How many they are.
+    /// The number of elements.
     pub(crate) count: usize,
 }
 
-/// What every rank exposes.
+/// The memory that every rank exposes.
 pub(crate) struct Memory {
-    /// By rank: the key of its memory, and of some that it has withdrawn.
+    /// By rank: the key of its memory, and the key of memory that it has withdrawn.
     keys: Vec<[RegionKey; 2]>,
-    /// What is locked by all, if there is one.
+    /// The window, if there is one. All ranks have locked all its parts.
     window: Option<Window<u64>>,
 }
 
-/// An operation that has begun, or why it has not.
+/// An operation that has begun, or the error if it has not.
 fn begun<B: Pieces + 'static>(
     of: OneSided,
     site: (usize, usize),
@@ -88,7 +88,7 @@ fn words(elements: &[u64]) -> Vec<u8> {
 }
 
 impl Memory {
-    /// Nothing but a window, perhaps.
+    /// No exposed memory yet, only the window, if there is one.
     pub(crate) fn none(window: Option<Window<u64>>) -> Self {
         Memory { keys: Vec::new(), window }
     }
@@ -103,7 +103,8 @@ impl Memory {
             [kept, stale]
         };
         self.keys = engines.iter_mut().map(expose).collect();
-        // The first call finds the way, and its wait would take what was done before it out of what a tick counts.
+        // The first call for a key looks for the way to the memory, and may wait. Work that is done in this wait is
+        // missing in what the ticks count, so it is done before any counting.
         for engine in engines {
             for [key, _] in &self.keys {
                 let _ = engine.region_reach(key);
@@ -111,7 +112,7 @@ impl Memory {
         }
     }
 
-    /// Whether an operation is done by the target's engine.
+    /// Whether the target's engine does the operation.
     pub(crate) fn is_served(&self, engine: &mut Engine, of: OneSided, target: usize) -> bool {
         let reach = match self.window.filter(|_| of.is_of_window()) {
             Some(window) => engine.win_reach(Rank(target as u32), window),
@@ -120,7 +121,7 @@ impl Memory {
         reach == Ok(WindowReach::Engine)
     }
 
-    /// Begins an operation of a call and a rank.
+    /// Begins an operation for a call of a rank.
     pub(crate) fn post(
         &self,
         engine: &mut Engine,
@@ -130,7 +131,7 @@ impl Memory {
     ) -> Result<Open, WindowError> {
         let own: Vec<u64> = bytemuck::pod_collect_to_vec(&content((site.0 as u64) << 8, count * size_of::<u64>()));
         let ([key, stale], offset, rank) = (&self.keys[target], at * size_of::<u64>(), Rank(target as u32));
-        // The only element that it is, else some other one.
+        // The operand of updates of a single element. It differs from call to call.
         let value = site.0 as u64;
         match (of, self.window) {
             (OneSided::FetchAndOp, _) => {
@@ -157,7 +158,7 @@ impl Memory {
         }
     }
 
-    /// What is in the memory of each rank.
+    /// The content of each rank's memory, one line each.
     pub(crate) fn show(&self, engines: &mut [Engine]) -> Vec<String> {
         let show = |(rank, engine): (usize, &mut Engine)| {
             let mut own = vec![0u64; WORDS];

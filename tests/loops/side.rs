@@ -1,4 +1,4 @@
-//! One of the two clusters: it makes the calls, ticks until it is quiet, and keeps a log of what ended how.
+//! One of the two clusters. It makes the calls, ticks until it is quiet, and logs how each operation ended.
 
 use crate::again::Sums;
 use crate::calls::{Call, How, Shape, What};
@@ -17,33 +17,35 @@ use tickwire::testing::{Cluster, Death};
 use tickwire::{Comm, Datatype, Engine, List, Rank, SendOptions, Source, Tag, TagFilter, Typed, Work};
 use tickwire_tests::cases::{BOUND, content};
 
-/// Rounds without work after which a cluster is quiet: more than a frame is delayed, a link takes nothing, or a death is not noticed.
+/// Idle rounds after which a cluster counts as quiet. That is longer than a frame is delayed, a link refuses sends, or
+/// a death stays unnoticed.
 const QUIET: u32 = 14;
-/// The same where a transport is expensive to look at: engines that wait for nothing look seldom.
+/// The same for a transport that is expensive to poll: engines that wait for nothing poll it seldom.
 const QUIET_EXPENSIVE: u32 = QUIET + POLL_INTERVAL_MAX;
-/// The same where sends are refused, and several in a row. Where ranks fail too, they are told of failures at times of their own.
+/// The same where several sends in a row are refused. Where ranks fail too, [`REMINDED_NS`] is added instead.
 const QUIET_HINDERED: u32 = 3 * QUIET;
-/// More time than passes until a receive from any source has heard of a failure, ns.
+/// Longer than it takes until a receive from any source is told of a failure, ns.
 const REMINDED_NS: u64 = 25_000_000;
 
-/// Bytes from which on the longer one of the persistent operations is started.
+/// From this length on, bytes, a call starts the longer one of the two persistent operations.
 const LONG: usize = 1000;
 
-/// Words of a put, where ranks may die.
+/// Longest put where ranks may die, words.
 const SHORT_PUT: usize = 100;
 
-/// What a cluster is to be like.
+/// Properties of a cluster.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Traits {
-    /// Its ranks wait for each other before all else: they have boards, if they can, and a window.
+    /// Whether its ranks first wait for each other. Then they have a window, and boards where the transport allows
+    /// them.
     pub(crate) waits: bool,
-    /// Its transport is expensive to look at.
+    /// Whether its transport is expensive to poll.
     pub(crate) expensive: bool,
-    /// Its transport refuses sends, and several in a row.
+    /// Whether its transport refuses several sends in a row.
     pub(crate) hinders: bool,
-    /// Ranks may die, or be lost to each other.
+    /// Whether ranks may die or lose each other.
     pub(crate) fails: bool,
-    /// Ends of operations of all ranks are not for the log.
+    /// Whether the ends of operations of all ranks are kept apart from the log.
     pub(crate) apart: bool,
 }
 
@@ -51,27 +53,28 @@ pub(crate) struct Traits {
 pub(crate) struct Side {
     pub(crate) cluster: Cluster,
     open: Vec<Open>,
-    /// Rounds without work after which it is quiet.
+    /// Idle rounds after which the cluster is quiet.
     quiet: u32,
     pub(crate) log: Vec<String>,
     pub(crate) work: Vec<[u64; 4]>,
-    /// By call: how the operations of all ranks have ended, if they are not in the log.
+    /// For each call: how the parts of an operation of all ranks have ended, unless the log has them.
     pub(crate) parts: Option<BTreeMap<usize, Parts>>,
-    /// The operations whose kinds are counted.
+    /// Begun and ended operations of the counted kinds.
     pub(crate) tally: Tally,
-    /// Operations on memory that were begun and that the target's engine does.
+    /// Operations begun on other ranks' memory that the target's engine has to do.
     pub(crate) served: u32,
-    /// By rank: another communicator of all of them.
+    /// By rank: a second communicator of all ranks.
     pub(crate) others: Vec<Comm>,
-    /// By rank: its persistent operations.
+    /// By rank: the persistent operations.
     sums: Vec<Sums>,
-    /// What ranks expose to each other.
+    /// The memory that ranks expose to each other.
     memory: Memory,
     /// See [`Traits::fails`].
     fails: bool,
 }
 
-/// Two bytes of each four, so many in all (an even number less), and the bytes that they are taken from.
+/// A datatype that takes two of every four bytes, `bytes` in all (one less if `bytes` is odd), and the length of the
+/// buffer for it.
 fn strided(bytes: usize) -> (Datatype, usize) {
     (Datatype::vector(bytes / 2, 2, 4, &Datatype::of::<u8>()).unwrap(), 2 * bytes + 4)
 }
@@ -82,7 +85,7 @@ fn cut(bytes: &[u8]) -> List<Vec<u8>> {
 }
 
 impl Side {
-    /// The cluster, whose ranks know each other and have memory that others may use.
+    /// A cluster whose ranks are connected and have memory that others may use.
     pub(crate) fn new(mut cluster: Cluster, Traits { waits, expensive, hinders, fails, apart }: Traits) -> Self {
         let parts = apart.then(BTreeMap::new);
         let quiet = match (expensive, hinders) {
@@ -98,10 +101,10 @@ impl Side {
         let tally = Tally::default();
         let mut side = Side { cluster, open, log, work, tally, served: 0, others, sums, memory, quiet, fails, parts };
         side.settle();
-        // Who was early there, and who late, is not to be compared.
+        // The start is not compared: which rank is early or late there may differ.
         side.work.fill([0; 4]);
         side.meet();
-        // Where frames are changed on their way there are no operations of all ranks.
+        // Without operations of all ranks, no second communicator is needed.
         if !fails || side.parts.is_some() {
             side.agree();
         }
@@ -154,8 +157,9 @@ impl Side {
         }
     }
 
-    /// A call from which on a rank dies: instead of sending its next frame but so many, or when all is quiet after a call of all ranks.
-    /// Numbers of frames count from here, since how many frames had nothing but credit is not the same.
+    /// Makes a call in which a rank dies. The rank dies when it has sent `death.frames` more frames. After an operation
+    /// of all ranks it dies at the latest when all is quiet. Frames are counted from here: the two sides may have sent
+    /// different numbers of frames with nothing but credit before.
     pub(crate) fn call_and_die(&mut self, number: usize, call: &Call, death: &Dies) {
         let net = self.cluster.net.clone().expect("a network that is simulated");
         net.kill(death.rank, Death::Frame(net.frames(death.rank) + death.frames));
@@ -188,10 +192,10 @@ impl Side {
         }
     }
 
-    /// A rank begins an operation on memory.
+    /// A rank begins an operation on another rank's memory.
     fn one_sided(&mut self, site: (usize, usize), of: OneSided, mut place: Place) {
         if self.fails && of == OneSided::Put {
-            // Of one request: how many of several are done before a rank dies is not determined.
+            // One request only: of several, it is not determined how many are done before a rank dies.
             place.count = place.count.min(SHORT_PUT);
         }
         let engine = &mut self.cluster.engines[site.1];
@@ -279,14 +283,15 @@ impl Side {
         }
     }
 
-    /// Ticks every engine once; whether any did something.
+    /// Ticks every engine once. Returns whether any engine did something.
     pub(crate) fn tick(&mut self) -> bool {
         let mut busy = false;
         let ranks = self.cluster.engines.len();
         for rank in 0..ranks {
             let work = self.cluster.tick(rank);
             busy |= !work.is_idle();
-            // Requests that were completed are not compared: what is complete when it is posted has none. The log has them all.
+            // The number of completed requests is not compared: an operation that is complete when it is posted does
+            // not count there. The log has the end of every operation.
             let Work { posted, matched, sent, received, .. } = work;
             for (sum, count) in self.work[rank].iter_mut().zip([posted, matched, sent, received]) {
                 *sum += u64::from(count);
@@ -296,7 +301,7 @@ impl Side {
         busy
     }
 
-    /// Ticks until it is quiet, and notes what has ended.
+    /// Ticks until the cluster is quiet, and logs what has ended.
     pub(crate) fn settle(&mut self) {
         self.tick_until_quiet();
         if self.fails {
@@ -337,13 +342,13 @@ impl Side {
         self.open = still;
     }
 
-    /// Notes what is in the memory that others may use.
+    /// Logs the content of the memory that others may use.
     pub(crate) fn note_memory(&mut self) {
         self.log.extend(self.memory.show(&mut self.cluster.engines));
     }
 
-    /// How many operations of each kind that is counted there were, and how many a target's engine has done. What is pending is
-    /// given up: dropped engines would wait for it.
+    /// Returns the tally of the counted kinds, and how many operations were for a target's engine to do. It gives up
+    /// what is pending, since an engine waits for that when it is dropped.
     pub(crate) fn end(mut self) -> (Tally, u32) {
         for engine in &mut self.cluster.engines {
             let _ = engine.finalize(Duration::ZERO);
@@ -351,7 +356,7 @@ impl Side {
         (self.tally, self.served)
     }
 
-    /// What the tables say, but for the numbers of rows.
+    /// The content of all tables, without the numbers of rows.
     pub(crate) fn columns(&mut self, credit: bool) -> Vec<String> {
         let graphs = self.parts.is_none();
         let each = self.cluster.engines.iter_mut().enumerate();

@@ -1,14 +1,14 @@
-//! Calls that wait for other ranks: each engine makes them in a thread of its own.
+//! Calls that wait for other ranks. Each engine makes them in its own thread.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tickwire::internals::systems::procs::boards::Boards;
 use tickwire::{Engine, Window};
 
-/// Above everything that a loaded machine may need.
+/// Longer than any wait on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Runs a part on each engine. Those that are done serve the others.
+/// Runs `part` on each engine. Engines that are done go on ticking to serve the others.
 fn each(engines: &mut [Engine], part: impl Fn(&mut Engine) -> Window<u64> + Sync) -> Vec<Window<u64>> {
     let (left, start) = (AtomicUsize::new(engines.len()), Instant::now());
     let run = |engine: &mut Engine| {
@@ -28,7 +28,8 @@ fn each(engines: &mut [Engine], part: impl Fn(&mut Engine) -> Window<u64> + Sync
     })
 }
 
-/// All engines open the boards of the world, if they can, and make a window with so many words each, all of which is locked by all.
+/// All engines open the boards of the world, if they can, and make a window with `words` words each. All ranks lock all
+/// parts.
 pub(crate) fn open_boards_and_window(engines: &mut [Engine], words: usize) -> Window<u64> {
     let windows = each(engines, |engine| {
         let world = engine.comm_world();

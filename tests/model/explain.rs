@@ -1,29 +1,30 @@
-//! Whether what a proc has seen in a communicator can have come of any order of arrival.
+//! Decides whether some order of arrival explains what a proc has seen in a communicator.
 //!
-//! The events are the proc's calls, in their order, and the arrivals of messages, those of one sender in the order of
-//! sending. What was seen says more about the order of events. For a receive `r` that got message `m`:
+//! The events are the proc's calls, in their order, and the arrivals of messages. Messages of one sender arrive in
+//! the order of sending. What the proc saw restricts the order further. For a receive `r` that got message `m`:
 //!
-//! - `m` has arrived before any call that has found `r` done, or too late to cancel;
-//! - an older receive `q` that takes `m` too was no longer waiting when `m` and `r` met. If `q` got `n`, then `n` arrived
-//!   before `m`: had `m` come first, it would have gone to `q`, or `q` would have found it. If `q` was cancelled, then
-//!   `m` arrived after that. If `q` is still waiting, the order of receives was not kept;
-//! - a probe that takes `m`, before `r` was posted, and saw nothing, came before `m` arrived; one that saw `n` came
-//!   after `n`, and `n` arrived before `m` (a matched probe is a receive, too).
+//! - `m` arrived before any call that found `r` done or came too late to cancel `r`;
+//! - an older receive `q` that could take `m` was no longer waiting when `m` and `r` met. If `q` got `n`, then `n`
+//!   arrived before `m`: had `m` come first, `q` would have got `m`. If `q` was cancelled, then `m` arrived after the
+//!   cancellation. If `q` still waits, the order of receives was not kept;
+//! - consider a probe before `r` that could see `m`. If it saw nothing, it came before `m` arrived. If it saw `n`, it
+//!   came after `n` arrived, and `n` arrived before `m`. A matched probe is a receive, too.
 //!
-//! If these demands contradict each other, no order explains the run: a message has overtaken another, or a receive has.
-//! If they do not, any order that obeys them does explain it, by induction over the events; and as proofs may have
-//! errors, such an order is made and given to the reference model, which must then answer all calls as the engine did.
-//! So what passes is explained by the model, and by nothing else.
+//! If these demands contradict each other, no order explains the run: a message or a receive has overtaken another. If
+//! they do not, any order that obeys them explains the run, by induction over the events. A proof may have errors. So
+//! such an order is made and replayed on the reference model, which must answer all calls as the engine did. Whatever
+//! passes is therefore explained by the model itself.
 //!
-//! Messages of one sender with the same tag and length cannot be told apart. No demand depends on which is which: each
-//! receive takes all of them or none, so the first of them to be received is the first that was sent.
+//! Messages of one sender with the same tag and length cannot be told apart. No demand depends on telling them apart:
+//! each receive takes all of them or none. So the first one to be received is the first one that was sent.
 
 use super::player::{Call, Seen};
 use super::program::Sent;
 use super::{Key, Matching};
 use std::collections::HashMap;
 
-/// Where a receive, or a matched probe that found something, stands in the log; what it asks for and which message it got.
+/// A receive, or a matched probe that found something: its entry in the log, its key, the message that it got, and the
+/// entry that cancelled it.
 struct Taker {
     call: usize,
     key: Key,
@@ -31,11 +32,11 @@ struct Taker {
     cancelled: Option<usize>,
 }
 
-/// Whether some order of arrival of these messages, which are all that were sent to a proc in a communicator and ordered
-/// for each sender, explains what it saw.
+/// Checks whether some order of arrival explains the log of a proc in a communicator. `messages` are all messages that
+/// were sent to it there, in order for each sender.
 ///
 /// # Errors
-/// Says what cannot be.
+/// If there is no such order. The text says which message or call contradicts.
 pub fn explain(log: &[Call], messages: &[Sent]) -> Result<(), String> {
     let (takers, taken_by) = assign(log, messages)?;
     let mut order = Order::new(log.len(), messages);
@@ -49,7 +50,7 @@ pub fn explain(log: &[Call], messages: &[Sent]) -> Result<(), String> {
             }
         }
     }
-    // The call at which each message was taken.
+    // By message: the call that took it.
     let left: Vec<usize> = taken_by.iter().map(|&taker| takers[taker].call).collect();
     for (call, entry) in log.iter().enumerate() {
         match *entry {
@@ -85,7 +86,7 @@ fn is(message: &Sent, seen: Seen) -> bool {
     (message.envelope, message.length) == (seen.envelope, seen.length)
 }
 
-/// Which message each receive got, and which receive each message went to.
+/// Assigns the messages to receives: the list of receives with the message of each, and for each message its receive.
 fn assign(log: &[Call], messages: &[Sent]) -> Result<(Vec<Taker>, Vec<usize>), String> {
     let mut takers: Vec<Taker> = Vec::new();
     let mut taken_by = vec![None; messages.len()];
@@ -111,7 +112,7 @@ fn assign(log: &[Call], messages: &[Sent]) -> Result<(Vec<Taker>, Vec<usize>), S
     }
 }
 
-/// Events and which comes before which: calls by their number, then messages.
+/// A partial order of events: calls by their number, then messages.
 struct Order {
     calls: usize,
     next: Vec<Vec<usize>>,
@@ -142,7 +143,7 @@ impl Order {
         self.next[call].push(self.calls + message);
     }
 
-    /// All events in an order that is allowed.
+    /// All events in an order that obeys the demands.
     fn sort(&self) -> Result<Vec<usize>, String> {
         let mut before = vec![0; self.next.len()];
         self.next.iter().flatten().for_each(|&event| before[event] += 1);
@@ -166,7 +167,7 @@ impl Order {
     }
 }
 
-/// Gives events in this order to the model, whose answers must be those of the engine.
+/// Replays the events in this order on the model. The model must give the engine's answers.
 fn replay(log: &[Call], messages: &[Sent], takers: &[Taker], order: &[usize]) -> Result<(), String> {
     let got: HashMap<usize, usize> = takers.iter().filter_map(|t| Some((t.call, t.message?))).collect();
     let (mut model, mut matched) = (Matching::default(), HashMap::new());
@@ -240,12 +241,12 @@ mod tests {
                 vec![post(FIVE, None), Call::Cancel(0, true), post(ANY, first), post(ANY, second), post(ANY, other)],
                 true,
             ),
-            // After the first one was there, the second cannot be what a probe sees before it is received.
+            // While the first message waits, a probe cannot see the second one.
             (vec![Call::Probe(FIVE, first), post(ANY, first), post(ANY, other), post(ANY, second)], true),
             (vec![Call::Probe(FIVE, second), post(ANY, first), post(ANY, second), post(ANY, other)], false),
             (vec![Call::Probe(ANY, first), Call::Probe(FIVE, None), post(ANY, first), post(ANY, second)], false),
             (vec![Call::Claim(FIVE, first), post(ANY, other), Call::Probe(FIVE, None), post(ANY, second)], true),
-            // The other one was there before, so it is the older one.
+            // The probe shows that the other message came first, so a receive from any source must get it first.
             (vec![Call::Probe(ANY, other), post(ANY, first), post(ANY, second), post(ANY, other)], false),
             (vec![post(ANY, first), Call::Done(0), Call::Probe(ANY, None), post(ANY, other), post(ANY, second)], true),
         ];

@@ -1,4 +1,5 @@
-//! One rank of a program on an engine: makes its calls, checks what arrives byte for byte, and writes down what it saw.
+//! Plays one rank of a program on an engine. It makes the rank's calls, checks every byte that arrives, and logs what
+//! it saw.
 
 use super::program::{COMMS, LENGTH_MAX, Mode, Op, Program, Sent, What, members};
 use super::{Envelope, Key};
@@ -13,10 +14,10 @@ use tickwire::{
 
 /// Room of a receive that is too short for most messages, bytes.
 const SHORT: usize = 10;
-/// Room for messages in buffered mode: more than any program sends.
+/// Size of the buffer for sends in buffered mode, bytes: more than any program sends.
 const BUFFERED: usize = 64 << 20;
 
-/// What a rank has seen of a message: with its communicator, enough to tell which one it is.
+/// What a rank has seen of a message. Together with the communicator this tells which message it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seen {
     /// Sender's rank, and tag.
@@ -25,41 +26,42 @@ pub struct Seen {
     pub length: usize,
 }
 
-/// A call and what came of it, in the order of calls.
+/// A log entry: a call and its outcome. Entries are in the order of calls.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Call {
-    /// A receive was posted; what it got, in the end.
+    /// A receive was posted, and in the end got this message.
     Post(Key, Option<Seen>),
-    /// A receive was posted and cancelled before the engine had a look at it: it never took part.
+    /// A receive was posted, and was cancelled before the engine looked at it. So it took no part in matching.
     Withdrawn,
-    /// The receive of that call was cancelled, or could not be any more.
+    /// The receive of that entry was cancelled, or it was too late to cancel it.
     Cancel(usize, bool),
-    /// A probe and what it saw.
+    /// A probe, and the message that it saw.
     Probe(Key, Option<Seen>),
-    /// A matched probe and what it took.
+    /// A matched probe, and the message that it took.
     Claim(Key, Option<Seen>),
-    /// The receive of that call was found to be done.
+    /// The receive of that entry was found to be done.
     Done(usize),
 }
 
-/// A rank.
+/// A rank of a program.
 pub struct Player {
     /// Its proc.
     pub me: u32,
     /// Its communicators.
     pub comms: [Comm; COMMS],
-    /// What it has done and seen in each.
+    /// By communicator: the log.
     pub logs: [Vec<Call>; COMMS],
     sizes: [usize; COMMS],
     ranks: u32,
     open: Vec<Receive>,
     claimed: Vec<(usize, usize, Message)>,
     sends: Vec<Sending>,
-    /// Persistent requests that are not active, by communicator, arguments and room or length.
+    /// Inactive persistent requests, by communicator, arguments, and room or length. A send has [`COMMS`] added to
+    /// its communicator.
     idle: HashMap<(usize, u32, u32, usize), Persistent<Vec<u8>>>,
 }
 
-/// An operation that is open.
+/// An open operation.
 enum Handle {
     Once(Request<Vec<u8>>),
     Again((usize, u32, u32, usize), Persistent<Vec<u8>>),
@@ -83,14 +85,14 @@ struct Receive {
 }
 
 struct Sending {
-    /// Which of the program's calls it is.
+    /// The index of its call in the program.
     op: usize,
     handle: Handle,
 }
 
 const ANY: Key = Key { source: None, tag: None };
 
-/// A key as the engine's calls want it.
+/// A key in the types of the engine's calls.
 fn filters(key: Key) -> (Source, TagFilter) {
     (key.source.map_or(Source::Any, |rank| Rank(rank).into()), key.tag.map_or(TagFilter::Any, |tag| Tag(tag).into()))
 }
@@ -100,7 +102,7 @@ fn seen(status: Status) -> Seen {
 }
 
 impl Player {
-    /// A rank of a program, with an engine that has these communicators.
+    /// A rank on an engine that has these communicators.
     pub fn new(engine: &mut Engine, comms: [Comm; COMMS]) -> Self {
         let (me, ranks) = (engine.rank().0, engine.size());
         for (comm, handle) in comms.iter().enumerate() {
@@ -204,7 +206,8 @@ impl Player {
         }
     }
 
-    /// What a matched probe has taken is received into a buffer of its length, or dropped.
+    /// Receives a message that a matched probe has taken, into a buffer of the same length. With `thrown`, drops it
+    /// instead.
     fn settle(&mut self, engine: &mut Engine, which: usize, thrown: bool) {
         if self.claimed.is_empty() || thrown {
             if !self.claimed.is_empty() {
@@ -218,7 +221,8 @@ impl Player {
         self.open.push(Receive { comm, call, cancelled: false, handle });
     }
 
-    /// Takes what is done: notes what receives got, and returns which sends are done (by their call in the program).
+    /// Takes the operations that are done. Logs the messages received, and returns the calls of the sends in the
+    /// program.
     pub fn collect(&mut self, engine: &mut Engine) -> Vec<usize> {
         let mut pending = |handle: &Handle| engine.test(&handle.id()) == Ok(Test::Pending);
         let (open, received): (Vec<_>, _) = take(&mut self.open).into_iter().partition(|one| pending(&one.handle));
@@ -243,7 +247,7 @@ impl Player {
         self.idle.clear();
     }
 
-    /// How an operation has ended, and its bytes; a persistent request is kept.
+    /// The outcome of an operation and its bytes. A persistent request is kept for its next start.
     fn take(&mut self, engine: &mut Engine, handle: Handle) -> (Result<Status, RequestError>, Vec<u8>) {
         match handle {
             Handle::Once(request) => match engine.take(request) {
@@ -259,7 +263,7 @@ impl Player {
         }
     }
 
-    /// Writes down what a receive got, after a look at each byte.
+    /// Checks every byte that a receive got, and logs the message.
     fn note(&mut self, engine: &mut Engine, receive: Receive) {
         let Receive { comm, call, cancelled, handle } = receive;
         let (end, bytes) = self.take(engine, handle);
@@ -283,7 +287,7 @@ impl Player {
         self.logs[comm].push(Call::Done(call));
     }
 
-    /// After all calls: receives what matched probes have taken, and takes back the receives that are open.
+    /// After all calls: receives the messages that matched probes have taken, and cancels the open receives.
     pub fn cancel_all(&mut self, engine: &mut Engine) {
         while !self.claimed.is_empty() {
             self.settle(engine, 0, false);
@@ -295,7 +299,8 @@ impl Player {
         }
     }
 
-    /// After that: posts as many receives as there are messages left, of those that this proc is sent in each communicator.
+    /// After [`Player::cancel_all`]: posts a receive for each message that is still left for this proc in each
+    /// communicator.
     pub fn wind_up(&mut self, engine: &mut Engine, messages: [usize; COMMS]) {
         for (comm, messages) in messages.into_iter().enumerate() {
             let taken = |call: &Call| match call {

@@ -11,28 +11,28 @@ use tickwire::internals::components::limits::{Limits, Matching};
 pub const COMMS: usize = 4;
 /// Longest message, bytes.
 pub const LENGTH_MAX: usize = 24_000;
-/// Messages that one rank sends at most: as many lengths has a [`Size`].
+/// Most messages that one rank sends. Each [`Size`] has as many lengths.
 pub const SENDS_MAX: usize = 2000;
 
-// Lengths of one kind are not those of another.
+// The ranges of lengths of the kinds of [`Size`] do not overlap.
 const _: () = assert!(8 + SENDS_MAX <= 4000 && 4000 + SENDS_MAX <= 8100 && 20_000 + SENDS_MAX <= LENGTH_MAX);
 
-/// How long a program that fails is made smaller, ms: one that hangs fails only after many ticks.
+/// How long the search for a smaller failing program may take, ms. A program that hangs fails only after many ticks.
 const SHRINK_MS_MAX: u32 = 20_000;
 /// Persistent requests that a rank has of each kind.
 const SLOTS: u8 = 4;
 
-/// Ways of matching: the implementation, and the bits of its counter.
+/// Ways of matching: the implementation, and the bits of the counter that orders wildcard receives.
 pub const WAYS: [(Matching, u32); 5] =
     [(Matching::Auto, 32), (Matching::Lists, 4), (Matching::Lists, 8), (Matching::Lists, 32), (Matching::Index, 32)];
 
-/// Limits with a way of matching, and so that large messages have several pieces over any transport.
+/// Limits for a way of matching. Pieces are short, so that large messages have several pieces over any transport.
 pub fn limits(way: usize) -> Limits {
     let (matching, wildcard_bits) = WAYS[way];
     Limits { matching, wildcard_bits, piece_bytes: 4096, ..Limits::default() }
 }
 
-/// What makes programs from a seed.
+/// The generator of programs for a seed.
 pub fn runner(seed: u64) -> TestRunner {
     let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&seed.to_le_bytes());
@@ -48,65 +48,65 @@ pub fn runner(seed: u64) -> TestRunner {
 /// A program.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// How many procs.
+    /// Number of procs.
     pub ranks: u32,
-    /// What they call; that of one rank is its order.
+    /// The calls. Those of one rank are made in this order.
     pub ops: Vec<Op>,
 }
 
-/// A call of one rank. All numbers are taken modulo what there is.
+/// A call of one rank. Every number is taken modulo the number of things to choose from.
 #[derive(Clone, Copy, Debug)]
 pub struct Op {
-    /// Who calls.
+    /// The rank that calls.
     pub rank: u8,
-    /// In which communicator.
+    /// The communicator.
     pub comm: u8,
-    /// What.
+    /// The call.
     pub what: What,
 }
 
-/// What is called.
+/// The call itself.
 #[derive(Clone, Copy, Debug)]
 pub enum What {
     /// A receive.
     Receive {
-        /// Of what.
+        /// Source and tag that it asks for.
         key: RawKey,
-        /// Into a buffer that is too short for most messages.
+        /// Whether its buffer is too short for most messages.
         short: bool,
-        /// That of a persistent one, which also says in which communicator.
+        /// The slot of a persistent receive. The slot also decides the communicator.
         slot: Option<u8>,
     },
     /// A send.
     Send {
-        /// To whom.
+        /// The receiver.
         to: u8,
-        /// With which tag.
+        /// The tag.
         tag: u8,
-        /// Of how many bytes.
+        /// How long the message is.
         size: Size,
-        /// How.
+        /// The send mode.
         mode: Mode,
     },
-    /// Takes back one of the receives that are open.
+    /// Cancels one of the open receives.
     Cancel(u8),
     /// A probe.
     Probe(RawKey),
     /// A matched probe.
     Claim(RawKey),
-    /// Receives one of the messages that matched probes have taken, or throws it away.
+    /// Receives a message that a matched probe has taken. If the flag is set, the message is dropped instead.
     Settle(u8, bool),
 }
 
-/// A key before it is known how many ranks there are.
+/// A key before the number of ranks is known.
 #[derive(Clone, Copy, Debug)]
 pub struct RawKey {
     source: Option<u8>,
     tag: Option<u8>,
 }
 
-/// How long a message is. Each has a range of lengths, of which every message of a sender has one of its own, so that a
-/// length says which message it is; but for those of no bytes.
+/// How long a message is. Each kind has a range of lengths. All messages of a sender have different lengths, except
+/// messages without bytes and those of persistent sends. So a length tells which message it is.
 #[derive(Clone, Copy, Debug)]
 pub enum Size {
     /// No bytes.
@@ -137,28 +137,28 @@ pub enum Mode {
 /// A message of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sent {
-    /// The sender's proc, and which of its threads.
+    /// The sender's proc, and the number of the sending thread.
     pub from: (u32, u32),
     /// The receiver's proc.
     pub to: u32,
-    /// Which communicator.
+    /// The communicator.
     pub comm: usize,
-    /// The sender's rank in it, and the tag.
+    /// The sender's rank in the communicator, and the tag.
     pub envelope: Envelope,
-    /// The receiver's rank in it.
+    /// The receiver's rank in the communicator.
     pub rank: u32,
-    /// Bytes.
+    /// Length, bytes.
     pub length: usize,
 }
 
 impl Sent {
-    /// Which content it has: see [`crate::cases::content`].
+    /// The name that decides the content: see [`crate::cases::content`].
     pub fn name(from: u32, length: usize) -> u64 {
         u64::from(from) << 32 | length as u64
     }
 }
 
-/// The procs in a communicator of a program as one of its members sees it, by rank.
+/// The procs of a communicator by rank, as its member `proc` sees them.
 pub fn members(ranks: u32, comm: usize, proc: u32) -> Vec<u32> {
     match comm {
         0 | 1 => (0..ranks).collect(),
@@ -167,13 +167,13 @@ pub fn members(ranks: u32, comm: usize, proc: u32) -> Vec<u32> {
     }
 }
 
-/// The last of three or more stays alone when the world is split.
+/// The color of a proc when the world is split: with three procs or more, the last one is alone.
 pub fn color(ranks: u32, proc: u32) -> u32 {
     u32::from(ranks > 2 && proc == ranks - 1)
 }
 
 impl RawKey {
-    /// The key, in a communicator of so many.
+    /// The key for a communicator with this many members.
     pub fn of(self, size: usize) -> Key {
         let source = self.source.map(|source| u32::from(source) % size as u32);
         Key { source, tag: self.tag.map(u32::from) }
@@ -181,28 +181,29 @@ impl RawKey {
 }
 
 impl Op {
-    /// Who calls.
+    /// The proc that calls.
     pub fn proc(&self, ranks: u32) -> u32 {
         u32::from(self.rank) % ranks
     }
 
-    /// Whether a second thread of the rank makes this send, where there is one.
+    /// Whether the second thread of the rank makes this send, in a run with a second thread.
     pub fn sent_by_thread(&self) -> bool {
         self.rank >= 128 && matches!(self.what, What::Send { mode: Mode::Standard, .. })
     }
 
-    /// Whether the second thread posts this receive, where there is one: all those of one communicator.
+    /// Whether the second thread posts this receive, in a run with a second thread. That thread posts all receives of
+    /// one communicator.
     pub fn received_by_thread(&self) -> bool {
         self.place() == 1 && matches!(self.what, What::Receive { slot: None, .. })
     }
 
-    /// Whether the first thread leaves this call alone, where there is a second one.
+    /// Whether the first thread leaves this call out, in a run with a second thread.
     pub fn is_left_out(&self) -> bool {
         let looks = matches!(self.what, What::Receive { .. } | What::Probe(_) | What::Claim(_));
         self.sent_by_thread() || (self.place() == 1 && looks)
     }
 
-    /// Its communicator; that of a persistent request is its slot's.
+    /// The communicator of the call. A persistent request uses the communicator of its slot.
     pub fn place(&self) -> usize {
         let slot = match self.what {
             What::Receive { slot, .. } => slot,
@@ -214,13 +215,13 @@ impl Op {
 }
 
 impl Program {
-    /// The message that each call sends, if any; with `threads`, some are sent by a second one of their rank.
+    /// The message that each call sends, if any. With `threads`, a second thread of the rank makes some sends.
     pub fn messages(&self, threads: bool) -> Vec<Option<Sent>> {
         let mut numbers = vec![0; self.ranks as usize];
         self.ops.iter().map(|op| self.message(op, &mut numbers, threads)).collect()
     }
 
-    /// The messages that a proc is sent in a communicator, in the order of the program.
+    /// The messages to a proc in a communicator, in the order of the program.
     pub fn inbox(messages: &[Option<Sent>], proc: u32, comm: usize) -> Vec<Sent> {
         messages.iter().flatten().filter(|sent| (sent.to, sent.comm) == (proc, comm)).copied().collect()
     }
@@ -235,7 +236,8 @@ impl Program {
         let rank = usize::from(to) % members.len();
         let source = members.iter().position(|&member| member == proc)? as u32;
         let number = &mut numbers[proc as usize];
-        // A persistent send has one buffer, and so one length: as if it were the first message.
+        // A persistent send has one buffer, and so one length: the first length of its range, which no message of
+        // another mode has.
         let place = if matches!(mode, Mode::Persistent(_)) { 0 } else { *number + 1 };
         *number += 1;
         assert!(*number < SENDS_MAX, "more messages of a rank than lengths");
@@ -253,7 +255,7 @@ impl Program {
     }
 }
 
-/// A key: a tag of three, or any; a source of all, or any.
+/// A key. The tag is one of three or any tag. The source is one of all ranks or any source.
 fn key() -> impl Strategy<Value = RawKey> {
     let source = prop_oneof![1 => Just(None), 2 => any::<u8>().prop_map(Some)];
     let tag = prop_oneof![1 => Just(None), 3 => (0..3u8).prop_map(Some)];
@@ -308,7 +310,8 @@ fn mostly_sends(count: Range<usize>) -> impl Strategy<Value = Vec<Op>> {
     calls(prop_oneof![15 => send(), 1 => other()], count)
 }
 
-/// The same calls, but nearly all by one rank, or sends to it, and in one communicator.
+/// The same calls, but seven of eight are in one communicator. There, one rank makes all calls but sends, and sends
+/// go to that rank.
 fn focused(mut ops: Vec<Op>, (focus, comm): (u8, u8)) -> Vec<Op> {
     for (_, op) in ops.iter_mut().enumerate().filter(|(index, _)| index % 8 != 0) {
         op.comm = comm;
@@ -320,8 +323,8 @@ fn focused(mut ops: Vec<Op>, (focus, comm): (u8, u8)) -> Vec<Op> {
     ops
 }
 
-/// Programs of so many ranks, of parts of so many calls at most: of all calls alike, or mostly receives of one rank, or
-/// mostly sends to one.
+/// Programs for this many ranks, in up to five parts of fewer than `most` calls. A part has all calls in equal shares,
+/// or mostly receives of one rank, or mostly sends to one rank.
 pub fn programs(ranks: RangeInclusive<u32>, most: usize) -> impl Strategy<Value = Program> {
     let focus = || (any::<u8>(), 0..2u8);
     let part = prop_oneof![
@@ -332,7 +335,7 @@ pub fn programs(ranks: RangeInclusive<u32>, most: usize) -> impl Strategy<Value 
     (ranks, vec(part, 1..6)).prop_map(|(ranks, parts)| Program { ranks, ops: parts.concat() })
 }
 
-/// Programs with deep queues: many receives of one rank, then as many sends to it and more, then receives again.
+/// Programs with deep queues: many receives of one rank, then even more sends to it, then receives again.
 pub fn deep_programs() -> impl Strategy<Value = Program> {
     let many = || 200..350usize;
     let parts = (mostly_receives(many()), mostly_sends(many()), mostly_sends(many()), mostly_receives(many()));

@@ -1,4 +1,4 @@
-//! Programs on clusters: all ranks of one, in one process.
+//! Runs programs on clusters: all ranks of a program in one process.
 
 use super::explain::explain;
 use super::player::Player;
@@ -8,7 +8,7 @@ use crate::cases::BOUND;
 use tickwire::testing::{Cluster, SplitMix, rows};
 use tickwire::{Agreement, Comm, CommError, Engine};
 
-/// Rounds of ticks after which engines whose work is done are quiet.
+/// Idle rounds of ticks after which the engines are quiet.
 pub const QUIET: u32 = 2;
 
 /// The communicators of a program, on each engine.
@@ -23,17 +23,17 @@ fn communicators(cluster: &mut Cluster) -> Vec<[Comm; COMMS]> {
     dups.into_iter().zip(parts).map(|(dup, part)| [world, dup, part, own]).collect()
 }
 
-/// The communicator that an agreement of all engines makes, on each engine.
+/// Makes a communicator by an agreement of all engines. Returns its handle on each engine.
 fn make(cluster: &mut Cluster, begin: impl FnMut(&mut Engine) -> Result<Agreement, CommError>) -> Vec<Comm> {
     let ranks = everyone(cluster);
     agree(cluster, &ranks, begin).into_iter().filter_map(|made| made.unwrap()).collect()
 }
 
-/// What a case says of itself.
+/// Counts of a case.
 pub struct Played {
     /// Calls that were made.
     pub calls: usize,
-    /// From lists to the index, and back.
+    /// How often engines changed from lists to the index, and back.
     pub switches: [usize; 2],
 }
 
@@ -42,12 +42,12 @@ pub struct Run<'a> {
     /// Its engines.
     pub cluster: Cluster,
     program: &'a Program,
-    /// What each call sends, if anything.
+    /// The message that each call sends, if any.
     pub messages: Vec<Option<Sent>>,
     /// The ranks.
     pub players: Vec<Player>,
     indexed: Vec<bool>,
-    /// From lists to the index, and back.
+    /// How often engines changed from lists to the index, and back.
     pub switches: [usize; 2],
 }
 
@@ -60,13 +60,13 @@ impl<'a> Run<'a> {
         Run { cluster, program, messages: program.messages(false), players, indexed, switches: [0; 2] }
     }
 
-    /// Makes one of its calls.
+    /// Makes one call of the program.
     pub fn play(&mut self, op: usize) {
         let proc = self.program.ops[op].proc(self.program.ranks) as usize;
         self.players[proc].play(&mut self.cluster.engines[proc], self.program, op, self.messages[op].as_ref());
     }
 
-    /// Notes which engines have made an index or left it.
+    /// Counts the engines that have made an index or left it.
     fn look(&mut self) {
         for (engine, indexed) in self.cluster.engines.iter_mut().zip(&mut self.indexed) {
             let now = rows(engine).progress.indexed();
@@ -76,7 +76,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Takes what is done; returns the sends among it.
+    /// Takes the operations that are done, and returns the sends among them.
     pub fn collect(&mut self) -> Vec<usize> {
         self.look();
         let each = self.players.iter_mut().zip(&mut self.cluster.engines);
@@ -87,7 +87,7 @@ impl<'a> Run<'a> {
         Program::inbox(&self.messages, proc as u32, comm)
     }
 
-    /// Takes everything back that is open and receives everything that is left.
+    /// Cancels the open receives, and posts receives for all messages that are left.
     pub fn wind_up(&mut self) {
         let each = self.players.iter_mut().zip(&mut self.cluster.engines);
         each.for_each(|(player, engine)| player.cancel_all(engine));
@@ -98,7 +98,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ticks until all is done, and nothing is left in any engine.
+    /// Ticks until all operations are done, and checks that nothing is left in any engine.
     pub fn finish(self) -> Vec<Player> {
         let Run { mut cluster, mut players, .. } = self;
         cluster.tick_until(BOUND, "all receives and sends are done", |cluster| {
@@ -108,11 +108,12 @@ impl<'a> Run<'a> {
             players.iter().all(Player::is_idle)
         });
         players.iter_mut().for_each(Player::free);
-        // Nobody waits for a buffered send, and one that was read ends later than its receive.
+        // The program does not wait for buffered sends. A send whose memory was read ends later than its receive,
+        // too.
         cluster.tick_until(BOUND, "buffered sends are done", |cluster| {
             cluster.engines.iter_mut().all(|engine| rows(engine).progress.active == 0)
         });
-        // Some are ticked in one round of several.
+        // A slow engine is ticked only once in several rounds.
         let rounds = cluster.net.as_ref().map_or(1, |net| net.config().slow_rounds);
         cluster.tick_times(QUIET * rounds);
         cluster.assert_at_rest();
@@ -120,11 +121,11 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Calls are made in the order of the program, with a tick of some engine now and then; what each proc has seen must be
-/// explained by some order of arrival.
+/// Makes the calls in the order of the program, with ticks of some engines in between. Some order of arrival must
+/// explain what each proc has seen.
 ///
 /// # Panics
-/// If it is not.
+/// If no order of arrival explains it.
 pub fn at_once_on(cluster: Cluster, program: &Program, seed: u64) -> Played {
     let mut run = Run::new(cluster, program);
     let mut random = SplitMix::new(seed);

@@ -1,4 +1,4 @@
-//! Ways to hear of an end: callbacks, names of requests, and futures.
+//! Ways to learn of the end of an operation: callbacks, ids of requests, and futures.
 
 use crate::kit::{LONG, ME, solo};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -84,7 +84,7 @@ fn a_callback_of_what_is_done_runs_with_the_next_tick_and_a_panic_poisons() {
     let receive = engine.irecv(vec![0u8; 4], ME, Tag(1), world).unwrap();
     engine.on_complete(&receive, |_| panic!("a callback gave up")).unwrap();
     engine.send(&[1u8; 4], ME, Tag(1), world).unwrap();
-    // The message is there, and the callback that was called for it has poisoned the engine.
+    // The message has arrived, and its callback has poisoned the engine.
     assert_eq!(engine.wait(&receive).unwrap().length, 4);
     let error = engine.irecv(vec![0u8; 4], ME, Tag(1), world).unwrap_err();
     assert!(matches!(&error.error, PostError::Poisoned(why) if why.contains("gave up")), "{error}");
@@ -133,7 +133,7 @@ fn a_name_is_stale_however_often_its_row_was_used() {
     engine.send(&[1u8; 4], ME, Tag(1), world).unwrap();
     engine.wait(&request).unwrap();
     engine.take(request).unwrap();
-    // As if the row had been used four thousand million times, but for one.
+    // The generation moves on by 2³² − 1, as if the row had been used that often.
     let generation = &mut rows(&mut engine).requests[old.row as usize].generation;
     *generation = generation.wrapping_add(((1u64 << 32) - 1) as _);
     let new = engine.irecv(vec![0u8; 4], ME, Tag(1), world).unwrap();
@@ -164,7 +164,7 @@ fn a_request_is_a_future() {
     cluster.tick_until(BOUND, "the waker is called", |_| flag.0.load(Ordering::Relaxed) == 1);
     assert!(matches!(future.as_mut().poll(&mut context), Poll::Ready(Ok(status)) if status.length == LONG));
     assert!(cluster.engines[0].take(receive).unwrap().0 == content(1, LONG));
-    // An engine that goes away ends what waits for it.
+    // An engine that goes away ends its open operations.
     let open = cluster.engines[0].irecv(vec![0u8; 4], Rank(1), Tag(1), world).unwrap();
     let mut future = Box::pin(cluster.engines[0].completion(&open).unwrap());
     drop(cluster);

@@ -1,4 +1,4 @@
-//! Persistent requests: started again and again, and dropped or freed while they are active.
+//! Persistent requests: they are started many times, and dropped or freed while they are active.
 
 use crate::kit::{LONG, ME, SHORT, settle};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn persistent_requests_start_again_and_again() {
                     assert!(*cluster.engines[0].buffer(receive).unwrap() == content(round * 10 + n, length));
                 }
             }
-            // A cancelled one can be started again, and frees give the buffers back.
+            // A cancelled request can be started again. Freeing a request returns its buffer.
             cluster.engines[0].start(&receives[2]).unwrap();
             assert_eq!(cluster.engines[0].cancel(&receives[2]), Ok(true));
             cluster.tick_until(BOUND, "cancelled", |cluster| {

@@ -1,4 +1,4 @@
-//! Probes: what they see, and matched ones, which take a message out of reach.
+//! Probes: what they see. A matched probe takes its message, so that no other call sees it.
 
 use crate::kit::{LONG, ME, SHORT, settle, solo};
 use tickwire::internals::components::{PostError, TagFilter};

@@ -19,7 +19,8 @@ fn a_synchronous_send_is_done_only_when_it_is_matched() {
             assert_eq!(cluster.engines[1].test(&send), Ok(Test::Pending), "{length} bytes");
             assert_eq!(receive(cluster, length), message);
             cluster.finish(BOUND, 1, send).unwrap();
-            // A standard send of what can wait at the receiver is done without.
+            // A standard send of a short message is done without a receive, because the message can wait at the
+            // receiver.
             let send = cluster.engines[1].isend(content(1, SHORT), ME, Tag(3), world).unwrap();
             cluster.finish(BOUND, 1, send).unwrap();
             receive(cluster, SHORT);
@@ -32,7 +33,7 @@ fn a_synchronous_send_is_done_only_when_it_is_matched() {
 fn a_ready_send_without_a_receive_is_an_error_where_it_can_be_known() {
     everywhere(2, |cluster| {
         let world = cluster.engines[0].comm_world();
-        // To be known of another proc, the connection must be there.
+        // A ready send can only know of a missing receive if the connection exists.
         acquaint(cluster);
         for (from, length) in [(1, LONG), (0, SHORT), (0, 0)] {
             let send = cluster.engines[from].irsend(content(2, length), ME, Tag(3), world).unwrap();
@@ -56,7 +57,7 @@ fn many_ready_sends_without_receives_are_all_errors() {
     everywhere(2, |cluster| {
         let world = cluster.engines[0].comm_world();
         acquaint(cluster);
-        // More than their receiver lets wait, and more than it can answer in a pass.
+        // These are more sends than the receiver lets wait, and more than it can answer in a pass.
         let sends: Vec<_> =
             (0..300).map(|_| cluster.engines[1].irsend(content(2, LONG), ME, Tag(3), world).unwrap()).collect();
         for send in sends {

@@ -1,5 +1,5 @@
-//! A rank of the tests of communicators: what it does is its first argument. Panics if something is wrong, so that its
-//! launcher sees it fail.
+//! A rank in the tests of communicators. Its first argument says what it does. It panics if something is wrong, so
+//! that its launcher sees a failure.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
@@ -21,7 +21,7 @@ fn main() {
     }
 }
 
-/// Rows and columns of a grid of 2 × 2, made and used over and over by real processes.
+/// Real processes make and use the rows and columns of a grid of 2 × 2 again and again.
 fn four() {
     let mut engine = Engine::builder().build(Bootstrap::from_env().unwrap()).unwrap();
     let (me, world) = (engine.rank().0, engine.comm_world());
@@ -33,7 +33,7 @@ fn four() {
         assert_eq!(engine.comm_compare(dup, world).unwrap(), Comparison::Congruent);
         let ids = [dup, row, column].map(|comm| engine.comm_context_id(comm).unwrap());
         assert_eq!(ids, [2, 3, 4], "round {round}: ids are used again");
-        // The higher rank comes first in a row, the lower one in a column.
+        // In a row the higher rank comes first, in a column the lower one.
         assert_eq!(engine.comm_rank(row).unwrap(), Rank(1 - me % 2));
         assert_eq!(engine.comm_rank(column).unwrap(), Rank(me / 2));
         for (comm, peer) in [(row, me ^ 1), (column, me ^ 2)] {
@@ -51,7 +51,8 @@ fn four() {
     engine.finalize(Duration::from_secs(20)).unwrap();
 }
 
-/// A message there and one back, in a communicator of two; short and long, received as anything from anyone.
+/// Sends one message in each direction, in a communicator of two. Messages are short or long. The receive takes any
+/// source and any tag.
 fn exchange(engine: &mut Engine, comm: Comm, me: u32, peer: u32, round: u32) {
     let other = Rank(1 - engine.comm_rank(comm).unwrap().0);
     let length = |from: u32| [100, 50_000][(from as usize / 2 + round as usize) % 2];
@@ -69,14 +70,14 @@ fn killed() {
     let world = engine.comm_world();
     let dup = engine.comm_dup(world).unwrap();
     if engine.rank().0 == 3 {
-        // Its neighbour in the tree is waiting by now, or will meet one that is dead.
+        // Its neighbour in the tree waits for it already, or will find it dead.
         let _ = kill_process(getpid(), Signal::KILL);
     }
     let start = Instant::now();
     let failed = engine.comm_dup(dup).unwrap_err();
     assert!(matches!(&failed, CommError::MemberFailed { proc: ProcId(3), .. }), "{failed}");
     assert!(start.elapsed() < Duration::from_millis(1500), "noticed after {:?}", start.elapsed());
-    // The others go on without it.
+    // The other ranks go on without it.
     let others = engine.comm_group(dup).unwrap().exclude(&[3]).unwrap();
     let rest = engine.comm_create_group(dup, &others, Tag(0)).unwrap();
     let me = engine.comm_rank(rest).unwrap().0;
@@ -88,7 +89,7 @@ fn killed() {
     engine.finalize(Duration::from_secs(20)).unwrap();
 }
 
-/// Rank 1 makes an error on a communicator whose handler is `Abort`; the others wait for it for good.
+/// Rank 1 makes an error on a communicator whose handler is `Abort`. The others wait for it forever.
 fn together() {
     let mut engine = Engine::builder().build(Bootstrap::from_env().unwrap()).unwrap();
     let world = engine.comm_world();
@@ -102,12 +103,12 @@ fn together() {
     panic!("the others are ended by the launcher: {:?}", engine.wait_for(&never, Duration::from_secs(60)));
 }
 
-/// Errors on a communicator whose handler is `Abort`: the last line must not be reached.
+/// Makes errors on a communicator whose handler is `Abort`. The last line must not be reached.
 fn abort(what: &str) {
     let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
     let (me, world) = (Rank(0), engine.comm_world());
     let own = engine.comm_self();
-    // Other communicators, requests that were cancelled, and what ends well, end nothing.
+    // Errors on other communicators, cancelled requests and successful operations must not abort.
     let quiet = engine.comm_dup(world).unwrap();
     engine.comm_set_error_handler(world, ErrorHandler::Abort).unwrap();
     assert!(matches!(engine.isend(vec![1u8], Rank(7), Tag(0), quiet).unwrap_err().error, PostError::Rank { .. }));
@@ -141,7 +142,7 @@ fn abort(what: &str) {
             drop(engine.isend(vec![1u8], me, Tag(0), quiet));
         }
         "freed" => {
-            // The handler of a communicator that was freed meanwhile.
+            // The communicator was freed meanwhile. Its handler still counts.
             let request = truncated(&mut engine, child);
             engine.comm_free(child).unwrap();
             let _ = engine.take(request);
@@ -151,7 +152,7 @@ fn abort(what: &str) {
     println!("still here");
 }
 
-/// Hears of the error of a request, in one of the ways in which that is possible.
+/// Gets the error of a request in one of the possible ways.
 fn hear(engine: &mut Engine, how: &str, request: Request<Vec<u8>>) {
     match how {
         "test" => drop(engine.test(&request)),

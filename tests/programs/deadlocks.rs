@@ -1,12 +1,12 @@
-//! Programs that hang, each for another reason: test cases of `tickwire whowaits`. The first argument selects the program. A rank gives
-//! up after a minute.
+//! Programs that hang, each for a different reason: test cases of `tickwire whowaits`. The first argument selects the
+//! program. A rank gives up after a minute.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
 use std::time::{Duration, Instant};
 use tickwire::{Bootstrap, Comm, Engine, Limits, LockKind, Rank, RegionAccess, Source, Tag, op};
 
-/// How long a rank hangs at most.
+/// The longest time that a rank hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() {
@@ -14,20 +14,20 @@ fn main() {
     let bootstrap = Bootstrap::from_env().unwrap();
     let (me, last) = (bootstrap.rank(), bootstrap.size() - 1);
     if way == "absent" && me == last {
-        // It computes for longer than any rank waits, before it takes part.
+        // This rank is absent: it computes for longer than any other rank waits.
         std::thread::sleep(PATIENCE);
         return;
     }
     let mut builder = Engine::builder();
     if way == "credit" {
-        // The smallest credit: 64 offers.
+        // The smallest credit allows 64 offers.
         builder = builder.limits(Limits { unexpected_bytes_max: 0, ..Limits::default() });
     }
     let mut engine = builder.build(bootstrap).unwrap();
     let world = engine.comm_world();
     let right = Rank((me + 1) % (last + 1));
     match way.as_str() {
-        // Everybody receives from the right before sending to the left.
+        // Each rank receives from the right before it would send to the left.
         "cycle" => hang(&mut engine, right, Tag(1), world),
         "tag" => tag(&mut engine, me, world),
         "large" => large(&mut engine, me, world),
@@ -39,12 +39,12 @@ fn main() {
             }
             hang(&mut engine, Rank(1 - me), Tag(7), world);
         }
-        // One calls what all must call.
+        // Only one rank makes a call that all must make.
         "collective" => match me {
             0 => drop(engine.comm_dup(world)),
             _ => hang(&mut engine, Rank(0), Tag(1), world),
         },
-        // The first rank keeps its own part of a window locked, and the second one wants it.
+        // The first rank keeps its part of a window locked, and the second one wants to lock it.
         "lock" => {
             let window = engine.win_allocate::<u64>(1, world).unwrap();
             if me == 0 {
@@ -56,12 +56,12 @@ fn main() {
                 drop(engine.win_lock(LockKind::Shared, Rank(0), window));
             }
         }
-        // The first operation of all, by all but the last.
+        // All ranks but the last call the first collective operation.
         "first" => match me == last {
             true => hang(&mut engine, Rank(0), Tag(1), world),
             false => drop(engine.barrier(world)),
         },
-        // Two operations by all, a third by all but the last.
+        // All ranks call two operations. All but the last wait for a third one.
         "sum" => {
             let mut sums = [0u64; 1];
             engine.allreduce(&[1], &mut sums, op::Sum, world).unwrap();
@@ -113,7 +113,7 @@ fn large(engine: &mut Engine, me: u32, world: Comm) {
     }
 }
 
-/// Rank 0 sends more large messages than the receiver keeps envelopes of, and none that it receives.
+/// Rank 0 sends more large messages than its credit has envelopes. The receiver waits for none of them.
 fn credit(engine: &mut Engine, right: Rank, world: Comm) {
     if engine.rank() == Rank(0) {
         let mut offers: Vec<_> =
@@ -124,7 +124,7 @@ fn credit(engine: &mut Engine, right: Rank, world: Comm) {
     }
 }
 
-/// Rank 0 tells the others that it is there, and then forgets to tick.
+/// Rank 0 greets the others and then does not tick any more.
 fn silent(engine: &mut Engine, me: u32, last: u32, world: Comm) {
     if me > 0 {
         engine.recv(&mut [0u8; 0], Rank(0), Tag(1), world).unwrap();
@@ -138,7 +138,7 @@ fn silent(engine: &mut Engine, me: u32, last: u32, world: Comm) {
     std::thread::sleep(PATIENCE);
 }
 
-/// Rank 1 exposes a counter, and forgets to tick once rank 0 has counted to one.
+/// Rank 1 exposes a counter. Once rank 0 has counted to one, it does not tick any more.
 fn updates(engine: &mut Engine, me: u32, world: Comm) {
     let region = engine.expose(vec![0u64], RegionAccess::ALL).unwrap();
     let mut keys = [region.key(); 2];
@@ -153,7 +153,7 @@ fn updates(engine: &mut Engine, me: u32, world: Comm) {
     std::thread::sleep(PATIENCE);
 }
 
-/// Waits for a message that does not come.
+/// Waits for a message that never comes.
 fn hang(engine: &mut Engine, source: Rank, tag: Tag, comm: Comm) {
     let receive = engine.irecv(vec![0u8; 64], source, tag, comm).unwrap();
     let _ = engine.wait_for(&receive, PATIENCE);

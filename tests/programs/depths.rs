@@ -1,9 +1,10 @@
-//! Deep matching queues: what the bench `matching` measures.
+//! Deep matching queues, for the bench `matching`.
 //! `tests-depths posted|unexpected start|insert|match|scattered N [auto|lists|index]`
 //!
-//! Makes a queue of N entries with tags of their own, prints `insert NS`, then takes all entries out, in their order or in
-//! one of chance, and prints `match NS`; both in ns an entry. Lines `bytes NAME B` tell the storage an entry. It stops at
-//! once after what it was asked for, so that whoever counts instructions counts those of the queue.
+//! Makes a queue of N entries with different tags and prints `insert NS`. Then takes all entries out, in their order or
+//! in a scattered order, and prints `match NS`. Both figures are ns for each entry. Lines `bytes NAME B` give the
+//! storage for each entry. The program exits at once after the step that it was asked for, so that a count of its
+//! instructions covers only the queue.
 
 use std::process::exit;
 use std::time::Instant;
@@ -13,13 +14,13 @@ use tickwire::testing::rows;
 use tickwire::{Bootstrap, Engine, Rank, Tag};
 
 const USAGE: &str = "tests-depths posted|unexpected start|insert|match|scattered N [auto|lists|index]";
-/// bevy's change ticks of a component.
+/// Bytes of bevy's change ticks for a component.
 const TICKS: usize = 8;
 
-/// The numbers below a power of two that is at least `count`, those below `count`, in an order without locality.
+/// The numbers below `count` in an order without locality.
 fn scattered(count: u32) -> impl Iterator<Item = u32> {
     let mask = count.next_power_of_two() - 1;
-    // An odd multiplier permutes the residues.
+    // Multiplication by an odd number permutes the numbers below a power of two.
     (0..=mask).map(move |n| n.wrapping_mul(0x9E37_79B1).wrapping_add(7) & mask).filter(move |&n| n < count)
 }
 
@@ -29,10 +30,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let count: u32 = count.parse()?;
     let matching = rest.first().map_or("auto", String::as_str).parse()?;
     let limits = Limits { matching, ..Limits::default() };
-    // The rows are there: spawning them is no part of matching.
+    // All rows exist from the start, since spawning rows is no part of matching.
     let mut engine = Engine::builder().limits(limits).initial_rows(count as usize + 64).build(Bootstrap::solo())?;
     let (me, world) = (engine.rank(), engine.comm_world());
-    // The connection to oneself is there, and one message has gone through.
+    // The first message makes the connection to oneself.
     engine.send(b"", me, Tag(count), world)?;
     engine.recv(&mut [0u8; 0], me, Tag(count), world)?;
     let mut posted = Vec::with_capacity(count as usize);
@@ -70,7 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     exit(0)
 }
 
-/// A message to oneself that has arrived.
+/// Sends a message to oneself. After the tick it has arrived.
 fn send(engine: &mut Engine, me: Rank, tag: u32) -> Result<(), tickwire::OperationError> {
     let world = engine.comm_world();
     engine.send(b"", me, Tag(tag), world)?;

@@ -1,5 +1,5 @@
-//! A rank whose whole heap its peers can read: what it does is its first argument. Panics if something is wrong, so that
-//! its launcher sees it fail.
+//! A rank whose whole heap its peers can read. Its first argument says what it does. It panics if something is wrong,
+//! so that its launcher sees a failure.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
@@ -15,16 +15,16 @@ use tickwire_tests::cases::content;
 #[global_allocator]
 static HEAP: SharedHeap = SharedHeap;
 
-/// Above everything that a loaded machine may need.
+/// Longer than any wait on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Bytes of the message that its sender dies in: many passes of reading.
+/// Length of the message whose sender dies, bytes. Reading it takes many passes.
 const LARGE: usize = 64 << 20;
-/// Bytes that are in no heap.
+/// Bytes outside of any heap.
 static ELSEWHERE: [u8; 200_000] = [7; 200_000];
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    // The kernel reads nothing, so that what is not read out of a shared heap comes in pieces.
+    // The kernel reads nothing here. So a message outside of a shared heap comes in pieces.
     let builder = Engine::builder().cross_memory_attach(false);
     let mut engine = builder.build(Bootstrap::from_env().unwrap()).unwrap();
     let place = Path::new(&args[1]);
@@ -40,13 +40,13 @@ fn main() {
     engine.finalize(PATIENCE).unwrap();
 }
 
-/// Maps of a shared heap in this process: for reading only, or not.
+/// How many maps of shared heaps this process has that are read-only, or that are not.
 fn maps(readable_only: bool) -> usize {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     maps.lines().filter(|line| line.contains("tickwire-heap") && line.contains(" r--s ") == readable_only).count()
 }
 
-/// Messages out of the heap there and back, then others, with a child in between.
+/// Passes messages out of the heap in both directions, then other messages, with a child process in between.
 fn heap(engine: &mut Engine) {
     let (world, me, peer) = (engine.comm_world(), engine.rank(), Rank(1 - engine.rank().0));
     let lengths = [
@@ -72,7 +72,7 @@ fn heap(engine: &mut Engine) {
             let mut buffer = vec![0u8; length];
             for turn in [Rank(0), Rank(1)] {
                 if me == turn {
-                    // The buffer is the sender's again once the send is done.
+                    // Once the send is done, the sender may change its buffer.
                     let mut message = content(name, length);
                     engine.send(&message, peer, Tag(1), world).unwrap();
                     message.fill(0xEE);
@@ -97,7 +97,7 @@ fn heap(engine: &mut Engine) {
         }
     }
     assert_eq!((maps(false), maps(true)), (1, 1));
-    // What is in no heap comes in pieces.
+    // A message outside of the heap comes in pieces.
     let mut buffer = vec![0u8; ELSEWHERE.len()];
     if me == Rank(0) {
         engine.send(&ELSEWHERE, peer, Tag(3), world).unwrap();
@@ -110,7 +110,7 @@ fn heap(engine: &mut Engine) {
     assert!(report.used >= buffer.len() && report.reserved > report.used && report.overflowed == 0, "{report:?}");
 }
 
-/// Threads allocate at a time, and free what others have allocated.
+/// Several threads allocate at the same time, and free what others have allocated.
 fn threads() {
     let (sender, receiver) = std::sync::mpsc::channel::<(u8, Vec<u8>)>();
     std::thread::scope(|scope| {
@@ -140,7 +140,7 @@ fn threads() {
     });
 }
 
-/// A heap that is too small or cannot be had ends nothing: what is elsewhere comes in pieces.
+/// If the heap is too small or cannot be made, the program goes on. Messages outside of the heap come in pieces.
 fn fallback(engine: &mut Engine) {
     let (world, me, peer) = (engine.comm_world(), engine.rank(), Rank(1 - engine.rank().0));
     let messages: Vec<Vec<u8>> = (0..8).map(|name| content(name, 600_000)).collect();
@@ -163,7 +163,8 @@ fn fallback(engine: &mut Engine) {
     }
 }
 
-/// A child works between fork and exec: it reads what its parent had and allocates, and its parent does not notice.
+/// A child runs code between fork and exec. It reads its parent's memory and allocates, and the parent does not
+/// notice.
 fn child() {
     let (message, mut copies) = (content(7, 300_000), vec![content(7, 300_000); 3]);
     let expected = message.clone();
@@ -204,7 +205,7 @@ fn death(engine: &mut Engine, place: &Path) {
     }
     assert!(engine.bytes_read().heap < LARGE as u64, "one tick reads a part");
     std::fs::write(begun, "").unwrap();
-    // Nothing is read until it is dead for sure: its listener goes with it.
+    // Rank 0 goes on reading only when rank 1 is surely dead: then its listening socket is gone.
     let job = std::env::var("TICKWIRE_JOB").unwrap();
     let name = format!("@tickwire-{job}-1");
     while std::fs::read_to_string("/proc/net/unix").unwrap().lines().any(|line| line.ends_with(&name)) {
@@ -212,7 +213,7 @@ fn death(engine: &mut Engine, place: &Path) {
         assert!(Instant::now() < end);
     }
     match engine.wait_for(&request, PATIENCE) {
-        // Its memory outlives it.
+        // The heap of rank 1 may outlive it.
         Ok(_) => assert!(engine.take(request).unwrap().0 == content(1, LARGE)),
         Err(error) => assert!(matches!(&error, RequestError::PeerFailed { proc, .. } if proc.0 == 1), "{error}"),
     }

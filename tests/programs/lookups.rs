@@ -1,4 +1,4 @@
-//! Does one thing so many times, so that its instructions can be counted by the difference of two runs:
+//! Does one thing a given number of times. The difference of two runs gives its instructions:
 //! `tests-lookups array|slot|tick|still|look|self|by-tick|between ROUNDS`.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
@@ -11,7 +11,7 @@ use tickwire::internals::systems::views::Column;
 use tickwire::testing::Board;
 use tickwire::{Bootstrap, Cells, Engine, Limits, ProgressSystems, Rank, Tag};
 
-/// What a user keeps for each proc.
+/// Data of a user for each proc.
 #[derive(Component, Default)]
 struct Credits(u64);
 
@@ -23,7 +23,7 @@ impl EndpointSlot for Credits {
 #[derive(Resource)]
 struct Rounds(u64);
 
-/// Look-ups in a plain array, by a row that the compiler does not know.
+/// Looks up values in a plain array, by a row that the compiler does not know.
 #[inline(never)]
 fn array(values: &mut [Credits], rounds: u64) {
     for _ in 0..rounds {
@@ -32,7 +32,7 @@ fn array(values: &mut [Credits], rounds: u64) {
     }
 }
 
-/// The same in a slot's column, inside a system; once, however often the system runs.
+/// Looks up values in a slot's column, inside a system. It does so once, however often the system runs.
 fn slot(mut credits: Column<Credits>, mut rounds: ResMut<Rounds>) {
     for _ in 0..std::mem::take(&mut rounds.0) {
         let row = black_box(0usize);
@@ -48,7 +48,7 @@ fn engine_with_slot(rounds: u64) -> Engine {
     builder.systems(add).build(Bootstrap::solo()).unwrap()
 }
 
-/// Two engines, connected over shared memory.
+/// Two engines that are connected over shared memory.
 fn pair(limits: &Limits) -> [Engine; 2] {
     let board = Board::new(2);
     let (first, second) = (board.bootstrap(0), board.bootstrap(1));
@@ -67,9 +67,9 @@ fn pair(limits: &Limits) -> [Engine; 2] {
     [a, b]
 }
 
-/// Messages of 8 B to oneself: past the ring, or through it and a tick.
+/// Sends messages of 8 B to oneself, either past the ring or through the ring and a tick.
 fn own(at_once: bool, rounds: u64) {
-    // No look at the clock is due meanwhile.
+    // No look at the clock comes due in this time.
     let limits = Limits { own_at_once: at_once, control_us: 1_000_000, ..Limits::default() };
     let mut engine = Engine::builder().limits(limits).build(Bootstrap::solo()).unwrap();
     let (me, world) = (engine.rank(), engine.comm_world());
@@ -86,9 +86,9 @@ fn own(at_once: bool, rounds: u64) {
     });
 }
 
-/// Messages of 8 B over shared memory: posted, sent, received and taken, the instructions of both sides.
+/// Sends messages of 8 B over shared memory. Both sides are counted: posting, sending, receiving and taking.
 fn between(rounds: u64) {
-    // As above.
+    // No look at the clock comes due here, either.
     let [mut a, mut b] = pair(&Limits { control_us: 1_000_000, ..Limits::default() });
     let world = a.comm_world();
     let (bytes, mut buffer) = ([7u8; 8], [0u8; 8]);
@@ -128,7 +128,8 @@ fn main() {
                 black_box(a.tick());
             }
         }
-        // Time stands still, or is such that every tick looks at sockets and writes the page of statistics.
+        // Either time stands still, or it moves so fast that every tick polls sockets and writes the page of
+        // statistics.
         "still" | "look" => {
             let [mut a, _b] = pair(&Limits::default());
             let step = if args[0] == "look" { 1_000_000 } else { 0 };

@@ -1,8 +1,9 @@
-//! One of two ranks that carry out the same random programs at once and check what they saw against the reference model:
-//! `tests-matching WAY CALLS SEED THREADS`. Panics if something is wrong, so that its launcher sees it fail.
+//! One of two ranks that play the same random programs at the same time. It checks what it saw against the reference
+//! model: `tests-matching WAY CALLS SEED THREADS`. It panics if something is wrong, so that its launcher sees a
+//! failure.
 //!
-//! With two threads, the second one submits some of the sends, and all that is received in one of the communicators. What
-//! it sends is in its own order; what it receives is checked as what the first one does.
+//! With two threads, the second thread submits some of the sends, and all receives of one communicator. Its sends are
+//! ordered among themselves. Its receives are checked like those of the first thread.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
@@ -19,7 +20,7 @@ use tickwire_tests::model::player::{Call, Player, Seen};
 use tickwire_tests::model::program::{COMMS, Program, Sent, color, deep_programs, limits, programs, runner};
 use tickwire_tests::model::{Envelope, Key};
 
-/// Above everything that a loaded machine may need.
+/// Longer than any wait on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn main() {
@@ -42,7 +43,7 @@ fn main() {
         let messages = program.messages(threads == 2);
         let part = Part { program: &program, messages: &messages, me, end: Instant::now() + PATIENCE };
         part.play(&mut engine, comms, number, threads == 2);
-        // Nobody begins the next one before all have ended this one.
+        // No rank begins the next program before all have ended this one.
         let barrier = engine.comm_dup(world).unwrap();
         engine.comm_free(barrier).unwrap();
         if made >= calls as usize {
@@ -53,7 +54,7 @@ fn main() {
     engine.finalize(PATIENCE).unwrap();
 }
 
-/// A program, and whose part this process plays.
+/// A program, and the rank that this process plays.
 struct Part<'a> {
     program: &'a Program,
     messages: &'a [Option<Sent>],
@@ -91,7 +92,7 @@ impl Part<'_> {
         }
     }
 
-    /// The calls of the first thread, with ticks where they like.
+    /// Makes the calls of the first thread, with ticks at random.
     fn calls(&self, engine: &mut Engine, player: &mut Player, number: u64, second: bool) {
         let mut random = SplitMix::new(number << 1 | u64::from(self.me));
         for (index, op) in self.program.ops.iter().enumerate() {
@@ -107,8 +108,8 @@ impl Part<'_> {
         }
     }
 
-    /// The calls of the second thread. Submitted receives cannot be taken back, so these ask for what will come, all with
-    /// or without the same of source and tag.
+    /// Makes the calls of the second thread. A submitted receive cannot be cancelled, so there is exactly one receive
+    /// for each message that will come. All receives name the source or none does, and likewise the tag.
     fn submit(&self, submitter: &Submitter, comms: [Comm; COMMS], inbox: &[Sent], number: u64) -> Vec<Call> {
         let (mut sends, mut receives, mut coming) = (Vec::new(), Vec::new(), inbox.iter());
         let mut receive = |sent: &Sent| {

@@ -1,5 +1,5 @@
-//! Messages of 8 B to oneself, with a system of the application beside the engine's, so that each of these runs as a
-//! function of its own: what the bench `budget` counts. `tests-messages N`
+//! Sends messages of 8 B to oneself. A system of the application makes the engine's systems run as separate
+//! functions, so that the bench `budget` can count each of them. `tests-messages N`
 
 use bevy_ecs::prelude::*;
 use tickwire::{Bootstrap, Engine, ProgressSystems, Tag};

@@ -1,11 +1,12 @@
-//! Two engines over shared memory, both in this thread, so that neither waits for the other: what the bench `budget` counts as
-//! operations of two processes. `tests-pair N` sends messages of 8 B, `tests-pair N allreduce` adds up 8 B over both.
+//! Two engines over shared memory in one thread, so that neither waits for the other. The bench `budget` counts their
+//! instructions as those of two processes. `tests-pair N` sends messages of 8 B. `tests-pair N allreduce` adds up 8 B
+//! over both.
 
 use std::error::Error;
 use tickwire::testing::Pair;
 use tickwire::{Rank, Tag, op};
 
-/// Ticks in which an operation must be done.
+/// Most ticks until an operation is done.
 const BOUND: u32 = 1_000;
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -29,7 +30,7 @@ fn send(pair: &mut Pair, messages: usize) -> Result<(), Box<dyn Error>> {
         let incoming = receiver.irecv(buffer, Rank(0), Tag(1), world)?;
         let outgoing = sender.isend([7u8; 8].to_vec(), Rank(1), Tag(1), world)?;
         let mut ticks = 0;
-        // The sender's tick takes what the receiver has granted.
+        // The sender's tick takes the credit that the receiver has granted.
         while !receiver.test(&incoming)?.is_done() || !sender.test(&outgoing)?.is_done() {
             receiver.tick_at(now_ns);
             sender.tick_at(now_ns);

@@ -1,5 +1,6 @@
-//! A rank of a storm of collective operations, `tests-storm SEED BATCHES`, of one of blocks, `tests-storm blocks SEED BATCHES`, or of a
-//! long operation whose last rank is killed, `tests-storm killed STAGE cells|kernel`; under `tickwire run`.
+//! A rank under `tickwire run`. It takes part in a storm of collective operations, `tests-storm SEED BATCHES`, or of
+//! blocks, `tests-storm blocks SEED BATCHES`, or in a long operation whose last rank is killed,
+//! `tests-storm killed STAGE cells|kernel`.
 
 use rustix::process::{Signal, getpid, kill_process};
 use std::error::Error;
@@ -9,9 +10,9 @@ use tickwire::{Bootstrap, Engine, OperationError, Rank, RequestError, Tag};
 use tickwire_tests::block_storm::block_storm;
 use tickwire_tests::storm::storm;
 
-/// Elements of a long operand: 1 MiB.
+/// Elements of a long operand of 1 MiB.
 const COUNT: usize = 1 << 17;
-/// Above what it takes to notice a death on a loaded machine.
+/// Longer than it takes to notice a death on a loaded machine.
 const BOUND: Duration = Duration::from_secs(10);
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -34,8 +35,8 @@ fn die() {
     let _ = kill_process(getpid(), Signal::KILL);
 }
 
-/// The last of three ranks is killed before, in or after a sum of 1 MiB: at the start, when it is posted, at an element that it combines,
-/// or when its own part is done.
+/// The last of three ranks is killed before, in or after a sum of 1 MiB: at the start, when the sum is posted, at an
+/// element that it combines, or when its own part is done.
 fn killed(stage: &str, by_kernel: bool) -> Result<(), Box<dyn Error>> {
     let mut engine = Engine::builder().cross_memory_attach(by_kernel).build(Bootstrap::from_env()?)?;
     let (world, rank) = (engine.comm_world(), engine.rank());
@@ -66,14 +67,14 @@ fn killed(stage: &str, by_kernel: bool) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let first = engine.allreduce(&own, &mut sums, sum, world);
     match &first {
-        // Posting does what can be done at once: if the others have come before, that may be all.
+        // Posting does whatever can be done at once. If the others came first, that may be the whole operation.
         Ok(()) if matches!(stage, "posted" | "end") => assert_eq!(sums, [6; COUNT]),
         ended => check_failed(ended),
     }
     check_failed(&engine.barrier(world));
     check_failed(&engine.allreduce(&own, &mut sums, |left: u64, right: u64| left + right, world));
     assert!(start.elapsed() < BOUND, "it took {:?}", start.elapsed());
-    // The other two go on.
+    // The two survivors can still exchange messages.
     let other = Rank(1 - rank.0);
     let receive = engine.irecv(vec![0; COUNT], other, Tag(1), world)?;
     engine.send(&own, other, Tag(1), world)?;

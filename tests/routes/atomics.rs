@@ -1,4 +1,4 @@
-//! Updates of exposed memory that a fabric does.
+//! Updates of exposed memory by a fabric.
 
 use crate::kit::{Calls, Gate, gate};
 use crate::pair::{PATIENCE, RING_BYTES, all_chosen, dumped, greet, pair, put_by_kernel, swap_keys};
@@ -9,7 +9,7 @@ use tickwire::testing::Board;
 use tickwire::{AtomicsDomain, Builder, Engine, ProcId, RegionAccess, RegionKey, TrafficClass, op};
 use tickwire_tests::needs::has_libfabric;
 
-/// All transports, and a fabric for updates.
+/// Adds a fabric for updates to all other transports.
 fn with_atomics(provider: &str) -> impl Fn(Builder) -> Builder + Sync {
     let name = format!("ofi:{provider}");
     move |builder| {
@@ -29,7 +29,7 @@ fn updates_of_regions_go_over_a_fabric_beside_puts_and_gets_over_shared_memory()
             assert_eq!(region.key().domain(), AtomicsDomain::Fabric);
             let theirs = swap_keys(engine, rank, world, region.key());
             put_by_kernel(engine, &theirs);
-            // One counter, which its owner counts up, too; and requests among the calls.
+            // Both ranks count in one counter, its owner too. Every second update has a request.
             let counter = if rank == 0 { region.key() } else { theirs };
             let mut tickets = Vec::new();
             for turn in 0..EACH {
@@ -49,13 +49,13 @@ fn updates_of_regions_go_over_a_fabric_beside_puts_and_gets_over_shared_memory()
             engine.allgather(&tickets, &mut all, world).unwrap();
             all.sort_unstable();
             assert!(all.into_iter().eq(0..2 * EACH), "{provider}: each number once");
-            // Words of four bytes; a swap that finds another value, and one that does not.
+            // Words of four bytes. One swap finds another value than it expects, and one finds the expected value.
             assert_eq!(engine.region_fetch_and_op(7u32, op::BitOr, &theirs, 20).unwrap(), 0);
             assert_eq!(engine.region_compare_and_swap(8u32, 9, &theirs, 20).unwrap(), 7);
             let swap = engine.region_rcompare_and_swap(7u32, 9, &theirs, 20).unwrap();
             assert_eq!(engine.wait_take(swap).unwrap().0.1, [7]);
             assert_eq!(engine.region_fetch_and_op(0u32, op::Keep, &theirs, 20).unwrap(), 9);
-            // A flush waits for those with requests, on the own memory, too.
+            // A flush also waits for updates with requests, also of the own memory.
             for (proc, key) in [(ProcId(rank), region.key()), (ProcId(1 - rank), theirs)] {
                 let posted: Vec<_> = (0..400)
                     .map(|_| engine.region_rfetch_and_op(1u64, op::Sum, &key, 24 + 8 * rank as usize).unwrap())
@@ -90,7 +90,7 @@ fn an_update_that_no_fabric_does_is_an_error() {
         pair(with_atomics(provider), |engine, rank, world, _| {
             let region = engine.expose(vec![0u64; 4], RegionAccess::ALL).unwrap();
             let own = region.key();
-            // Nobody is connected to this proc yet.
+            // No peer is connected to this proc yet.
             let posted = engine.region_rfetch_and_op(3u64, op::Sum, &own, 0).unwrap();
             assert_eq!(engine.wait_take(posted).unwrap().0.1, [0]);
             assert_eq!(engine.region_fetch_and_op(-3i64, op::Sum, &own, 0), Ok(3));
@@ -109,7 +109,7 @@ fn an_update_that_no_fabric_does_is_an_error() {
                 }
                 let words = engine.region_fetch_and_op(1u64, op::Sum, &key, 4).unwrap_err().to_string();
                 assert!(words.contains("aligned"), "{provider}: {words}");
-                // Floats that are moved whole have nothing against it.
+                // `Replace` does no arithmetic, so it works on floats.
                 assert_eq!(engine.region_fetch_and_op(1.5f64, op::Replace, &key, 8 + 8 * rank as usize), Ok(0.0));
             }
             engine.barrier(world).unwrap();
@@ -141,12 +141,12 @@ fn ranks_whose_updates_take_different_routes_are_told() {
                 if rank == 1 {
                     let words = engine.region_fetch_and_op(1u64, op::Sum, &theirs, 0).unwrap_err().to_string();
                     assert!(words.contains("give all ranks the same route"), "{words}");
-                    // Whoever makes up a key without the fabric is refused by the owner's engine.
+                    // The owner's engine refuses a made-up key that does not name the fabric.
                     let forged = RegionKey::new(ProcId(0), theirs.number, 32, RegionAccess::ALL);
                     let words = engine.region_fetch_and_op(1u64, op::Sum, &forged, 0).unwrap_err().to_string();
                     assert!(words.contains("no such bytes"), "{words}");
                 } else {
-                    // The other one's is updated by its engine.
+                    // The engine of the other rank updates its memory.
                     assert_eq!(engine.region_fetch_and_op(1u64, op::Sum, &theirs, 0), Ok(5));
                 }
                 engine.barrier(world).unwrap();
@@ -161,7 +161,7 @@ fn ranks_whose_updates_take_different_routes_are_told() {
 fn keys_that_somebody_has_made_up_update_nothing() {
     for provider in ["tcp;ofi_rxm", "sockets"].into_iter().filter(|_| has_libfabric()) {
         pair(with_atomics(provider), |engine, rank, world, _| {
-            // No region is there yet, of which a key of the own proc could speak.
+            // No region is exposed yet, so no key of the own proc is valid.
             let (name, all) = (format!("ofi:{provider}"), RegionAccess::ALL);
             let forged = |proc, number| RegionKey::new(ProcId(proc), number, 1 << 20, all).updated_by(&name, [1, 4096]);
             let words = engine.region_fetch_and_op(1u64, op::Sum, &forged(rank, 0), 0).unwrap_err().to_string();
@@ -169,7 +169,7 @@ fn keys_that_somebody_has_made_up_update_nothing() {
             let region = engine.expose(vec![0u64; 4], all).unwrap();
             let theirs = swap_keys(engine, rank, world, region.key());
             let other = 1 - rank;
-            // Beyond the region, and at a place where no integer is.
+            // One place is beyond the region, and one is not aligned.
             assert!(engine.region_fetch_and_op(1u64, op::Sum, &theirs, 32).is_err());
             assert!(engine.region_fetch_and_op(1u64, op::Sum, &theirs, 12).is_err());
             for key in [forged(other, 0), forged(other, 7), forged(rank, 7), forged(other, theirs.number)] {
@@ -179,7 +179,7 @@ fn keys_that_somebody_has_made_up_update_nothing() {
                 }
             }
             let _ = engine.region_flush_all();
-            // All go on.
+            // Valid updates still work.
             assert_eq!(engine.region_fetch_and_op(1u64, op::Sum, &theirs, 24), Ok(0), "{provider}");
             greet(engine, rank, world);
             engine.barrier(world).unwrap();
@@ -220,9 +220,9 @@ fn an_owner_that_dies_is_an_error_on_the_updates_of_its_memory() {
                             drop(engine.wait_take(posted));
                         }
                     };
-                    // Of the last one the answer may not have come.
+                    // The answer to the last update may be lost.
                     assert!(count >= 49, "{provider}: {call}");
-                    // One that was posted before ends, too, and the own memory is as usable as before.
+                    // An update that was posted before ends, too. The own memory is still usable.
                     if let Ok(posted) = posted {
                         drop(engine.wait_take(posted));
                     }

@@ -1,4 +1,4 @@
-//! Messages, puts and gets, and updates may take different transports to one proc.
+//! Messages, puts and gets, and updates to one proc may go over different transports.
 
 use crate::pair::{all_chosen, dumped, greet, pair, put_by_kernel, swap_keys};
 use std::sync::atomic::Ordering;
@@ -119,7 +119,7 @@ fn puts_and_gets_go_over_a_fabric_beside_messages_over_shared_memory() {
             engine.win_read(&mut own, 0, window).unwrap();
             assert!(own[0] == 7 && (0..19_999).all(|at| own[at + 1] == at as u64 * 3 + u64::from(other.0)));
             engine.win_fence(window).unwrap();
-            // More than the fabric takes at once: the others wait for room.
+            // The fabric takes fewer operations at once. The others wait for room.
             let posted: Vec<_> = (0..600)
                 .map(|at| {
                     engine.rput(vec![7 * at as u64], other, at, window).unwrap_or_else(|back| panic!("{}", back.error))

@@ -1,4 +1,4 @@
-//! If the best route cannot connect the next is tried, and nothing of what was posted meanwhile is lost.
+//! If the best route cannot connect, the next one is tried. No operation that was posted meanwhile may be lost.
 
 use crate::kit::{Calls, Side, TwoWays};
 use std::time::Duration;
@@ -7,15 +7,15 @@ use tickwire::testing::{STEP_NS, rows};
 use tickwire::{ProcId, Rank, Rejected, Request, RequestError, Source, Tag, Test, TrafficClass};
 use tickwire_tests::cases::{self, BOUND, content};
 
-/// Whose first call is over the upper transport.
+/// Priorities of a rank that tries the upper transport first.
 const UPPER: [u8; 2] = [60, 50];
-/// Whose first call is over the lower one.
+/// Priorities of a rank that tries the lower transport first.
 const LOWER: [u8; 2] = [50, 60];
 
 /// Lengths of the messages that are posted before there is a connection.
 const LENGTHS: [usize; 6] = [0, 8, 3000, 100, 40_000, 1];
 
-/// Both send to each other at once, and all arrives once and in order.
+/// Both ranks send to each other at the same time. All messages must arrive once and in order.
 fn exchange(ways: &mut TwoWays, note: &str) {
     let cluster = &mut ways.cluster;
     let world = cluster.engines[0].comm_world();
@@ -42,7 +42,7 @@ fn exchange(ways: &mut TwoWays, note: &str) {
     cluster.assert_at_rest();
 }
 
-/// The transport that messages to the other rank go over.
+/// The transport that carries messages to the other rank.
 fn chosen(ways: &mut TwoWays, rank: usize) -> String {
     let other = ProcId(1 - rank as u32);
     let routes = ways.cluster.engines[rank].routes(other, TrafficClass::PointToPoint);
@@ -66,7 +66,7 @@ fn what_was_queued_goes_over_the_next_route_in_order() {
             let found = routes.iter().map(|route| (&*route.transport, route.chosen)).collect::<Vec<_>>();
             assert_eq!(found, [("loopback", false), ("upper", false), ("lower", true)]);
         }
-        // Who called first has seen it fail.
+        // The rank that tried to connect first has seen the failure.
         let routes = ways.cluster.engines[0].routes(ProcId(1), TrafficClass::PointToPoint);
         let words = routes[1].refused.as_deref().unwrap_or_default();
         assert!(words.starts_with("it could not connect: upper "), "{words}");
@@ -124,7 +124,7 @@ fn when_no_route_is_left_each_is_named_with_its_reason() {
         let world = cluster.engines[0].comm_world();
         let sent = cluster.engines[0].isend(vec![1u8; 10], Rank(1), Tag(1), world);
         let received = cluster.engines[0].irecv(vec![0u8; 10], Rank(1), Tag(1), world);
-        // What is posted once that is known is refused with the same words.
+        // An operation that is posted later is refused with the same words.
         let mut words_of = |posted: Result<Request<Vec<u8>>, Rejected<Vec<u8>>>| match posted {
             Ok(request) => cluster.finish(BOUND, 0, request).unwrap_err().error.to_string(),
             Err(rejected) => rejected.error.to_string(),

@@ -1,4 +1,4 @@
-//! Transports whose calls go well or not, as a test says, and clusters with two of them.
+//! Transports whose connections succeed or fail as a test says, and clusters with two such transports.
 
 use rustix::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,34 +9,34 @@ use tickwire::internals::transports::{Capabilities, CreditWindows, Hub, LinkEven
 use tickwire::testing::{Cluster, ROWS};
 use tickwire::{Builder, Engine};
 
-/// Numbers of links that come to nothing begin here.
+/// The first link number of connections that never succeed.
 const NOTHING: u32 = 1 << 20;
 /// Bytes of a ring.
 const RING_BYTES: usize = 64 << 10;
 
-/// What becomes of a call.
+/// The outcome of a connection attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Calls {
-    /// It goes well.
+    /// It succeeds.
     Open,
     /// It cannot even start.
     Refused,
-    /// It fails after so many looks.
+    /// It fails when it has been polled this many times.
     Lost(u32),
-    /// Nobody ever answers.
+    /// Nobody ever answers it.
     Silent,
 }
 
-/// A hub's transport under another name, with calls that go as is said.
+/// A loopback transport under another name. Its connections have the outcome that the test chose.
 pub(crate) struct Gate {
     name: &'static str,
     inner: Loopback,
     calls: Calls,
     capabilities: Capabilities,
-    /// Links that come to nothing, and the looks until then.
+    /// Links that will fail, and the number of polls until then.
     lost: Vec<(u32, u32)>,
     next: u32,
-    /// Frames of messages that it has sent.
+    /// Number of frames of messages that it has sent.
     sent: Arc<AtomicU64>,
 }
 
@@ -47,7 +47,7 @@ impl Gate {
     }
 }
 
-// SAFETY: what it gives out is that of the transport within.
+// SAFETY: everything that it lends comes from the transport within.
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 unsafe impl Transport for Gate {
     type RowState = ();
@@ -165,17 +165,17 @@ pub(crate) fn gate(name: &'static str, hub: &Hub, rank: u32, priority: u8, calls
     Gate::new(name, Loopback::join(hub, rank).unwrap(), priority, calls, sent)
 }
 
-/// What an engine has: priorities of its two transports, and what becomes of the calls over each.
+/// The settings of an engine: the priorities of its two transports, and the outcome of connections over each.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Side {
     pub(crate) priorities: [u8; 2],
     pub(crate) calls: [Calls; 2],
 }
 
-/// A cluster with two transports, which reach all procs: "upper" and "lower".
+/// A cluster with two transports, "upper" and "lower". Both reach all procs.
 pub(crate) struct TwoWays {
     pub(crate) cluster: Cluster,
-    /// Frames of messages that were sent over each, by rank.
+    /// By rank: number of frames of messages that were sent over each transport.
     sent: Vec<[Arc<AtomicU64>; 2]>,
 }
 
@@ -202,7 +202,7 @@ impl TwoWays {
         TwoWays { cluster, sent: sent.into_inner().unwrap() }
     }
 
-    /// Frames of messages that a rank has sent over each transport.
+    /// How many frames of messages a rank has sent over each transport.
     pub(crate) fn sent(&self, rank: usize) -> [u64; 2] {
         [0, 1].map(|way| self.sent[rank][way].load(Ordering::Relaxed))
     }

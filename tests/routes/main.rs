@@ -1,5 +1,5 @@
-//! Which transport goes to a proc: the next one if the best cannot connect, the same one for both sides, and one for each class of
-//! traffic.
+//! Which transport reaches a proc. If the best one cannot connect, it is the next one. Both sides use the same one.
+//! Each class of traffic has its own.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 

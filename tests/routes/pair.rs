@@ -8,14 +8,14 @@ use tickwire::internals::transports::Hub;
 use tickwire::testing::Board;
 use tickwire::{Builder, Comm, Engine, ProcId, Rank, RegionKey, Tag, TrafficClass, WindowReach, bytemuck};
 
-/// Above everything that a loaded machine may need.
+/// Longer than any wait on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Bytes of a ring.
 pub(crate) const RING_BYTES: usize = 64 << 10;
 
-/// Runs a part for each of two ranks, in threads. Beside what the builder opens there is "upper", over which messages go; the part is told
-/// how many frames of messages it has sent.
+/// Runs `part` for each of two ranks, in threads. Besides the transports of the builder there is "upper", and messages
+/// go over it. The part gets the number of message frames that "upper" has sent.
 pub(crate) fn pair(
     change: impl Fn(Builder) -> Builder + Sync,
     part: impl Fn(&mut Engine, u32, Comm, &AtomicU64) + Sync,
@@ -37,7 +37,7 @@ pub(crate) fn pair(
     });
 }
 
-/// The transport that a class of traffic with the other rank goes over.
+/// The transport of a class of traffic to the other rank.
 pub(crate) fn chosen(engine: &mut Engine, rank: u32, class: TrafficClass) -> String {
     let routes = engine.routes(ProcId(1 - rank), class);
     let mut chosen = routes.into_iter().filter(|route| route.chosen);
@@ -50,7 +50,7 @@ pub(crate) fn all_chosen(engine: &mut Engine, rank: u32) -> [String; 3] {
     TrafficClass::ALL.map(|class| chosen(engine, rank, class))
 }
 
-/// What a dump says of the routes to the other rank, in words, once it is seen to be what [`Engine::routes`] says.
+/// The words of a dump about the routes to the other rank. Checks first that the dump agrees with [`Engine::routes`].
 pub(crate) fn dumped(engine: &mut Engine, rank: u32) -> String {
     let dump = engine.dump();
     let mut peer = dump.peers.into_iter().find(|peer| peer.proc == 1 - rank).unwrap();
@@ -61,7 +61,7 @@ pub(crate) fn dumped(engine: &mut Engine, rank: u32) -> String {
     peer.to_string()
 }
 
-/// Both ranks tell each other something.
+/// Both ranks exchange a short message.
 pub(crate) fn greet(engine: &mut Engine, rank: u32, world: Comm) {
     let other = Rank(1 - rank);
     let sent = engine.isend(vec![rank; 3], other, Tag(1), world).unwrap();
@@ -71,7 +71,7 @@ pub(crate) fn greet(engine: &mut Engine, rank: u32, world: Comm) {
     assert_eq!(got, [other.0; 3]);
 }
 
-/// Exchanges the keys of regions.
+/// Exchanges the keys of regions with the other rank.
 pub(crate) fn swap_keys(engine: &mut Engine, rank: u32, world: Comm, own: RegionKey) -> RegionKey {
     let mut theirs = [own];
     let sent = engine.isend(bytemuck::bytes_of(&own).to_vec(), Rank(1 - rank), Tag(2), world).unwrap();
@@ -80,7 +80,8 @@ pub(crate) fn swap_keys(engine: &mut Engine, rank: u32, world: Comm, own: Region
     theirs[0]
 }
 
-/// Puts 1 at the second word of a region, and waits until puts to it go by the kernel: the list of regions comes over a link of its own.
+/// Puts 1 into the second word of a region, and waits until such puts go by the kernel: the list of regions comes over
+/// another link.
 pub(crate) fn put_by_kernel(engine: &mut Engine, key: &RegionKey) {
     engine.region_put(&[1u64], key, 8).unwrap();
     engine.region_flush_all().unwrap();

@@ -1,4 +1,4 @@
-//! Processes of one host of which some cannot share memory with some: they take a fabric.
+//! Processes of one host. Some pairs of them cannot share memory, and use a fabric.
 
 use tickwire::ENV_TRANSPORTS;
 use tickwire::launch::{Job, OnFailure};

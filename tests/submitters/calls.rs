@@ -1,8 +1,8 @@
-//! Calls on the thread of the engine, and operations that are not plain sends and receives.
+//! Calls that run on the thread of the engine, and operations other than plain sends and receives.
 
 use super::*;
 
-/// Operations that are posted and not done.
+/// The number of operations that are posted and not done.
 fn active(world: &tickwire::bevy_ecs::world::World) -> u32 {
     let progress = world.iter_entities().find_map(|entity| entity.get::<tickwire::internals::components::Progress>());
     progress.unwrap().active
@@ -76,7 +76,7 @@ fn a_submitted_receive_is_cancelled_and_no_other() {
     let cancelled = first.cancel();
     tick_until(&mut engine, |engine| rows(engine).progress.active == 1);
     assert_eq!(cancelled.wait(), Ok(true));
-    // It is done, and its slot is used again before the cancellation comes.
+    // The receive is done, and its slot is used again before the cancellation is processed.
     let late = first.cancel();
     assert_eq!(first.wait().unwrap_err().error, RequestError::Cancelled);
     let third = submitter.irecv([0u8; 4], ME, Tag(3), world).unwrap();

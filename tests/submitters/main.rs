@@ -19,7 +19,7 @@ use tickwire::{
 use tickwire_tests::cases::{BOUND, content};
 
 const ME: Rank = Rank(0);
-/// Above everything that a loaded machine may need.
+/// Longer than any wait on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn solo() -> Engine {
@@ -36,7 +36,7 @@ fn tick_until(engine: &mut Engine, mut done: impl FnMut(&mut Engine) -> bool) {
     }
 }
 
-/// The smallest executor there is.
+/// The smallest possible executor.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
     impl Wake for Unpark {
@@ -54,7 +54,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A thread's conversation with itself through the engine: by `wait` and by `await` in turn.
+/// A thread sends messages to itself through the engine, and waits by `wait` and by `await` in turn.
 fn converse(submitter: &Submitter, world: Comm, tag: u32) {
     for number in 0..50u64 {
         let length = if number % 10 == 9 { 50_000 } else { number as usize * 7 };
@@ -97,7 +97,7 @@ fn an_engine_that_sleeps_is_woken_by_a_submission() {
     let receive = engine.irecv(vec![0u8; 3], ME, Tag(0), world).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(move || submitter.isend(vec![1u8, 2, 3], ME, Tag(0), world).unwrap().wait().unwrap());
-        // The engine spins, yields and at last sleeps.
+        // The engine polls, then yields, and finally sleeps.
         assert_eq!(engine.wait_for(&receive, PATIENCE).unwrap().length, 3);
         assert_eq!(engine.take(receive).unwrap().0, [1, 2, 3]);
         tick_until(&mut engine, |engine| rows(engine).progress.active == 0);
@@ -224,8 +224,8 @@ fn a_receive_that_is_submitted_in_the_middle_of_a_tick_gets_all_of_an_unexpected
     cluster.tick_until(BOUND, "it has left", |cluster| cluster.engines[0].test(&done).unwrap().is_done());
     let submitter = cluster.engines[0].submitter();
     let (sender, receiver) = std::sync::mpsc::channel();
-    // One tick of proc 0 finds both an unexpected message and a request for pieces, which lets Post run again; before
-    // that, in the same tick, the callback submits the receive.
+    // One tick of proc 0 finds both an unexpected message and a request for pieces. The request lets Post run again.
+    // Before that, in the same tick, the callback submits the receive.
     let submit = move |_| sender.send(submitter.irecv(vec![0u8; 100], Source::Any, Tag(9), world)).unwrap();
     cluster.engines[0].on_complete(&done, submit).unwrap();
     let unexpected = cluster.engines[1].isend(content(2, 27), ME, Tag(9), world).unwrap();
@@ -240,7 +240,7 @@ fn a_receive_that_is_submitted_in_the_middle_of_a_tick_gets_all_of_an_unexpected
     assert_eq!((status.length, &bytes[..27]), (27, &content(2, 27)[..]));
 }
 
-/// Wakes nobody, and panics.
+/// A waker that panics.
 struct Broken;
 
 impl Wake for Broken {
@@ -257,7 +257,7 @@ fn a_waker_that_panics_keeps_no_other_from_its_answer() {
         let submitter = engine.submitter();
         let mut receives: Vec<_> =
             (0..4).map(|tag| Box::pin(submitter.irecv(vec![0u8; 4], ME, Tag(tag), world).unwrap())).collect();
-        // The first ones have a waker that panics; one of them is of an operation that is refused.
+        // The first two receives have a waker that panics. So has a send that is refused.
         let mut refused = Box::pin(submitter.isend(vec![0u8; 4], Rank(7), Tag(0), world).unwrap());
         let broken = Waker::from(Arc::new(Broken));
         for receive in &mut receives[..2] {
@@ -282,7 +282,7 @@ fn a_waker_that_panics_keeps_no_other_from_its_answer() {
         let posted = engine.irecv(vec![0u8; 4], ME, Tag(9), world).unwrap_err().error;
         assert!(matches!(&posted, PostError::Poisoned(why) if why.contains("a waker gave up")), "{posted}");
         assert!(matches!(block_on(refused).unwrap_err().error, RequestError::NotPosted(_)));
-        // Each has its answer, whether its message came in the same round or not at all any more.
+        // Each receive has an answer, whether its message came in that round or can no longer come.
         for receive in receives {
             match block_on(receive) {
                 Ok((bytes, status)) => assert_eq!(bytes, [status.tag.0 as u8; 4]),
@@ -300,7 +300,7 @@ fn the_number_of_slots_is_configured() {
     let open = [0; 3].map(|_| submitter.irecv([0u8; 4], ME, Tag(0), world).unwrap());
     let full = submitter.irecv([0u8; 4], ME, Tag(0), world).map(drop).unwrap_err();
     assert_eq!(full.error, PostError::Full { table: "submission", rows: 3, limit: "submissions_max" });
-    // As many calls besides.
+    // There may be as many calls besides.
     let calls = [1, 2, 3].map(|number| submitter.call(move |_| number));
     let beyond = submitter.call(|_| ()).wait().unwrap_err();
     assert_eq!(beyond, RequestError::NotPosted(full.error));

@@ -22,7 +22,7 @@ fn all_cases_over_two_methods() {
 fn all_cases_in_each_tag_mode() {
     let net = || SimNet::new(2, SimConfig::calm(1));
     let modes = [TagMode::One, TagMode::Two, TagMode::Full].map(|mode| (mode, 8));
-    // Without CQ data, and with less than a length needs.
+    // Without CQ data, and with less CQ data than a length needs.
     for (mode, data_bytes) in modes.into_iter().chain([(TagMode::One, 0), (TagMode::Two, 0), (TagMode::Full, 4)]) {
         for format in [u64::MAX, u64::MAX >> 1] {
             let calm = ProviderConfig::calm(1);

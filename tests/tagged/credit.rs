@@ -1,18 +1,18 @@
-//! Credit: offers that wait at the provider are counted.
+//! Credit: offers that wait at the provider count.
 
 use crate::kit::{acquainted, got, post, provider, send};
 use tickwire::testing::{Cluster, ProviderConfig, SimConfig, SimNet};
 use tickwire::{Rank, Source, Tag, TagFilter};
 use tickwire_tests::cases::{BOUND, content};
 
-/// Engines whose peers may make 64 offers before their receives.
+/// Engines whose peers may make only 64 offers before there are receives.
 fn narrow(engines: u32, seed: u64) -> Cluster {
     let net = SimNet::new(engines, SimConfig::calm(seed));
     let limits = tickwire::internals::components::limits::Limits { unexpected_bytes_max: 0, ..Default::default() };
     Cluster::provider_with(engines, &net, |_| ProviderConfig::new(seed), |b| b.limits(limits.clone()))
 }
 
-/// Sends of an engine that were offered, and those that wait for credit.
+/// The number of an engine's sends that were offered, and of those that wait for credit.
 fn offered(cluster: &mut Cluster, rank: usize) -> [usize; 2] {
     use tickwire::internals::traces::dump::{Obstacle, Stage};
     let operations = cluster.engines[rank].dump().operations;
@@ -26,7 +26,7 @@ fn offers_that_wait_at_the_provider_are_counted_and_no_more_than_the_window_do()
         let mut cluster = narrow(3, seed);
         acquainted(&mut cluster);
         let world = cluster.engines[0].comm_world();
-        // A receive from another peer is no reason to let more come.
+        // A receive from another peer does not let more offers in.
         let other = post(&mut cluster, Rank(2), Tag(5));
         let sends: Vec<_> = (0..400u32)
             .map(|tag| cluster.engines[1].isend(content(tag.into(), 9000), Rank(0), Tag(tag), world).unwrap())

@@ -1,4 +1,4 @@
-//! Helpers of several files: clusters whose provider matches, and short messages to engine 0.
+//! Helpers of several files: clusters whose provider matches messages, and short messages to engine 0.
 
 use tickwire::testing::{Cluster, ProviderConfig, SimConfig, SimNet, rows};
 use tickwire::{Rank, Request, Source, Tag, TagFilter};
@@ -30,13 +30,13 @@ pub(crate) fn send(cluster: &mut Cluster, from: usize, tag: u32, bytes: &[u8]) {
     drop(cluster.engines[from].isend(bytes.to_vec(), Rank(0), Tag(tag), world).unwrap());
 }
 
-/// Finishes a receive of engine 0: the source of its message, and the bytes.
+/// Finishes a receive of engine 0. Returns the source of its message and the bytes.
 pub(crate) fn got(cluster: &mut Cluster, request: Request<Vec<u8>>) -> (u32, Vec<u8>) {
     let (bytes, status) = cluster.finish(BOUND, 0, request).unwrap();
     (status.source.0, bytes[..status.length].to_vec())
 }
 
-/// Connects engine 0 with all its peers; afterwards nothing is on its way.
+/// Connects engine 0 to all its peers. Afterwards no message is in flight.
 pub(crate) fn acquainted(cluster: &mut Cluster) {
     for from in 1..cluster.engines.len() {
         let request = post(cluster, Rank(from as u32), Tag(99));
@@ -46,18 +46,18 @@ pub(crate) fn acquainted(cluster: &mut Cluster) {
     cluster.tick_times(20);
 }
 
-/// Ticks until nothing is on its way, and checks that nothing is left.
+/// Ticks until no message is in flight, and checks that nothing is left.
 pub(crate) fn come_to_rest(cluster: &mut Cluster) {
     cluster.tick_times(50);
     cluster.assert_at_rest();
 }
 
-/// Receives of an engine that are at its provider.
+/// The number of an engine's receives that are posted at its provider.
 pub(crate) fn at_provider(cluster: &mut Cluster, rank: usize) -> u32 {
     rows(&mut cluster.engines[rank]).progress.provider.count
 }
 
-/// Three engines, all connected: engine 0 reaches engine 1 over the provider, and engine 2 by loopback.
+/// Three connected engines. Engine 0 reaches engine 1 over the provider, and engine 2 by loopback.
 pub(crate) fn race(config: ProviderConfig) -> Cluster {
     let mut cluster = mixed(3, 0, config);
     acquainted(&mut cluster);

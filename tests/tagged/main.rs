@@ -1,5 +1,5 @@
-//! Transports that match by themselves: the same cases as over the others, and what is special about them. Under virtual
-//! time, over a provider that is simulated from a seed.
+//! Transports that match messages themselves. The cases of other transports must hold, and further cases are specific
+//! to them. The provider is simulated from a seed, under virtual time.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 

@@ -1,4 +1,5 @@
-//! Which receive gets a message: at the provider, from elsewhere, cancelled, or after a death.
+//! Which receive gets a message: a receive at the provider, a message from another transport, a cancelled receive, or
+//! after a death.
 
 use crate::kit::{acquainted, at_provider, got, post, provider, race, send};
 use tickwire::testing::{Cluster, Death, ProviderConfig, SimConfig, SimNet, rows};
@@ -95,13 +96,13 @@ fn if_the_provider_was_first_the_message_from_elsewhere_waits_for_the_next_recei
     cluster.tick_times(30);
     send(&mut cluster, 1, 5, b"far");
     cluster.tick_times(5);
-    // The provider has paired it, and nobody knows.
+    // The provider has matched the far message, but its completion has not come yet.
     for bytes in [&b"near 1"[..], b"near 2", b"near 3"] {
         send(&mut cluster, 2, 5, bytes);
     }
     cluster.tick_times(3);
     assert_eq!(rows(&mut cluster.engines[0]).progress.provider.deferred.len(), 3, "behind each other");
-    // Posted while it is open who gets what.
+    // These receives are posted while it is still open which receive gets which message.
     let rest = [post(&mut cluster, Rank(2), Tag(5)), post(&mut cluster, Rank(2), TagFilter::Any)];
     assert_eq!(got(&mut cluster, first), (1, b"far".to_vec()));
     let [second, third] = rest;
@@ -121,7 +122,8 @@ fn a_message_that_finds_a_receive_on_its_way_back_has_it() {
     cluster.tick_times(3);
     send(&mut cluster, 2, 5, b"near");
     cluster.tick_times(2);
-    // It finds the first receive, which is the near one's if it comes back. The near one then takes the second.
+    // The far message arrives while the first receive is being recalled from the provider for the near message. So
+    // the first receive gets the far message, and the near message takes the second receive.
     send(&mut cluster, 1, 5, b"far");
     assert_eq!(got(&mut cluster, first), (1, b"far".to_vec()));
     assert_eq!(got(&mut cluster, second), (2, b"near".to_vec()));
@@ -175,7 +177,8 @@ fn a_receive_is_cancelled_or_has_its_message() {
         cluster.tick_times(20);
         cluster.assert_at_rest();
     }
-    // What comes back late is not called cancelled before, and ends so, or with a message that was there first.
+    // A receive that is recalled slowly is not reported as cancelled at first. It ends as cancelled, or with a
+    // message that came before.
     for comes in [false, true] {
         let mut cluster = race(ProviderConfig { recall_ns: 2_000_000..2_000_001, ..ProviderConfig::calm(1) });
         let request = post(&mut cluster, Rank(1), Tag(5));
@@ -238,7 +241,7 @@ fn one_endpoint_matches_at_most() {
         rows(&mut cluster.engines[0]).endpoints.iter().map(|endpoint| endpoint.matches).collect::<Vec<_>>()
     };
     assert_eq!(matches(&mut cluster), [true, false]);
-    // The second has the higher priority, and the engine matches for it.
+    // The second endpoint has the higher priority. The engine matches its messages.
     cases::storm(&mut cluster, 3, 5);
 }
 

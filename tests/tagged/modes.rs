@@ -1,4 +1,4 @@
-//! Limits of the tag modes, and ids of communicators that come a second time.
+//! Limits of the tag modes, and reuse of communicator ids.
 
 use crate::kit::acquainted;
 use tickwire::testing::{Cluster, ProviderConfig, ProviderTags, SimConfig, SimNet, TagMode};
@@ -23,7 +23,7 @@ fn limits_of_a_tag_mode_are_told_where_they_are_met() {
     );
     assert!(matches!(engine.isend(vec![1u8], Rank(1), Tag(u32::MAX), world).unwrap_err().error, PostError::Tag { .. }));
 
-    // A provider that leaves 3 bits for contexts: 8 ids, two of which are there from the start.
+    // A provider that leaves 3 bits for contexts. There are 8 ids, and two are used from the start.
     let tags = ProviderTags { format: u64::MAX >> 9, data_bytes: 0, directed_receive: false };
     let net = SimNet::new(2, SimConfig::calm(1));
     let mut cluster = Cluster::provider(2, &net, |_| ProviderConfig { tags, ..ProviderConfig::calm(1) });
@@ -39,7 +39,7 @@ fn limits_of_a_tag_mode_are_told_where_they_are_met() {
     for words in refused {
         assert!(words.contains("8 context ids") && words.contains("ofi_tag_1"), "{words}");
     }
-    // Its messages could not be told from those of the next one with its id.
+    // The id is not used again: its late messages could be taken for messages of the next communicator with this id.
     let [mine, yours] = made.pop().unwrap();
     cluster.engines[0].comm_free(mine).unwrap();
     cluster.engines[1].comm_free(yours).unwrap();
@@ -49,7 +49,7 @@ fn limits_of_a_tag_mode_are_told_where_they_are_met() {
 
 #[test]
 fn a_late_message_never_meets_the_next_communicator_with_its_id_in_any_tag_mode() {
-    // The second one has 24 bits for the context, so each id is used 15 times.
+    // The second mode has 24 bits for the context, so each id is used 15 times.
     for (mode, uses) in [(TagMode::One, 1), (TagMode::Two, 15), (TagMode::Full, 255)] {
         let net = SimNet::new(2, SimConfig::calm(1));
         let config = ProviderConfig { mode, ..ProviderConfig::calm(1) };
@@ -59,7 +59,8 @@ fn a_late_message_never_meets_the_next_communicator_with_its_id_in_any_tag_mode(
         for round in 0..40u8 {
             let [mine, yours] = duplicate(&mut cluster).unwrap();
             *used.entry(cluster.engines[0].comm_context_id(mine).unwrap()).or_insert(0) += 1;
-            // It leaves when this side has freed the communicator, or is here when it does.
+            // In even rounds the message leaves after this side has freed the communicator. In odd rounds it is
+            // already here when this side frees it.
             if round % 2 == 0 {
                 cluster.engines[0].comm_free(mine).unwrap();
             }
@@ -86,7 +87,7 @@ fn a_late_message_never_meets_the_next_communicator_with_its_id_in_any_tag_mode(
     }
 }
 
-/// Duplicates the world's communicator on both engines of a cluster.
+/// Duplicates the world on both engines of a cluster.
 fn duplicate(cluster: &mut Cluster) -> Result<[tickwire::Comm; 2], [String; 2]> {
     let world = cluster.engines[0].comm_world();
     let ended = agree(cluster, &[0, 1], |engine| engine.start_dup(world));

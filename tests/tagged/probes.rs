@@ -1,18 +1,18 @@
-//! Probes and dumps see what waits at the provider, and change no order.
+//! Probes and dumps see the messages that wait at the provider. They must not change the order of messages.
 
 use crate::kit::{acquainted, come_to_rest, got, mixed, post, race, send};
 use tickwire::testing::{Cluster, ProviderConfig, ProviderTags, SimConfig, SimNet};
 use tickwire::{Rank, Request, Source, Tag, TagFilter};
 use tickwire_tests::cases::{BOUND, content, is_pending};
 
-/// A provider without CQ data, as the seed has it.
+/// A provider as for this seed, but without CQ data.
 fn without_data(seed: u64) -> ProviderConfig {
     let config = ProviderConfig::new(seed);
     ProviderConfig { tags: ProviderTags { data_bytes: 0, ..config.tags }, ..config }
 }
 
-/// Sends from engine 1 with these tags: "first", "second" in synchronous mode, whose request this returns, and a long message,
-/// whose bytes this returns.
+/// Sends three messages from engine 1 with these tags: "first", "second" in synchronous mode, and a long one. Returns
+/// the request of the second and the bytes of the long one.
 fn send_three(cluster: &mut Cluster, tags: [u32; 3]) -> (Request<Vec<u8>>, Vec<u8>) {
     let (world, long) = (cluster.engines[1].comm_world(), content(7, 60_000));
     send(cluster, 1, tags[0], b"first");
@@ -129,7 +129,7 @@ fn dumps_in_a_storm_lose_nothing_and_change_no_order() {
         let mut cluster = mixed(4, seed, if seed % 2 == 0 { ProviderConfig::new(seed) } else { without_data(seed) });
         let mut random = tickwire::testing::SplitMix::new(seed);
         let worlds = [0, 1, 2, 3].map(|rank: usize| cluster.engines[rank].comm_world());
-        // To rank 0, from each other rank, with three tags; each tag of a rank in the order in which it was sent.
+        // All other ranks send to rank 0 with three tags. Messages of a rank with the same tag must keep their order.
         let mut sent = 0u32;
         let mut receives = Vec::new();
         for round in 0..60u32 {
@@ -152,7 +152,7 @@ fn dumps_in_a_storm_lose_nothing_and_change_no_order() {
                 drop(cluster.engines[0].dump());
             }
         }
-        // Those that take anything, until nothing is left.
+        // Receives that take anything, as many as there are messages left.
         let rest = sent as usize - receives.len();
         for _ in 0..rest {
             let engine = &mut cluster.engines[0];
@@ -167,7 +167,7 @@ fn dumps_in_a_storm_lose_nothing_and_change_no_order() {
             }
             let (bytes, status) = cluster.finish(BOUND, 0, receive).unwrap();
             let number = u32::from_ne_bytes(bytes[..4].try_into().unwrap());
-            // Receives are looked at in the order in which they were posted, so of one sender and tag numbers grow.
+            // Receives are finished in the order of posting. So the numbers of a sender and tag must grow.
             let before = last.insert((status.source.0, status.tag.0), number);
             assert!(before.is_none_or(|before| before < number), "seed {seed}: {before:?} before {number}");
         }

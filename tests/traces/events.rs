@@ -1,4 +1,4 @@
-//! What a sink is told: runs of systems, messages, connections, errors and what waits.
+//! The events that a sink gets: runs of systems, messages, connections, errors, and what waits.
 
 use crate::kit::{MANY, events, everywhere, messages, runs, simulated, told};
 use bevy_ecs::prelude::*;
@@ -62,7 +62,7 @@ fn a_message_to_oneself_needs_no_tick_and_is_told() {
     let ring = Ring::new(MANY);
     let mut engine = Engine::builder().trace(ring.clone()).build(Bootstrap::solo()).unwrap();
     let world = engine.comm_world();
-    // The first one goes to the transport: nobody awaits it.
+    // No receive is posted yet, so this message goes to the transport.
     let unexpected = engine.isend(vec![0u8; 3], Rank(0), Tag(1), world).unwrap();
     let late = engine.irecv(vec![0u8; 3], Rank(0), Tag(1), world).unwrap();
     engine.wait(&late).unwrap();
@@ -174,7 +174,8 @@ fn what_waits_is_counted() {
         let credit_bytes = depths.credit_bytes;
         let expected = Depths { posted: 8, wildcard: 3, unexpected: 7, unexpected_bytes: 700, cars: 8, credit_bytes };
         assert_eq!(depths, expected, "{matching:?}");
-        // The first message has waited for the connection and left in a tick; the others have left at once, which the next tick tells.
+        // The first message waited for the connection and left in a tick. The others left within their call, which the
+        // next tick reports.
         let spent = 7 * u64::from(cost(100)) * LINE_BYTES as u64;
         assert_eq!(sender.credit_bytes, credit_bytes - spent, "both have been granted the same");
     }
@@ -194,12 +195,13 @@ fn reading_a_long_message_is_told_apart_from_taking_frames() {
         let reads = |event: &Event<'_>| matches!(event, Event::Delivered { read_ns, end_ns, .. } if read_ns < end_ns);
         rings[1].take().iter().filter(|event| reads(event)).count()
     };
-    // The first one waits for the connection.
+    // The first message waits for the connection.
     exchange(8);
     assert_eq!((exchange(8), exchange(4 << 20)), (0, 1));
 }
 
-/// A sink that panics on each message with tag 2 that has come, and once more when its engine tells what became of it.
+/// A sink that panics on each received message with tag 2. It panics again when its engine reports that it is
+/// poisoned.
 struct Breaking;
 
 impl Sink for Breaking {
@@ -227,7 +229,7 @@ fn a_sink_that_panics_poisons_its_engine_and_no_other() {
     cluster.finish(2000, 0, send).unwrap();
     let before = cluster.engines[1].counters().runs()[DELIVER];
     let (receive, send) = post(&mut cluster, Tag(2));
-    // It had been delivered when the sink was told.
+    // The message was delivered before the sink got the event.
     cluster.tick_until(2000, "the message has come", |c| !matches!(c.engines[1].test(&receive), Ok(Test::Pending)));
     assert_eq!(cluster.engines[1].counters().runs()[DELIVER], before + 1, "it was awaited");
     let Err(rejected) = cluster.engines[1].isend(vec![1u8; 8], Rank(0), Tag(1), world) else {

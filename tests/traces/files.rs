@@ -1,4 +1,4 @@
-//! Trace files of jobs and of programs alone, also of those that were killed.
+//! Trace files of jobs and of single programs, also if they were killed.
 
 use crate::format::{arrows, lines, number, of, processes};
 use crate::jobs::{tickwire, traced};
@@ -18,7 +18,7 @@ fn a_job_becomes_one_file_with_an_arrow_for_each_message() {
     assert!(output.status.success(), "{output:?}");
     assert_eq!(processes(&lines), BTreeSet::from([0, 1, 2]));
     let (starts, ends) = (arrows(&lines, "s"), arrows(&lines, "f"));
-    // 5 messages each way of each pair, and to oneself.
+    // Each pair exchanges 5 messages in each direction, and each rank sends 5 to itself.
     assert_eq!(starts.len(), 3 * 3 * 5);
     assert!(starts.keys().eq(ends.keys()), "every arrow that begins ends");
     assert!(starts.iter().all(|(id, (_, at))| *at <= ends[id].1), "no message arrives before it is sent");
@@ -62,7 +62,7 @@ fn the_file_is_an_array_once_its_engine_is_finalized() {
     assert!(!path.exists(), "it is not written again");
 }
 
-/// A job that is to be killed; it is ended if its test fails.
+/// A job that is to be killed. It is also ended if its test fails.
 struct Killed(std::process::Child);
 
 impl Drop for Killed {
@@ -78,7 +78,7 @@ fn a_program_that_is_killed_leaves_what_becomes_an_array() {
     let mut command = Command::new(binary("tickwire"));
     command.args(["perf", "self", "1000000000", "--by-tick", "--plain"]).env(tickwire::ENV_TRACE, &path);
     let child = Killed(command.stdout(std::process::Stdio::null()).spawn().unwrap());
-    // More than the beginning, so that all parts of the file are in use.
+    // The file has more than its beginning, so all parts of it are in use.
     let end = Instant::now() + Duration::from_secs(60);
     while std::fs::metadata(&path).map_or(0, |file| file.len()) < 80_000 {
         std::thread::yield_now();
@@ -116,7 +116,7 @@ fn files_of_ranks_whose_launcher_was_killed_are_put_together() {
     let joined = lines(&path);
     assert!(processes(&joined) == BTreeSet::from([0, 1]) && arrows(&joined, "f").len() == 1);
 
-    // A file that is cut is told of, and one that is none is an error.
+    // A file that is cut off is reported. A file that is no trace is an error.
     let whole = std::fs::read(second).unwrap();
     std::fs::write(second, &whole[..whole.len() - 3]).unwrap();
     let said = String::from_utf8(make().stdout).unwrap();

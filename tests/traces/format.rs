@@ -1,10 +1,10 @@
-//! Checks of a trace file: lines in the format, spans that are nested, arrows with two ends.
+//! Checks of a trace file: lines must have the format, slices must be nested, and arrows must have two ends.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The lines of a finished trace file, checked against all that is below. Removes the file.
+/// Reads a finished trace file, checks its lines with all functions below, and removes the file.
 pub(crate) fn lines(path: &Path) -> Vec<Value> {
     let lines: Vec<Value> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     std::fs::remove_file(path).unwrap();
@@ -14,9 +14,9 @@ pub(crate) fn lines(path: &Path) -> Vec<Value> {
     lines
 }
 
-/// Fields that the Trace Event Format demands of every event.
+/// Fields that the Trace Event Format requires in every event.
 const COMMON: [&str; 5] = ["ph", "pid", "tid", "name", "ts"];
-/// For each phase: the further fields that the format demands, and those that it allows. No event has any other.
+/// For each phase: further fields that the format requires, and fields that it allows. An event has no others.
 const OF_PHASE: [(&str, &[&str], &[&str]); 6] = [
     ("M", &["args"], &[]),
     ("X", &["dur", "args"], &["cat"]),
@@ -26,7 +26,7 @@ const OF_PHASE: [(&str, &[&str], &[&str]); 6] = [
     ("f", &["cat", "id", "bp"], &[]),
 ];
 
-/// One event against the Trace Event Format.
+/// Checks one event against the Trace Event Format.
 #[track_caller]
 fn in_format(line: &Value) {
     let event = line.as_object().unwrap();
@@ -44,22 +44,23 @@ fn in_format(line: &Value) {
         ("M", "process_name" | "thread_name") => assert!(line["args"]["name"].is_string(), "{line}"),
         ("M", "process_sort_index" | "thread_sort_index") => assert!(line["args"]["sort_index"].is_i64(), "{line}"),
         ("M", _) => panic!("{line}"),
-        // A counter is drawn from numbers only.
+        // A counter can only be drawn from numbers.
         ("C", _) => assert!(args.is_some_and(|args| !args.is_empty() && args.values().all(Value::is_number)), "{line}"),
         ("i", _) => assert!(["g", "p", "t"].contains(&line["s"].as_str().unwrap()), "{line}"),
-        // An end that is bound to the slice around it, not to the next one.
+        // The end of an arrow is bound to the slice around it, not to the next slice.
         ("f", _) => assert_eq!(line["bp"], "e", "{line}"),
         _ => {}
     }
 }
 
-/// Begin and end of a slice, ns: what is written in microseconds has three places.
+/// Begin and end of a slice, ns. The file has microseconds with three decimal places.
 fn span(line: &Value) -> (u64, u64) {
     let ns = |field: &str| (line[field].as_f64().unwrap_or(0.0) * 1000.0).round() as u64;
     (ns("ts"), ns("ts") + ns("dur"))
 }
 
-/// Slices of a track lie beside or within each other: what overlaps otherwise is drawn wrongly, or dropped.
+/// Checks that slices of a track lie beside or within each other. A viewer draws other overlaps wrongly, or drops
+/// them.
 #[track_caller]
 fn nested(lines: &[Value]) {
     let mut tracks: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
@@ -79,7 +80,8 @@ fn nested(lines: &[Value]) {
     }
 }
 
-/// Both ends of an arrow have one name and category, are in a slice of their track, and the first is not the later one.
+/// Checks the arrows. Both ends must have the same name and category and be within a slice of their track, and the end
+/// must not be before the begin.
 #[track_caller]
 fn flows(lines: &[Value]) {
     let mut slices: BTreeMap<(u64, u64), Vec<(u64, u64)>> = BTreeMap::new();
@@ -112,7 +114,7 @@ pub(crate) fn number(value: &Value) -> u64 {
     value.as_u64().unwrap()
 }
 
-/// Processes and tracks that have events, each of which must have a name.
+/// The processes and tracks that have events. Each of them must have a name.
 #[track_caller]
 pub(crate) fn processes(lines: &[Value]) -> BTreeSet<u64> {
     let name = |what: &str| -> BTreeMap<(u64, u64), &str> {
@@ -131,7 +133,8 @@ pub(crate) fn processes(lines: &[Value]) -> BTreeSet<u64> {
     processes.keys().map(|(pid, _)| *pid).collect()
 }
 
-/// The arrows: where and when each begins (`s`) or ends (`f`). One begins where a slice begins, and ends 1 ns before one ends.
+/// For each arrow, the track and the time at which it begins (`s`) or ends (`f`). An arrow must begin where a slice
+/// begins, and end 1 ns before a slice ends.
 #[track_caller]
 pub(crate) fn arrows(lines: &[Value], phase: &str) -> BTreeMap<String, (u64, f64)> {
     let touched = |line: &Value| {

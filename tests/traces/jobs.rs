@@ -1,4 +1,4 @@
-//! Jobs that are traced into a file.
+//! Jobs with a trace file.
 
 use crate::format::lines;
 use serde_json::Value;

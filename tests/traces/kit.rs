@@ -1,14 +1,14 @@
-//! Clusters whose events are kept, and what is picked out of the events.
+//! Clusters that keep their events, and functions that pick events.
 
 use tickwire::Engine;
 use tickwire::internals::traces::{DELIVER, Event, Message, Ring};
 use tickwire::internals::transports::{Hub, Loopback};
 use tickwire::testing::{Cluster, ROWS, Sim, SimConfig, SimNet};
 
-/// More events than any run here has.
+/// Capacity of a ring. No run here has more events.
 pub(crate) const MANY: usize = 1 << 20;
 
-/// A cluster in which each engine writes its events into a ring of its own.
+/// A cluster in which each engine writes its events into its own ring.
 pub(crate) fn told(engines: u32, make: impl Fn(u32) -> tickwire::Builder + Sync) -> (Cluster, Vec<Ring>) {
     let rings: Vec<Ring> = (0..engines).map(|_| Ring::new(MANY)).collect();
     let cluster = Cluster::build(engines, |rank| make(rank).initial_rows(ROWS).trace(rings[rank as usize].clone()));
@@ -39,7 +39,7 @@ pub(crate) fn events(ring: &Ring) -> Vec<Event<'static>> {
     ring.events()
 }
 
-/// Runs of each system, and the rows that they had.
+/// The number of runs of each system, and the number of rows in them.
 pub(crate) fn runs(events: &[Event<'_>]) -> (Vec<u64>, Vec<u64>) {
     let (mut runs, mut rows) = (vec![0; DELIVER + 1], vec![0; DELIVER + 1]);
     for event in events {
@@ -58,7 +58,7 @@ pub(crate) fn runs(events: &[Event<'_>]) -> (Vec<u64>, Vec<u64>) {
     (runs, rows)
 }
 
-/// The messages from one engine to another, as one of them tells it.
+/// The messages between an engine and a peer, as the events of this engine report them.
 pub(crate) fn messages(events: &[Event<'_>], peer: u32, sent: bool) -> Vec<Message> {
     let of = events.iter().filter_map(|event| match event {
         Event::Sent(message) if sent => Some(*message),

@@ -1,4 +1,4 @@
-//! What an engine tells: events in memory against the engine's own counters, and files of real ranks.
+//! Events of an engine: in memory, compared with the engine's own counters, and in trace files of real ranks.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 

@@ -1,4 +1,4 @@
-//! Pictures that are drawn of a trace.
+//! Pictures that are drawn from a trace.
 
 use crate::jobs::{run_traced, tickwire};
 use std::path::Path;
@@ -27,22 +27,22 @@ fn a_trace_becomes_a_picture_with_bands_and_arrows() {
     assert!(output.status.success() && said.contains(" of 3 ranks, ") && said.ends_with(", 45 messages\n"), "{said}");
     let pixels = picture(&png);
     assert_eq!(pixels[0].len(), 1400);
-    // Left of the tracks are only names, so the ground is there between ranks too; right of them it ends.
+    // Left of the tracks there are only names, so the ground can be seen between ranks. It ends right of the tracks.
     let ground = pixels[0][0];
     let first = pixels.iter().position(|row| row[1000..].contains(&[255; 3])).unwrap();
-    // An arrow may cross any column, but not most of a row.
+    // An arrow may cross any column, but it never covers most of a row.
     let is_ground = |y: &usize| pixels[*y][190..1382].iter().filter(|pixel| **pixel == ground).count() > 1192 / 2;
     let between: Vec<usize> = (first..pixels.len()).filter(is_ground).collect();
     let gaps: Vec<&[usize]> = between.chunk_by(|a, b| a + 1 == *b).collect();
     assert_eq!(gaps.len(), 3, "between three ranks, and below them");
     let colours = [[205, 62, 48], [28, 104, 196], [20, 140, 92]];
-    // A line between two pixels has its colour in part in both.
+    // A line between two pixels colours both of them partly.
     let near = |pixel: &[u8; 3], colour: [u8; 3]| {
         let part =
             |i: usize| (f64::from(ground[i]) - f64::from(pixel[i])) / (f64::from(ground[i]) - f64::from(colour[i]));
         (0..3).all(|i| part(i) > 0.35 && (part(i) - part((i + 1) % 3)).abs() < 0.15)
     };
-    // Others may lie over it in a few rows.
+    // In a few rows, something else may cover it.
     let has = |rows: &[usize], rank: usize| {
         let drawn = |&&y: &&usize| pixels[y][190..1382].iter().any(|pixel| near(pixel, colours[rank]));
         rows.iter().filter(drawn).count() * 2 > rows.len()
@@ -50,7 +50,7 @@ fn a_trace_becomes_a_picture_with_bands_and_arrows() {
     assert!(has(gaps[0], 0) && has(gaps[0], 1) && has(gaps[1], 2) && has(gaps[1], 1), "arrows go both ways");
     assert!(gaps[2].iter().all(|&y| pixels[y].iter().all(|pixel| *pixel == ground)), "and none goes out");
 
-    // A part of it: one message, and one rank.
+    // Draws a part of the trace: one message, and two ranks.
     let output = draw(&["--messages", "0..1", "--ranks", "0,2", "--width", "700"]);
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && said.contains(" of 2 ranks, "), "{said}");

@@ -1,8 +1,9 @@
-//! The profiler's end of the Tracy protocol, as much of it as counts what it is told.
+//! The profiler's end of the Tracy protocol, as far as it is needed to count what the client reports.
 //!
-//! The client sends blocks, compressed with the 64 KiB before them as dictionary, of events one after another. Strings and
-//! source locations are addresses in the client, which it is asked for. Sizes are those of `QueueDataSize` in
-//! `common/TracyQueue.hpp` of `tracy-client-sys`; the client refuses another version of the protocol.
+//! The client sends blocks of events, one event after another. Each block is compressed with the 64 KiB before it as
+//! dictionary. Strings and source locations are sent as addresses in the client, and the server asks for their content.
+//! Sizes are those of `QueueDataSize` in `common/TracyQueue.hpp` of `tracy-client-sys`. The client refuses another
+//! version of the protocol.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io::{ErrorKind, Read, Write};
@@ -11,14 +12,14 @@ use std::time::{Duration, Instant};
 
 /// Version of the protocol: Tracy 0.14.
 const PROTOCOL: u32 = 82;
-/// Bytes of a block at most, before compression.
+/// Most bytes of a block before compression.
 const BLOCK_BYTES: usize = 256 << 10;
-/// Bytes of the past that a block may refer to.
+/// Bytes of earlier blocks that a block may refer to.
 const WINDOW_BYTES: usize = 64 << 10;
-/// Bytes of the answer to a greeting.
+/// Bytes of the client's answer to the greeting.
 const WELCOME_BYTES: usize = 1170;
 
-/// Bytes of each event, with its first byte, which says what it is; of strings, up to their length.
+/// Bytes of each kind of event, by its first byte. That byte is included, the content of strings is not.
 #[rustfmt::skip]
 const SIZES: [usize; 132] = [
     1, 1, 10, 13, 10, 13, 9, 9, 9, 1, 1, 1, 13, 9, 7, 13, 9, 7, 10, 17, 13, 11, 17, 13, 11, 9, 5, 3, 17, 17, 13, 17,
@@ -28,7 +29,7 @@ const SIZES: [usize; 132] = [
     9, 9, 9, 9, 9, 9, 9, 9,
 ];
 
-/// Events, by their first byte.
+/// Kinds of events, by their first byte.
 mod event {
     pub(super) const MESSAGE: u8 = 2;
     pub(super) const ZONE_OF_PAYLOAD: u8 = 7;
@@ -46,14 +47,14 @@ mod event {
     pub(super) const SECOND: u8 = 113;
     pub(super) const SINGLE_8: u8 = 114;
     pub(super) const SECOND_8: u8 = 115;
-    /// From here on there is a length and a string.
+    /// From this kind on, a length and a string follow.
     pub(super) const STRING: u8 = 119;
     pub(super) const PAYLOAD: u8 = 122;
-    /// Those whose length has 32 bits.
+    /// Kinds whose length has 32 bits.
     pub(super) const LONG: [u8; 3] = [126, 128, 129];
 }
 
-/// Questions.
+/// Questions to the client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 enum Ask {
@@ -66,20 +67,20 @@ enum Ask {
     Disconnect = 9,
 }
 
-/// What was told under one name.
+/// Everything reported under one name.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Told {
-    /// How often.
+    /// How often it was reported.
     pub(crate) count: u64,
-    /// Sum of the values of zones.
+    /// For zones: the sum of their values.
     pub(crate) values: u64,
-    /// Of plots: sum, largest and last of the values.
+    /// For plots: the sum, the largest and the last value.
     pub(crate) sum: f64,
     pub(crate) most: f64,
     pub(crate) last: f64,
 }
 
-/// All that was told, by name.
+/// Everything that was reported, by name.
 #[derive(Default, Debug)]
 pub(crate) struct Heard {
     pub(crate) pid: u64,
@@ -99,11 +100,11 @@ pub(crate) struct Server {
     pid: u64,
     on_demand: bool,
     window: Vec<u8>,
-    /// By address in the client: zones of locations, plots, frames.
+    /// Zones by the address of their source location, then plots and frames by the address of their name.
     zones: HashMap<u64, Told>,
     plots: HashMap<u64, Told>,
     frames: HashMap<u64, u64>,
-    /// Zones that came with their name.
+    /// Zones that were reported with their name.
     named: BTreeMap<String, Told>,
     /// Zones that have begun and not ended.
     stack: Vec<Begun>,
@@ -112,9 +113,9 @@ pub(crate) struct Server {
     strings: HashMap<(u8, u64), String>,
     locations: HashMap<u64, (u64, u64)>,
     asked: HashSet<(Ask, u64)>,
-    /// Locations are answered in the order in which they were asked for.
+    /// Locations that were asked for. The client answers them in this order.
     locations_asked: VecDeque<u64>,
-    /// Questions that wait for a string.
+    /// Questions without an answer.
     unanswered: usize,
     text: String,
     payload: String,
@@ -130,7 +131,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Server {
-    /// Connects to the client that listens, or will soon, on a port of this host.
+    /// Connects to a client on a port of this host. The client listens already, or will soon.
     pub(crate) fn connect(port: u16, patience: Duration) -> Self {
         let until = Instant::now() + patience;
         let mut socket = loop {
@@ -175,7 +176,7 @@ impl Server {
         }
     }
 
-    /// Listens until a message with these words has come, and every question is answered.
+    /// Reads until a message with these words has come and every question is answered.
     pub(crate) fn listen(mut self, last: &str, patience: Duration) -> Heard {
         let until = Instant::now() + patience;
         while !(self.messages.iter().any(|words| words.contains(last)) && self.unanswered == 0) {
@@ -285,7 +286,7 @@ impl Server {
                 }
             }
             event::PAYLOAD => {
-                // Colour and line, then function, file and name.
+                // The string has colour and line, then function, file and name.
                 let name = string[2 + 8..].rsplit(|&byte| byte == 0).next().unwrap();
                 self.payload = String::from_utf8_lossy(name).into_owned();
             }
@@ -296,7 +297,7 @@ impl Server {
             }
             _ => {}
         }
-        // Names of threads are told when asked for; by the end they are what they will be.
+        // Thread names are asked for at each message: by then the threads have their final names.
         if kind == event::MESSAGE {
             for thread in self.threads.clone() {
                 self.ask(Ask::Thread, thread);

@@ -1,4 +1,4 @@
-//! Short operations that a target's engine does are batched: several share one request.
+//! Short operations that a target's engine does are batched: several operations share one request.
 
 use crate::kit::{Over, PATIENCE, compute_until, each_rank, windows};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,12 +6,12 @@ use std::time::Instant;
 use tickwire::testing::rows;
 use tickwire::{Engine, Rank, RegionAccess, Window, op};
 
-/// Operations. A frame of 4 KiB has room for 127 of a word.
+/// Number of operations. A frame of 4 KiB has room for 127 operations of one word.
 const COUNT: usize = 1_000;
-/// Frames that twice as many may take.
+/// Most frames for twice as many operations.
 const FRAMES: u32 = 40;
 
-/// Requests to rank 1's engine so far.
+/// The number of requests that were sent to rank 1's engine so far.
 fn sent(engine: &mut Engine, window: Window<u64>) -> u32 {
     rows(engine).windows.get(window.handle).unwrap().targets[1].frames
 }
@@ -36,7 +36,7 @@ fn short_operations_share_frames_and_keep_their_order() {
                     engine.put(&[7u64], target, at, window).unwrap();
                     engine.accumulate(&[at as u64], op::Sum, target, at, window).unwrap();
                 }
-                // This operation comes after all of them.
+                // The target does this operation after all of them.
                 assert_eq!(engine.fetch_and_op(1u64, op::Sum, target, COUNT - 1, window), Ok(6 + COUNT as u64));
                 let frames = sent(engine, window) - before;
                 assert!(frames <= FRAMES, "{frames} frames for {COUNT} puts and updates");
@@ -55,7 +55,7 @@ fn short_operations_share_frames_and_keep_their_order() {
 
 #[test]
 fn what_was_put_leaves_before_an_engine_ends() {
-    // If a target takes no requests, an origin may send 16 requests ahead. The other puts wait to leave.
+    // If a target takes no requests, an origin may send 16 requests. All further puts wait to be sent.
     const REQUESTS: usize = 16;
     const AHEAD: usize = REQUESTS + 50;
     let has_put = AtomicBool::new(false);

@@ -1,16 +1,16 @@
-//! Members of a window that are killed. What the ranks do: `programs/windows/deaths.rs`.
+//! Members of a window are killed. `programs/windows/deaths.rs` has what the ranks do.
 
 use std::time::Duration;
 use tickwire::launch::{Job, OnFailure, RankStatus};
 use tickwire_tests::one_sided::{HEAP, KINDS};
 use tickwire_tests::scratch::Directory;
 
-/// Longer than a loaded machine may need.
+/// Longer than any wait on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(100);
 
-/// Kills the last of three ranks in one way, for each kind of window: the others end well.
+/// Kills the last of three ranks in this way, for each kind of window. The others must end well.
 fn killed(way: &str) {
-    // Attached windows differ from created ones only where the target's engine is needed.
+    // Attached windows differ from created ones only if the target's engine is needed.
     for kind in KINDS.into_iter().chain([HEAP]).filter(|kind| *kind != "attached" || way.ends_with("target")) {
         let place = Directory::new(&format!("windows-{way}-{kind}"));
         let job = Job::new(3).program(env!("CARGO_BIN_EXE_tests-windows")).args([way, kind]).args([place.as_os_str()]);

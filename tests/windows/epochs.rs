@@ -1,4 +1,4 @@
-//! Epochs: what they order, and whom they keep out.
+//! Epochs: which operations they order, and which ranks they exclude.
 
 use crate::kit::{ALL, Over, PATIENCE, SHARED, compute_until, each_rank, next, own, refused, values, windows};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ fn exclusive_locks_keep_others_out() {
             for window in windows(engine, 2, world) {
                 for _ in 0..rounds {
                     engine.win_lock(LockKind::Exclusive, Rank(0), window).unwrap();
-                    // Neither access is atomic. Only the lock excludes accesses of others in between.
+                    // Neither the get nor the put is atomic. Only the lock keeps other ranks out in between.
                     let mut halves = [0; 2];
                     engine.get(&mut halves, Rank(0), 0, window).unwrap();
                     assert_eq!(halves[0], halves[1], "somebody is half done");
@@ -119,7 +119,7 @@ fn a_fence_that_one_member_has_left_keeps_its_part_shared() {
         if rank == 0 {
             engine.win_lock(LockKind::Exclusive, Rank(0), window).unwrap();
             engine.win_unlock(Rank(0), window).unwrap();
-            // The other one may still put, without a lock.
+            // The other rank may still put, without a lock.
             refused(engine.win_exclusive(window).map(drop), "a fence's epoch is open");
         }
         engine.barrier(world).unwrap();
@@ -190,7 +190,7 @@ fn computes_with_attached_memory(over: Over) {
     each_rank(2, over, |engine, rank, world| {
         let window = engine.win_create_dynamic(world).unwrap();
         assert_eq!(engine.win_domain(window), Ok(AtomicsDomain::Lock));
-        // More than one run, and one that is gone.
+        // There is more than one run, and one run is detached.
         let gone = engine.win_attach(vec![0u64; 10], window).unwrap();
         let others = engine.win_attach(vec![9u64; 10], window).unwrap();
         let at = engine.win_attach(vec![0u64; COUNT], window).unwrap();
@@ -240,7 +240,7 @@ fn computes(over: Over) {
             engine.win_lock_all(window).unwrap();
             engine.barrier(world).unwrap();
             if rank == 0 {
-                // The target enters its barrier only after all of this, and calls nothing meanwhile. The runs are adjacent.
+                // The target makes no call during all of this: it enters its barrier only later. The runs are adjacent.
                 for at in 0..RUNS {
                     let at = 3 * at as u64;
                     engine.put(&[at, at + 1, at + 2], Rank(1), at as usize, window).unwrap();

@@ -1,4 +1,4 @@
-//! Windows over fabrics: a fabric moves what is put and got, and the target's engine does the rest.
+//! Windows over fabrics. The fabric does puts and gets, and the target's engine does all other operations.
 
 use crate::kit::{FABRICS, PATIENCE, each_rank, next, own, values, windows};
 use std::time::Instant;
@@ -70,7 +70,7 @@ fn windows_over_fabrics_come_and_go() {
     }
 }
 
-/// Ticks until a request is done. Returns the number of frames that were sent meanwhile.
+/// Ticks until a request is done. Returns how many frames were sent meanwhile.
 fn frames_until(engine: &mut Engine, request: &Request<Vec<u64>>) -> u64 {
     let (start, mut sent) = (Instant::now(), 0);
     loop {
@@ -82,7 +82,7 @@ fn frames_until(engine: &mut Engine, request: &Request<Vec<u64>>) -> u64 {
     }
 }
 
-/// Ticks until the other ranks have finished, and serves their operations meanwhile.
+/// Ticks and serves the operations of the other ranks until they have finished.
 fn serve(engine: &mut Engine, world: tickwire::Comm) {
     let end = engine.irecv([0u8], Rank(0), Tag(9), world).unwrap();
     engine.wait_take(end).unwrap();
@@ -102,7 +102,7 @@ fn requests_of_puts_and_gets_are_carried_by_the_fabric_and_need_no_frame() {
             if rank == 1 {
                 serve(engine, world);
             } else {
-                // These ticks complete earlier operations.
+                // These ticks complete the earlier operations.
                 (0..1000).for_each(|_| _ = engine.tick());
                 let mut sent = 0;
                 for count in [0, 1, 512, 1_000, COUNT] {
@@ -123,7 +123,7 @@ fn requests_of_puts_and_gets_are_carried_by_the_fabric_and_need_no_frame() {
                 assert_eq!(sent, 0, "{over:?}: by frames");
                 let counts = engine.win_counts(Rank(1), window).unwrap();
                 assert_eq!((counts.issued, counts.completed), (10, 10));
-                // For comparison, an operation that the target's engine does.
+                // For comparison: the target's engine does this operation.
                 let update = engine.raccumulate(vec![1; 10], op::Sum, Rank(1), 0, window).unwrap();
                 assert!(frames_until(engine, &update) > 0);
                 engine.take(update).unwrap();

@@ -1,4 +1,4 @@
-//! Engines in threads, over each way in which a part of a window is reached.
+//! Engines in threads, over each way to reach a part of a window.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -8,38 +8,39 @@ use tickwire::testing::Board;
 use tickwire::transport::Hub;
 use tickwire::{Comm, Engine, Limits, Rank, Window, WindowError};
 
-/// Longer than a loaded machine may need.
+/// Longer than any wait on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Bytes of a short ring.
 const SHORT_RING: usize = 8 << 10;
 
-/// The way in which ranks reach each other's parts.
+/// The way in which ranks reach each other's parts of a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Over {
-    /// Shared memory: loads and stores, and the kernel.
+    /// Shared memory: by loads and stores, or by the kernel.
     Shm,
-    /// The same, with a shared heap that peers map: loads and stores there.
+    /// Shared memory with a heap that peers map: by loads and stores there.
     Heap,
-    /// Loopback: loads and stores.
+    /// Loopback: by loads and stores.
     Process,
-    /// Loopback between engines that share no memory: the target's engine.
+    /// Loopback between engines that share no memory: the target's engine does the operations.
     Loopback,
-    /// The same with short rings, where nothing is delivered past the systems: the target's engine, in many requests.
+    /// As `Loopback`, with short rings and without Deliver: the target's engine does the operations, in many
+    /// requests.
     Short,
-    /// A fabric, by a provider: puts and gets by that, all else by the target's engine.
+    /// A fabric of this provider: it does puts and gets. The target's engine does all other operations.
     Fabric(&'static str),
 }
 
-/// Fabrics that move bytes between engines of one process.
+/// Fabrics that work between engines of one process.
 pub(crate) const FABRICS: [Over; 2] = [Over::Fabric("tcp;ofi_rxm"), Over::Fabric("sockets")];
 
-/// The ways with shared memory, where no operation waits for a target.
+/// The ways with shared memory: no operation waits for the target.
 pub(crate) const SHARED: [Over; 3] = [Over::Shm, Over::Heap, Over::Process];
 
 pub(crate) const ALL: [Over; 5] = [Over::Shm, Over::Heap, Over::Process, Over::Loopback, Over::Short];
 
-/// Runs a part for each rank, in threads.
+/// Runs `part` as each rank, in threads.
 pub(crate) fn each_rank(size: u32, over: Over, part: impl Fn(&mut Engine, u32, Comm) + Sync) {
     let ring = if over == Over::Short { SHORT_RING } else { LOOPBACK_RING_BYTES };
     let (board, hub) = (Board::new(size), Hub::new(size, ring));
@@ -49,12 +50,12 @@ pub(crate) fn each_rank(size: u32, over: Over, part: impl Fn(&mut Engine, u32, C
             let (board, part, hub) = (&board, &part, hub.clone());
             threads.spawn(move || {
                 let builder = match over {
-                    // Another test of this process may have opened it.
+                    // The heap must be off explicitly: another test of this process may have opened it.
                     Over::Shm => Engine::builder().shared_heap(false),
                     Over::Heap => Engine::builder().shared_heap(true),
                     Over::Loopback | Over::Process => Engine::builder().include(["loopback"]).hub(hub),
                     Over::Fabric(provider) => {
-                        // Windows take the contexts in turn.
+                        // Several contexts, so that windows use different ones in turn.
                         let choice = Choice { contexts: Some(3), ..Choice::default() };
                         Engine::builder().ofi(choice).include(["loopback".to_owned(), format!("ofi:{provider}")])
                     }
@@ -72,7 +73,8 @@ pub(crate) fn each_rank(size: u32, over: Over, part: impl Fn(&mut Engine, u32, C
     });
 }
 
-/// An allocated and a created window with `count` elements each. The buffer of the created one is in the shared heap, if there is one.
+/// An allocated window and a created window with `count` elements each. The buffer of the created window is in the
+/// shared heap, if there is one.
 pub(crate) fn windows(engine: &mut Engine, count: usize, world: Comm) -> [Window<u64>; 2] {
     let allocated = engine.win_allocate::<u64>(count, world).unwrap();
     let created = match engine.alloc_elements(count) {
@@ -82,7 +84,7 @@ pub(crate) fn windows(engine: &mut Engine, count: usize, world: Comm) -> [Window
     [allocated, created]
 }
 
-/// Elements of the own part.
+/// The elements of the own part.
 pub(crate) fn own(engine: &mut Engine, count: usize, window: Window<u64>) -> Vec<u64> {
     let mut elements = vec![0; count];
     engine.win_read(&mut elements, 0, window).unwrap();
@@ -109,7 +111,7 @@ pub(crate) fn refused(result: Result<(), WindowError>, words: &str) {
     assert!(error.contains(words), "{error}");
 }
 
-/// The next rank; after the last one, rank 0.
+/// The next rank. After the last rank comes rank 0.
 pub(crate) fn next(rank: u32, size: u32) -> Rank {
     Rank((rank + 1) % size)
 }

@@ -19,7 +19,7 @@ mod updates;
 use kit::{ALL, Over, SHARED, each_rank, next, own, refused, values, windows};
 use tickwire::{AtomicsDomain, Comm, Engine, LockKind, Rank, Window, WindowReach, op};
 
-/// Elements of a part: in one word, in one request, in several, and in many.
+/// Elements of a part: none, one word, a few words, one request, several requests, and many requests.
 const COUNTS: [usize; 6] = [0, 1, 3, 500, 5_000, 100_000];
 
 #[test]

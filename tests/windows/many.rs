@@ -1,4 +1,4 @@
-//! Windows of more members than the lock of a part has bits.
+//! Windows with more members than the lock of a part has bits.
 
 use crate::kit::{Over, each_rank};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,9 +7,9 @@ use tickwire::launch::{Job, OnFailure, RankStatus};
 use tickwire::{LockKind, Rank, op};
 use tickwire_tests::scratch::Directory;
 
-/// More than 32.
+/// More members than the 32 bits of a lock.
 const MEMBERS: u32 = 36;
-/// Longer than a loaded machine may need.
+/// Longer than any wait on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(100);
 
 #[test]
@@ -40,7 +40,7 @@ fn more_than_32_share_a_lock_and_one_has_it_alone_once_they_have_given_it_back()
         }
         engine.win_unlock(target, window).unwrap();
         engine.barrier(world).unwrap();
-        // They share the lock once more.
+        // The members share the lock once more.
         engine.win_lock(LockKind::Shared, target, window).unwrap();
         let mut put = [0];
         engine.get(&mut put, target, 1, window).unwrap();

@@ -1,14 +1,16 @@
-//! A reference model of window memory. Random programs run over all kinds of windows, and every value that an operation returns and every
-//! element that is left must be explained by an order that is allowed.
+//! A reference model of window memory. Random programs run over all kinds of windows. Some allowed order of operations
+//! must explain every value that an operation returned, and every element at the end.
 //!
-//! A program is a list of phases, which all ranks begin together:
-//! - *Fenced*: puts, gets and updates between two fences; *Posted*: the same between `win_start` and `win_complete`, for a group of all. An element that was put has one of the values that were put. An element that was
-//!   updated is explained by an order of its updates that keeps the order of each origin.
+//! A program is a list of phases. All ranks begin a phase together.
+//! - *Fenced*: puts, gets and updates between two fences. An element that was put must hold one of the put values. The
+//!   values of an updated element must be explained by an order of its updates that keeps the order of each origin.
+//! - *Posted*: as *Fenced*, between `win_start` and `win_complete` for a group of all ranks.
 //! - *Shared*: updates under `win_lock_all`, explained in the same way.
-//! - *Locked*: sections under a lock of one rank. Sections that are alone are serial: a number in the part, which each of them increments by
-//!   a get and a put, says in which order they were. Sections that share the lock see what one of those has left.
+//! - *Locked*: sections under a lock of one rank. Sections that hold the lock alone are serial. Each of them increments
+//!   a number in the part, by a get and a put, which tells their order. Sections that share the lock see what one of
+//!   the serial sections has left.
 //!
-//! Operations with a stride have datatypes. What a phase leaves is what the next one begins with.
+//! Operations with a stride have datatypes. A phase begins with the memory that the phase before has left.
 
 mod explain;
 mod player;

@@ -1,4 +1,5 @@
-//! Counters, locks and queues that are built of one-sided operations, by threads and by processes. See [`tickwire_tests::mutexes`].
+//! Counters, locks and queues made of one-sided operations, in threads and in processes. See
+//! [`tickwire_tests::mutexes`].
 
 use crate::kit::{ALL, SHARED, each_rank};
 use std::process::Command;
@@ -23,7 +24,7 @@ fn threads_lose_nothing() {
     }
 }
 
-/// Ranks of odd numbers have a fabric alone; all others have shared memory as well.
+/// Ranks with odd numbers have only a fabric. All others have shared memory as well.
 const MIXED: &str = r#"
     [ $((TICKWIRE_RANK % 2)) = 0 ] && shm=,shm
     export TICKWIRE_TRANSPORTS="loopback$shm,ofi:tcp;ofi_rxm"

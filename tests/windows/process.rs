@@ -1,4 +1,4 @@
-//! Engines of one process: their windows and regions are reached by loads and stores, also after their owner has gone.
+//! Engines of one process. Loads and stores reach their windows and regions, even after the owner has gone.
 
 use crate::kit::{PATIENCE, compute_until, values};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use tickwire::{Engine, LockKind, ProcId, Rank, RegionAccess, RegionKey, Window, 
 /// Elements of a part.
 const COUNT: usize = 1_000;
 
-/// An engine of two, with a window of a buffer, and the keys of a region of each.
+/// An engine of two, with a window of a buffer, and the keys of a region of each engine.
 fn member(board: &Board, hub: Hub, rank: u32) -> (Engine, Window<u64>, Vec<RegionKey>) {
     let builder = Engine::builder().include(["loopback"]).hub(hub);
     let mut engine = builder.build(board.bootstrap(rank)).unwrap();
@@ -29,7 +29,7 @@ fn member(board: &Board, hub: Hub, rank: u32) -> (Engine, Window<u64>, Vec<Regio
     (engine, window, keys)
 }
 
-/// Rank 1's engine ends while its memory is in use. The memory must not be reused.
+/// The engine of rank 1 ends while its memory is in use. The memory must not be reused.
 fn ends(end: fn(Engine)) {
     let (board, hub) = (Board::new(2), Hub::new(2, LOOPBACK_RING_BYTES));
     let [has_gone, has_written] = [false; 2].map(AtomicBool::new);
@@ -39,7 +39,7 @@ fn ends(end: fn(Engine)) {
         threads.spawn(move || {
             let (engine, ..) = member(its_board, its_hub, 1);
             end(engine);
-            // Allocations of the size of its memory. If the memory were free, they would get it.
+            // These allocations have the size of the engine's memory. They would get the memory if it was free.
             let fresh: Vec<Vec<u64>> = (0..8).map(|_| vec![0; COUNT]).collect();
             has_gone.store(true, Ordering::Release);
             compute_until(has_written);
@@ -47,7 +47,7 @@ fn ends(end: fn(Engine)) {
         });
         let (mut engine, window, keys) = member(&board, hub, 0);
         compute_until(has_gone);
-        // It has not ticked, so it does not know of the end.
+        // This engine has not ticked, so it does not know that rank 1 has ended.
         engine.put(values(3, COUNT), Rank(1), 0, window).unwrap();
         let mut got = vec![0; COUNT];
         engine.get(&mut got, Rank(1), 0, window).unwrap();

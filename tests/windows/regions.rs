@@ -10,7 +10,7 @@ use tickwire::{Comm, Engine, ProcId, Rank, Region, RegionAccess, RegionKey, Tag,
 /// How long a test waits for an event that should come soon.
 const BOUND: Duration = Duration::from_secs(20);
 
-/// Exposes a buffer at each rank, and gives the keys of all.
+/// Exposes a buffer on each rank, and collects the keys of all ranks.
 fn exposed(engine: &mut Engine, count: usize, access: RegionAccess, world: Comm) -> (Region<Vec<u64>>, Vec<RegionKey>) {
     let region = engine.expose(vec![0u64; count], access).unwrap();
     let mut keys = vec![region.key(); engine.size() as usize];
@@ -60,7 +60,7 @@ fn a_counter_in_a_region_counts_what_all_add() {
             for _ in 0..100 {
                 engine.region_fetch_and_op(1u64, op::Sum, &keys[0], 8).unwrap();
             }
-            // Those with requests are updates as all others, however many are in progress.
+            // Updates with requests count like all others, however many are in progress.
             let adding: Vec<_> =
                 (0..50).map(|_| engine.region_rfetch_and_op(2u64, op::Sum, &keys[0], 8).unwrap()).collect();
             let before: Vec<u64> = adding.into_iter().map(|adding| engine.wait_take(adding).unwrap().0.1[0]).collect();
@@ -73,7 +73,7 @@ fn a_counter_in_a_region_counts_what_all_add() {
                 assert_eq!(engine.wait_take(swap).unwrap().0.1, [0]);
                 assert_eq!(engine.region_fetch_and_op(0u32, op::Replace, &keys[0], 4), Ok(78));
             }
-            // One of all is elected.
+            // Exactly one rank wins the election.
             let old = engine.region_compare_and_swap(0u32, rank + 1, &keys[0], 0).unwrap();
             let mut won = [0u32];
             engine.allreduce(&[u32::from(old == 0)], &mut won, op::Sum, world).unwrap();
@@ -96,11 +96,11 @@ fn an_owner_that_has_gone_in_order_has_failed_nothing_that_was_done() {
             }
             engine.barrier(world).unwrap();
             if rank == 0 {
-                // The other one says goodbye.
+                // The other rank leaves with a farewell.
                 let start = Instant::now();
                 while engine.region_get(&mut [0u64], &keys[1], 8).is_ok() {
                     assert!(start.elapsed() < Duration::from_secs(60), "{over:?}: it stays");
-                    // A region on this host is read without a tick, which is what hears the goodbye.
+                    // A region on this host is read without a tick. Only a tick reads the farewell.
                     engine.tick();
                     std::thread::yield_now();
                 }
@@ -139,7 +139,7 @@ fn a_key_allows_what_it_says_and_only_within_its_region() {
             }
             engine.barrier(world).unwrap();
             assert_eq!(engine.withdraw(region).unwrap(), [0; 4]);
-            // All others go on.
+            // Everything else still works.
             engine.sendrecv(&[rank], Rank(1 - rank), Tag(1), &mut [0u32], Rank(1 - rank), Tag(1), world).unwrap();
         });
     }
@@ -148,7 +148,7 @@ fn a_key_allows_what_it_says_and_only_within_its_region() {
 #[test]
 fn a_stale_key_is_an_error_and_never_a_write() {
     for over in ALL.into_iter().chain(FABRICS) {
-        // What the fabric says of a key that it does not know differs by provider.
+        // The words of a fabric about an unknown key differ by provider.
         let words = if FABRICS.contains(&over) { "" } else { "no such bytes" };
         each_rank(2, over, |engine, rank, world| {
             let (region, keys) = exposed(engine, 100, RegionAccess::ALL, world);
@@ -286,7 +286,7 @@ fn others_write_while_it_is_withdrawn(over: Over) {
             let mut keys = [region.key(); 3];
             engine.allgather(&[region.key()], &mut keys, world).unwrap();
             if rank == 0 {
-                // The others are writing, and do not learn of it.
+                // The other ranks write all the time. Nobody tells them of the withdrawal.
                 for _ in 0..round {
                     engine.tick();
                 }
@@ -307,7 +307,7 @@ fn others_write_while_it_is_withdrawn(over: Over) {
     });
 }
 
-/// Sets the flag when it is dropped, also if the test fails.
+/// Sets the flag when it is dropped, even if the test fails.
 struct AtEnd<'a>(&'a AtomicBool);
 
 impl Drop for AtEnd<'_> {
@@ -316,10 +316,11 @@ impl Drop for AtEnd<'_> {
     }
 }
 
-/// Bytes of a region that keys of any content name.
+/// Length of the region in the test of arbitrary keys, bytes.
 const NAMED: usize = 512;
 
-/// A key with arbitrary content, as a message might bring it: words of a true key, words close to these, or other ones.
+/// A key with arbitrary content, as a message might bring it. Each word is that of a true key, or close to it, or
+/// something else.
 fn any_key(truth: &RegionKey, random: &mut SplitMix) -> RegionKey {
     let mut pick = |choices: &[u64]| choices[random.below(choices.len() as u64) as usize];
     let bytes = pick(&[truth.bytes, truth.bytes, 0, 8, 1 << 40, u64::MAX]);
@@ -336,7 +337,8 @@ fn any_key(truth: &RegionKey, random: &mut SplitMix) -> RegionKey {
 fn keys_of_any_content_write_only_what_is_exposed_for_that() {
     for over in ALL {
         each_rank(2, over, |engine, rank, world| {
-            // Its number is the one before the other's.
+            // This region is exposed first, so that its number is one less than that of the other region. The keys
+            // try this number too.
             let for_reading = engine.expose(vec![3u8; NAMED], RegionAccess::READ).unwrap();
             let (region, keys) = exposed(engine, NAMED / size_of::<u64>(), RegionAccess::ALL, world);
             let truth = keys[1 - rank as usize];
@@ -358,7 +360,7 @@ fn keys_of_any_content_write_only_what_is_exposed_for_that() {
                     expected[offset..offset + 8].copy_from_slice(&bytes);
                     written += 1;
                 }
-                // Nor does any other call.
+                // The other calls must not change the memory either. This swap can only replace 0 by 0.
                 let _ = engine.region_get(&mut [0u8; 8], &key, offset);
                 let swapped = engine.region_compare_and_swap(0u8, 0u8, &key, offset);
                 assert!(swapped.is_err() || names_it && offset < NAMED, "{over:?}: {key:?} at {offset}");

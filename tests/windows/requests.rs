@@ -1,4 +1,5 @@
-//! Requests of one-sided operations are requests as all others: they call back, wake futures, and are waited for with others.
+//! Requests of one-sided operations work like all other requests: they have callbacks, wake futures, and can be waited
+//! for together with others.
 
 use crate::kit::{ALL, FABRICS, Over, PATIENCE, each_rank, values};
 use std::pin::Pin;
@@ -10,7 +11,7 @@ use tickwire::internals::components::NIL;
 use tickwire::{Comm, Engine, ProcId, Rank, RegionAccess, Request, RequestError, Status, Tag, op};
 use tickwire_tests::one_sided::{KINDS, Parts};
 
-/// Elements of an operation: several frames, if it goes in frames.
+/// Elements of an operation. If it goes in frames, it takes several.
 const COUNT: usize = 3_000;
 
 /// Counts how often it is called.
@@ -23,10 +24,10 @@ impl Wake for Bell {
     }
 }
 
-/// How requests have ended, by their place among those that a test looks at.
+/// How requests have ended, with their index in the test's list.
 type Ends = Arc<Mutex<Vec<(usize, Result<Status, RequestError>)>>>;
 
-/// Ticks until something is so.
+/// Ticks until a condition holds.
 fn until(engine: &mut Engine, what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {
@@ -61,7 +62,7 @@ fn heard(engine: &mut Engine, requests: Vec<Request<Vec<u64>>>) -> Vec<Vec<u64>>
         calls.lock().unwrap().drain(..).map(|(place, end)| end.map(|_| place).unwrap()).collect();
     called.sort_unstable();
     assert!(called.into_iter().eq(0..requests.len()), "each once");
-    // Once more with the calls that wait for any of several requests.
+    // Waits again, now with the call that waits for any of several requests.
     let mut buffers = vec![Vec::new(); requests.len()];
     let mut open: Vec<_> = requests.into_iter().map(Some).collect();
     while let Some((place, _)) = engine.wait_any(&open).unwrap() {
@@ -94,7 +95,7 @@ fn requests_of_windows_are_heard_of_in_all_ways() {
             for (place, found) in found[1..].iter().enumerate() {
                 assert_eq!(*found, values(place as u32, COUNT), "{over:?}, {kind}");
             }
-            // Two buffers, and a message beside it.
+            // An operation with two buffers, beside a message.
             let both = engine.rget_accumulate(vec![2; COUNT], vec![0; COUNT], op::Sum, other, at(3), window).unwrap();
             let sent = engine.isend([rank; 4], other, Tag(1), world).unwrap();
             let message = engine.irecv([9u32; 4], other, Tag(1), world).unwrap();
@@ -112,7 +113,7 @@ fn requests_of_windows_are_heard_of_in_all_ways() {
             engine.wait_take(message).unwrap();
             engine.wait_take(sent).unwrap();
             until(engine, "all are called", || ends.load(Ordering::Relaxed) == expected);
-            // The engine completes operations whose request was dropped.
+            // The engine also completes an operation whose request was dropped.
             let shared: Arc<[u64]> = vec![7; COUNT].into();
             let detached = engine.rput(shared.clone(), other, at(0), window).unwrap();
             assert_eq!(engine.cancel(&detached), Ok(false), "an operation goes on");
@@ -134,7 +135,7 @@ fn requests_of_exposed_memory_are_heard_of_in_all_ways() {
         let region = engine.expose(vec![0u64; 3 * COUNT], RegionAccess::ALL).unwrap();
         let mut keys = [region.key(); 2];
         engine.allgather(&[region.key()], &mut keys, world).unwrap();
-        // The own one as well.
+        // The keys include that of the own memory.
         for key in &keys {
             let at = |number: usize| (number * COUNT + rank as usize * COUNT / 2) * size_of::<u64>();
             let part = COUNT / 2;
@@ -149,7 +150,7 @@ fn requests_of_exposed_memory_are_heard_of_in_all_ways() {
         engine.barrier(world).unwrap();
         engine.withdraw(region).unwrap();
         engine.barrier(world).unwrap();
-        // A key that is stale is an end in error, for those who are called, too.
+        // An operation with a stale key ends in an error. The callback gets this error too.
         let other = &keys[1 - rank as usize];
         let late = engine.region_rget(vec![3; COUNT], other, 0).unwrap();
         let told: Arc<Mutex<Option<Result<Status, RequestError>>>> = Arc::default();
@@ -197,7 +198,7 @@ fn what_a_put_with_a_request_wrote_is_there_for_all_when_it_is_done() {
     }
 }
 
-/// A fabric, or the target's engine, does these: they are not done when they are posted.
+/// The target's engine or a fabric does these operations, so they are not done when they are posted.
 #[test]
 fn a_local_flush_waits_until_buffers_may_be_used_again() {
     const COUNT: usize = 200_000;

@@ -1,20 +1,20 @@
-//! Operations with datatypes on both sides and a request.
+//! Operations with datatypes on both sides and with requests.
 
 use crate::kit::{ALL, FABRICS, Over, each_rank, refused, windows};
 use tickwire::testing::rows;
 use tickwire::{Datatype, Engine, Rank, RequestError, Typed, TypedPair, WindowError, op};
 
-/// Two of every five elements, three times.
+/// A datatype of three pairs: two of every five elements.
 fn pairs() -> Datatype {
     Datatype::vector(3, 2, 5, &Datatype::of::<u64>()).unwrap()
 }
 
-/// One of every two elements, six times.
+/// A datatype of six elements: every second one.
 fn every_second() -> Datatype {
     Datatype::vector(6, 1, 2, &Datatype::of::<u64>()).unwrap()
 }
 
-/// Words as bytes, of which a datatype takes three and five in turn, so that its runs split elements.
+/// Words in a buffer of bytes. The datatype takes three bytes and five bytes in turn, so its runs split the words.
 fn divided(values: &[u64]) -> Typed<Vec<u8>> {
     let bytes = Datatype::of::<u8>();
     let pieces: Vec<_> = (0..values.len() as isize).flat_map(|at| [(3, 10 * at), (5, 10 * at + 5)]).collect();
@@ -47,7 +47,7 @@ fn requests_with_datatypes_say_which_elements_of_both_sides() {
                 let fetched = engine.rget_accumulate_typed((from(), into()), op::Sum, other, 10, of, window).unwrap();
                 let TypedPair { into: old, .. } = engine.wait_take(fetched).unwrap().0;
                 assert_eq!(old.into_buffer(), [0, 99, 4, 99, 8, 99, 12, 99, 16, 99, 20, 99]);
-                // The origin's datatype splits these elements.
+                // The origin's datatype splits the elements.
                 let added = engine.raccumulate_typed(divided(&[1; 6]), op::Sum, other, 10, of, window).unwrap();
                 engine.wait_take(added).unwrap();
                 let buffers = (divided(&[2; 6]), divided(&[0; 6]));
@@ -98,7 +98,7 @@ fn a_request_of_thousands_of_runs_ends_once() {
                 let typed = |values: &[u64]| Typed::new(values.to_vec(), &Datatype::of::<u64>(), RUNS).unwrap();
                 let put = engine.rput_typed(typed(&values), other, 0, (&strided, 1), window).unwrap();
                 let (_, status) = engine.wait_take(put).unwrap();
-                // What was done at once has no status.
+                // An operation that was done when it was posted has a status without a length.
                 let all = if matches!(over, Over::Loopback | Over::Short) { [8 * RUNS; 2] } else { [0, 8 * RUNS] };
                 assert!(all.contains(&status.length), "{over:?}: {status:?}, of all runs");
                 let got = engine.rget_typed(typed(&[0; RUNS]), other, 0, (&strided, 1), window).unwrap();
@@ -123,7 +123,7 @@ fn a_request_with_one_run_out_of_bounds_fails_once_all_have_ended() {
             engine.allgather(&[own], &mut first, world).unwrap();
             engine.win_lock_all(window).unwrap();
             if rank == 0 {
-                // The second of three runs is where nothing is attached.
+                // The second of these three runs is at a place where nothing is attached.
                 let number = Datatype::of::<u64>();
                 let words = [0, 1 << 20, 8].map(|at| (1, at, &number));
                 let of = Datatype::structure(&words).unwrap();

@@ -13,7 +13,7 @@ fn no_update_is_lost_whoever_makes_it() {
                     engine.win_lock_all(window).unwrap();
                     let mut seen = 0;
                     for round in 0..rounds {
-                        // Rank 0 updates its own part beside the others; long updates come in between short ones.
+                        // Rank 0 also updates its own part. Long updates come in between short ones.
                         let old = engine.fetch_and_op(1u64, op::Sum, Rank(0), 0, window).unwrap();
                         assert!(round == 0 || old > seen, "a counter only grows");
                         seen = old;
@@ -46,7 +46,7 @@ fn a_displacement_beyond_all_memory_is_an_error_and_no_update() {
         each_rank(2, over, |engine, rank, world| {
             for window in windows(engine, 2, world) {
                 engine.win_lock_all(window).unwrap();
-                // Its bytes are the first ones, if counting them wraps.
+                // If the byte address wraps around, these displacements lead to the first bytes of the part.
                 for displacement in [1 << 61, 1 << 63, usize::MAX - 6] {
                     let target = Rank(1 - rank);
                     let updated = engine.fetch_and_op(1u64, op::Sum, target, displacement, window);
@@ -130,7 +130,8 @@ fn all_types_and_operations_do_what_they_do_elsewhere() {
 fn elements_that_are_not_aligned_are_refused() {
     for over in [Over::Shm, Over::Loopback] {
         each_rank(2, over, |engine, rank, world| {
-            // A buffer of bytes may begin at any address. This makes it begin where no word does.
+            // A buffer of bytes may begin at any address. So this one can begin at an address that is not aligned for
+            // words.
             let window = engine.win_allocate::<u8>(64, world).unwrap();
             let other = Rank(1 - rank);
             engine.win_lock_all(window).unwrap();
@@ -155,7 +156,7 @@ fn elements_that_are_not_aligned_are_refused() {
 
 #[test]
 fn a_datatype_of_thousands_of_runs_moves_them_all() {
-    // More runs than the kernel takes in one call.
+    // The kernel takes fewer runs in one call.
     const RUNS: usize = 2_500;
     for over in ALL {
         each_rank(2, over, |engine, rank, world| {

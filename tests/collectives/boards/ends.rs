@@ -1,4 +1,4 @@
-//! Operations on boards that fail: members that call different operations, that leave, or whose functions panic.
+//! Operations on boards that fail: members call different operations, leave, or have a function that panics.
 
 use super::each_rank;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,18 +51,18 @@ fn requests_of_a_poisoned_engine_end_and_others_hear_of_it() {
                     assert!(matches!(ended, Err(OperationError::Request(RequestError::Poisoned(_)))), "{ended:?}");
                     poisoned.store(true, Ordering::Release);
                 });
-                // No other engine writes to this buffer any more.
+                // Nothing writes to this buffer any more.
                 sums.fill(7);
             } else {
                 engine.allreduce(&[1], &mut [0], |left: u64, right: u64| left + right, other).unwrap();
-                // Until then the other member may do its part of the following operations.
+                // The other member may do its part in later operations until its engine is poisoned.
                 let start = Instant::now();
                 while !poisoned.load(Ordering::Acquire) {
                     assert!(start.elapsed() < Duration::from_secs(20), "nothing panics");
                     std::thread::yield_now();
                 }
                 match engine.allreduce(&own, &mut sums, op::Sum, world) {
-                    // The whole short operand was on the board before.
+                    // A short operand was completely on the board before the panic.
                     Ok(()) => assert!(count <= 400 && sums == vec![2; count]),
                     Err(OperationError::Request(
                         RequestError::Abandoned(Rank(0)) | RequestError::PeerFailed { .. },
@@ -74,7 +74,7 @@ fn requests_of_a_poisoned_engine_end_and_others_hear_of_it() {
     }
 }
 
-/// As [`requests_of_a_poisoned_engine_end_and_others_hear_of_it`], where the function of the operation itself has panicked.
+/// As [`requests_of_a_poisoned_engine_end_and_others_hear_of_it`], but the function of the same operation has panicked.
 #[test]
 fn others_hear_of_a_function_that_has_panicked_while_its_engine_is_kept() {
     for count in [1, 400, 100_000] {
@@ -94,7 +94,7 @@ fn others_hear_of_a_function_that_has_panicked_while_its_engine_is_kept() {
                 return;
             }
             let ended = engine.allreduce(&own, &mut sums, |left: u64, right: u64| left + right, world);
-            // Where both have taken a short operand before.
+            // It may succeed if both members had read a short operand before.
             assert!(ended.is_err() || count <= 400);
             assert!(engine.barrier(world).is_err(), "it takes part in nothing any more");
             told.store(true, Ordering::Release);
@@ -102,17 +102,17 @@ fn others_hear_of_a_function_that_has_panicked_while_its_engine_is_kept() {
     }
 }
 
-/// For operations that only copy, members compare numbers of bytes: each may use another element type.
+/// For operations that only copy, members compare numbers of bytes. So each member may use another element type.
 #[test]
 fn what_is_copied_may_have_other_elements_on_each_member() {
-    // Whole elements of 24 bytes and of 8, and not whole chunks of either.
+    // The bytes are whole elements of 8 and of 24 bytes, but no whole number of chunks for either.
     const BYTES: usize = 1_048_560;
     each_rank(3, true, |engine, rank, world| {
         engine.barrier(world).unwrap();
         for round in 0..7u64 {
             let words = (0..BYTES as u64 / 8).map(|at| at * 3 + round);
             let mut shared: Vec<u64> = if rank == 0 { words.clone().collect() } else { vec![0; BYTES / 8] };
-            // Each member uses another element type, in turn.
+            // The members use different element types, in turn.
             match (rank + round as u32) % 3 {
                 0 => engine.bcast(&mut shared, Rank(0), world).unwrap(),
                 1 => engine.bcast(cast::<[u64; 3]>(&mut shared), Rank(0), world).unwrap(),
@@ -151,7 +151,7 @@ fn elements_of_other_lengths_are_told() {
     });
 }
 
-/// A member that has freed a communicator takes part in no later operation on it. The others get an error.
+/// A member that has freed a communicator takes part in no later operation on it. The other members get an error.
 #[test]
 fn who_waits_for_a_member_that_has_freed_the_communicator_is_told() {
     for count in [1usize, 100_000] {

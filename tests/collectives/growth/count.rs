@@ -10,18 +10,18 @@ pub(crate) type Draw = fn(&mut Draft);
 /// The cost of an operation for the busiest rank.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Cost {
-    /// Messages on the longest chain in which each one waits for the one before.
+    /// The number of messages on the longest chain in which each message waits for the one before.
     pub(crate) rounds: u64,
-    /// Messages that it sends or receives, whichever are more.
+    /// Messages that the rank sends or that it receives, whichever number is larger.
     pub(crate) messages: u64,
-    /// Bytes that it sends or receives, whichever are more.
+    /// Bytes that the rank sends or that it receives, whichever number is larger.
     pub(crate) bytes: u64,
 }
 
 /// Addresses of `bytes` bytes for a graph. Nothing is ever read or written there.
 pub(crate) fn room(bytes: usize) -> Span {
     let mut nothing = 0u128;
-    // SAFETY: nobody reads or writes it.
+    // SAFETY: nobody reads or writes these bytes.
     #[expect(unsafe_code, reason = "addresses that are only counted with")]
     unsafe {
         Span::new((&raw mut nothing).cast(), bytes)
@@ -31,14 +31,14 @@ pub(crate) fn room(bytes: usize) -> Span {
 /// A rank's part of a graph.
 pub(crate) struct Part {
     acts: Vec<Act>,
-    /// What each node waits for.
+    /// For each node, the nodes that it waits for.
     before: Vec<Vec<NodeId>>,
     /// The node that sends to a rank in a step.
     sends: HashMap<(u32, u32), NodeId>,
-    /// See [`Part::round`].
+    /// For each node, the result of [`Parts::round`], once it is computed.
     known: Vec<Option<u64>>,
     edges: usize,
-    /// Runs of memory of its own.
+    /// Number of runs of temporary memory.
     own: usize,
 }
 
@@ -60,7 +60,7 @@ impl Part {
         Part { acts, before, sends, known, edges: edges.len(), own }
     }
 
-    /// Bytes of the messages that it sends, and of those that it receives.
+    /// The lengths of the messages that the rank sends, and of those that it receives, bytes.
     pub(crate) fn messages(&self) -> [Vec<u64>; 2] {
         let [mut sent, mut received] = [const { Vec::new() }; 2];
         for act in &self.acts {
@@ -73,8 +73,8 @@ impl Part {
         [sent, received]
     }
 
-    /// Checks the cost of building the graph: a few nodes for each message, edges to a few earlier messages, and temporary memory of
-    /// the size of a message at most.
+    /// Checks the cost of building the graph: a few nodes for each message, a few edges for each node, and at most one
+    /// run of temporary memory for each message.
     fn check(&self, name: &str, size: u32) {
         let messages = self.messages();
         let (count, log) = (messages[0].len() + messages[1].len(), size.next_power_of_two().ilog2() as usize);
@@ -84,7 +84,7 @@ impl Part {
     }
 }
 
-/// The parts of ranks, as far as they are needed.
+/// The graphs of the ranks. A graph is built when it is first needed.
 pub(crate) struct Parts {
     size: u32,
     draw: Draw,
@@ -100,7 +100,7 @@ impl Parts {
         self.parts.entry(rank).or_insert_with(|| Part::of(rank, self.size, self.draw))
     }
 
-    /// The message that a receive gets: its sender, and the node there.
+    /// Finds the message for a receive: the sender, and the node that sends it.
     fn sender(&mut self, rank: u32, node: NodeId) -> (u32, NodeId) {
         let Act::Receive { from, step, bytes } = self.part(rank).acts[node as usize] else { panic!("a receive") };
         let part = self.part(from);
@@ -110,7 +110,7 @@ impl Parts {
         (from, send)
     }
 
-    /// Messages one after another up to a node.
+    /// The longest chain of messages up to a node.
     fn round(&mut self, rank: u32, node: NodeId) -> u64 {
         if let Some(round) = self.part(rank).known[node as usize] {
             return round;
@@ -125,7 +125,7 @@ impl Parts {
         round
     }
 
-    /// Messages one after another, of all ranks.
+    /// The longest chain of messages of all ranks.
     pub(crate) fn rounds(&mut self) -> u64 {
         let nodes = |all: &mut Self, rank| all.part(rank).acts.len() as u32;
         (0..self.size)
@@ -135,7 +135,8 @@ impl Parts {
     }
 }
 
-/// Ranks of which one has most to do: the first ones, those around the greatest power of two, those in the middle, and the last.
+/// A few ranks, one of which has the most to do: the first ones, those around the greatest power of two, those in the
+/// middle, and the last.
 fn some(size: u32) -> Vec<u32> {
     let power = 1 << size.ilog2();
     let mut some = vec![0, 1, 2, 3, size / 3, size / 2, power / 2, power - 1, power, size - 2, size - 1];
@@ -148,7 +149,8 @@ fn some(size: u32) -> Vec<u32> {
 /// Up to this number of ranks, the graphs of all ranks are built.
 pub(crate) const ALL: u32 = 1024;
 
-/// What an operation of so many ranks costs: of all of them, or of some if there are many. Its rounds are counted if all of them are.
+/// The cost of an operation among `size` ranks, for all ranks or, if there are many, for some. Returns also whether it
+/// is for all: only then are rounds counted.
 pub(crate) fn cost(name: &str, size: u32, draw: Draw) -> (Cost, bool) {
     let (mut cost, is_all) = (Cost::default(), size <= ALL);
     for rank in if is_all { (0..size).collect() } else { some(size) } {

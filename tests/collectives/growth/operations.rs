@@ -1,4 +1,4 @@
-//! All collective operations, as they are drawn, with what they may cost.
+//! All collective operations as graphs, and what they may cost.
 
 use super::count::{Cost, Draw, room};
 use tickwire::internals::components::Span;
@@ -15,14 +15,14 @@ const LONG: usize = 8 << 20;
 /// An operation.
 pub(crate) struct Operation {
     pub(crate) name: &'static str,
-    /// Its operand, or the block of each rank, in words.
+    /// Its operand, or the block of each rank, for the table.
     pub(crate) operand: &'static str,
     pub(crate) draw: Draw,
-    /// What it may cost among so many ranks.
+    /// The most that it may cost among this many ranks.
     pub(crate) most: fn(u64) -> Cost,
-    /// The least that any algorithm has: rounds, messages and bytes of the busiest rank.
+    /// The least cost of any algorithm: rounds, messages and bytes of the busiest rank.
     pub(crate) least: [&'static str; 3],
-    /// Whether a rank has a message for each other one. Then it costs what it may, exactly.
+    /// Whether each rank has a message for each other rank. Then the cost must be exactly the allowed one.
     pub(crate) each: bool,
 }
 
@@ -31,38 +31,38 @@ fn log(ranks: u64) -> u64 {
     ranks.next_power_of_two().ilog2().into()
 }
 
-/// The same, rounded down.
+/// The logarithm of a number of ranks, rounded down.
 fn floor(ranks: u64) -> u64 {
     ranks.ilog2().into()
 }
 
-/// Whether there are ranks that share a leaf of the tree.
+/// 1 if some ranks share a leaf of the tree, because their number is no power of two; else 0.
 fn odd(ranks: u64) -> u64 {
     (!ranks.is_power_of_two()).into()
 }
 
-/// A message for each other rank.
+/// One message for each other rank.
 fn to_each(ranks: u64, block: usize) -> Cost {
     Cost { rounds: 1, messages: ranks - 1, bytes: (ranks - 1) * block as u64 }
 }
 
-/// A root's blocks along a tree.
+/// The blocks of a root, along a tree.
 fn along_tree(ranks: u64) -> Cost {
     Cost { rounds: log(ranks), messages: log(ranks), bytes: (ranks - 1) * SHORT as u64 }
 }
 
-/// A few messages of one length in each round.
+/// In each round, one message of the same length.
 fn in_rounds(rounds: u64, bytes: usize) -> Cost {
     Cost { rounds, messages: rounds, bytes: rounds * bytes as u64 }
 }
 
-/// Halving and, if all of the result has a way up, that.
+/// Recursive halving, and the way back of the whole result.
 fn halved(ranks: u64) -> Cost {
     let (levels, odd) = (floor(ranks), odd(ranks));
     Cost { rounds: 2 * levels + 2 * odd, messages: 2 * levels * (1 + odd) + 2 * odd, bytes: 2 * LONG as u64 }
 }
 
-/// Of so many ranks each one reduces its part by itself; more of them halve.
+/// Up to 8 ranks, each rank reduces its own part. More ranks use halving.
 fn scattered(ranks: u64) -> Cost {
     let (levels, odd) = (floor(ranks), odd(ranks));
     match ranks {
@@ -70,18 +70,19 @@ fn scattered(ranks: u64) -> Cost {
         _ => Cost {
             rounds: levels + 1 + odd,
             messages: levels * (1 + odd) + 1 + 4 * odd,
-            // Of an odd number of elements one half is longer.
+            // If the number of elements is odd, one half is longer.
             bytes: (ranks + 2 + 2 * levels * odd) * SHORT as u64,
         },
     }
 }
 
-/// A long broadcast: in pieces from rank to rank, dealt out, or along a tree.
+/// A long broadcast. By number of ranks, it goes in pieces from rank to rank, or is dealt out in blocks, or goes
+/// along a tree.
 fn long_broadcast(ranks: u64) -> Cost {
     let (log, bytes) = (log(ranks), LONG as u64);
     match ranks {
         0..=64 => Cost { rounds: ranks - 1, messages: 64, bytes },
-        // Blocks of 64 bytes at least.
+        // Each block has at least 64 bytes.
         65..=131_072 => Cost { rounds: 2 * log, messages: 4 * log, bytes: 2 * bytes + 8 * log * ranks },
         _ => Cost { rounds: log, messages: 64 * log, bytes: bytes * log },
     }
@@ -114,7 +115,7 @@ fn parts(draft: &mut Draft) {
 
 const LOG: &str = "log₂ P";
 
-/// All of them.
+/// All operations.
 pub(crate) const OPERATIONS: [Operation; 24] = [
     Operation {
         name: "barrier",
@@ -192,7 +193,7 @@ pub(crate) const OPERATIONS: [Operation; 24] = [
         name: "allgather",
         operand: "8 B a rank",
         draw: allgather,
-        // A run of ranks that goes around the end is two messages.
+        // A run of ranks that wraps around the end takes two messages.
         most: |ranks| Cost { messages: 2 * log(ranks), ..along_tree(ranks) },
         least: [LOG, LOG, "n (P − 1)"],
         each: false,

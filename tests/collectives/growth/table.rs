@@ -1,4 +1,4 @@
-//! The book's tables of what operations cost: they are what is counted.
+//! The book's tables of the cost of operations must have the counted costs.
 
 use super::count::{Cost, cost};
 use super::operations::{OPERATIONS, Operation};
@@ -6,14 +6,15 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Numbers of ranks.
+/// Numbers of ranks, the columns of the tables.
 const RANKS: [u32; 6] = [2, 16, 100, 1024, 131_072, 1_000_000];
-/// Up to so many ranks operations are drawn that have a message for each of them.
+/// Up to this number of ranks, graphs are built of operations that have a message for each rank.
 const EACH_MAX: u32 = 256;
-/// Set to any value, it writes the tables.
+/// If this variable is set, the tables are written instead of compared.
 const ENV_WRITE: &str = "TICKWIRE_WRITE_TABLES";
 
-/// What an operation costs. Rounds of more ranks than are all drawn are the bound, and with a message for each rank all is.
+/// The cost of an operation. If not all graphs are built, the rounds are the allowed ones. For many ranks, an operation
+/// with a message for each rank has the allowed cost throughout.
 fn found(of: &Operation, ranks: u32) -> Cost {
     let most = (of.most)(ranks.into());
     if of.each && ranks > EACH_MAX {
@@ -42,7 +43,7 @@ fn no_operation_costs_more_than_its_bound() {
     }
 }
 
-/// Many numbers of ranks, so that no special one is overlooked.
+/// Checks many numbers of ranks, so that no special number is overlooked.
 #[test]
 fn bounds_hold_for_any_number_of_ranks() {
     for of in &OPERATIONS {
@@ -55,7 +56,7 @@ fn bounds_hold_for_any_number_of_ranks() {
     }
 }
 
-/// Digits in groups of three.
+/// The digits of a number in groups of three.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

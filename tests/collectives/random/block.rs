@@ -1,14 +1,15 @@
-//! Buffers of random programs: in the middle of other elements, in the program's own memory or in the shared heap.
+//! Buffers of random programs. A buffer lies between other elements, in the program's own memory or in the shared
+//! heap.
 
 use super::items::Item;
 use std::ops::{Deref, DerefMut};
 use tickwire::internals::components::{OneRun, Span};
 use tickwire::{Engine, HeapBuffer, LeasedBytes, Pieces, Sequence};
 
-/// Elements on either side.
+/// Number of elements in the margin on each side.
 const MARGIN: usize = 3;
 
-/// Elements that have a margin on either side, which nobody may change.
+/// Elements with a margin on each side. Nobody may change the margins.
 pub(crate) struct Block<T: Item>(Memory<T>);
 
 enum Memory<T: Item> {
@@ -17,7 +18,7 @@ enum Memory<T: Item> {
 }
 
 impl<T: Item> Block<T> {
-    /// One with these values, in the shared heap of an engine or in memory of its own.
+    /// A block with these values, in the shared heap of an engine or in its own memory.
     pub(crate) fn of(values: &[T], heap: Option<&Engine>) -> Self {
         let margin = T::run(7, MARGIN);
         let all = [&margin, values, &margin].concat();
@@ -34,7 +35,7 @@ impl<T: Item> Block<T> {
         }
     }
 
-    /// Whether the margins are as they were.
+    /// Whether the margins are unchanged.
     pub(crate) fn is_intact(&self) -> bool {
         let (margin, all) = (T::run(7, MARGIN), self.all());
         all.starts_with(&margin) && all.ends_with(&margin)

@@ -1,4 +1,4 @@
-//! What the buffers of a call hold before, and what they must hold afterwards.
+//! The content of a call's buffers before the call, and the check after it.
 
 use super::block::Block;
 use super::items::Item;
@@ -8,9 +8,9 @@ use tickwire::{List, Pieces};
 
 /// One side of the buffers of a call.
 pub(crate) trait Side<T> {
-    /// Puts in other values.
+    /// Writes other values into the buffer.
     fn fill(&mut self, values: &[T]);
-    /// What it holds; `None` if it stands for the other side.
+    /// The content. `None` if this side is in place in the other side's buffer.
     fn values(&self) -> Option<Vec<T>>;
 }
 
@@ -51,9 +51,9 @@ impl<T, S: Side<T>> Side<T> for List<S> {
 
 /// The buffers of a call.
 pub(crate) trait Buffers<T>: Pieces {
-    /// Puts in what they hold before.
+    /// Writes the content that the buffers have before the call.
     fn fill(&mut self, part: &Part<T>);
-    /// Panics if they do not hold what they must.
+    /// Panics if the buffers do not hold the right content.
     fn compare(&self, part: &Part<T>, words: &dyn Fn() -> String);
 }
 
@@ -88,7 +88,7 @@ where
     }
 }
 
-/// Compares without showing all that there is.
+/// Compares two slices. The panic message shows only a part of them.
 #[track_caller]
 fn same<T: Item>(found: &[T], expected: &[T], what: &str, words: &dyn Fn() -> String) {
     let differs = found.iter().zip(expected).position(|(found, expected)| found != expected);

@@ -1,4 +1,4 @@
-//! A rank's calls, in all forms, and what becomes of their buffers.
+//! The calls of a rank in all their forms, and the check of their buffers.
 
 use super::block::Block;
 use super::buffers::Buffers;
@@ -12,9 +12,9 @@ use tickwire::{Comm, Engine, List, Persistent, Rank, Request, Test, in_place};
 #[derive(Clone, Debug)]
 pub(crate) struct Members {
     pub(crate) comm: Comm,
-    /// Ranks of the world.
+    /// The members, as ranks of the world.
     pub(crate) world: Vec<u32>,
-    /// The own rank.
+    /// The own rank in the communicator.
     pub(crate) own: usize,
 }
 
@@ -22,10 +22,10 @@ pub(crate) struct Members {
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) call: Call,
-    /// Which step of the program it is.
+    /// The number of the call's step in the program.
     pub(crate) number: usize,
     pub(crate) members: Members,
-    /// Whether what it sends, and where it receives, is in the shared heap.
+    /// Whether the send buffer and the receive buffer are in the shared heap.
     pub(crate) heap: [bool; 2],
 }
 
@@ -42,11 +42,11 @@ impl Site {
     }
 }
 
-/// What a rank has begun.
+/// An operation that a rank has begun.
 pub(crate) trait Run {
     /// Whether it has ended.
     fn is_done(&mut self, engine: &mut Engine) -> bool;
-    /// Waits for it, takes its buffers, and compares them with the model.
+    /// Waits for its end, takes its buffers, and compares them with the model.
     fn check(&mut self, engine: &mut Engine);
     /// Starts it again, with other values.
     fn start(&mut self, engine: &mut Engine);
@@ -109,7 +109,7 @@ struct Caller<'a, T> {
     part: Part<T>,
 }
 
-/// What has begun; nothing after a call that waits.
+/// The operation that has begun. `None` after a call that waits.
 type Posted = Option<Box<dyn Run>>;
 
 impl<T: Item> Caller<'_, T> {
@@ -124,7 +124,7 @@ impl<T: Item> Caller<'_, T> {
         None
     }
 
-    /// A buffer for what is sent.
+    /// The buffer to send from.
     fn send(&self) -> Block<T> {
         Block::of(&self.part.send, self.site.heap[0].then_some(&*self.engine))
     }
@@ -134,7 +134,7 @@ impl<T: Item> Caller<'_, T> {
         Block::of(&self.part.receive, self.site.heap[1].then_some(&*self.engine))
     }
 
-    /// A buffer for each place of what is sent, or received.
+    /// One buffer for each place of the send side (0) or the receive side (1).
     fn list(&self, side: usize, places: &[Range<usize>]) -> List<Block<T>> {
         let (values, heap) = ([&self.part.send, &self.part.receive][side], self.site.heap[side]);
         let block = |place: &Range<usize>| Block::of(&values[place.clone()], heap.then_some(&*self.engine));
@@ -155,8 +155,8 @@ impl<T: Item> Caller<'_, T> {
     }
 }
 
-/// Makes a call in its form. The names are those of the three forms; then come the buffers of one that waits, in terms of what is
-/// sent and of where it is received, those of the others, and other arguments.
+/// Makes a call in its form. The names are those of the three forms. Then come the buffers of the form that waits, in
+/// terms of the send buffer and the receive buffer, the buffers of the two other forms, and other arguments.
 macro_rules! call {
     (
         $caller:ident, [$waits:ident $begins:ident $init:ident],
@@ -182,7 +182,7 @@ macro_rules! call {
     }};
 }
 
-/// As [`call`], of one that takes a pair of buffers, of which the one that is sent may be in place.
+/// As [`call`], for an operation with a pair of buffers. The send side may be in place.
 macro_rules! pair {
     ($caller:ident, $names:tt $(, $arg:expr)*) => {
         match $caller.part.in_place {
@@ -198,7 +198,7 @@ macro_rules! pair {
     };
 }
 
-/// As [`pair`], where the buffer to receive may be in place.
+/// As [`pair`], but the receive side may be in place.
 macro_rules! from_root {
     ($caller:ident, $names:tt $(, $arg:expr)*) => {
         match $caller.part.in_place {
@@ -214,7 +214,7 @@ macro_rules! from_root {
     };
 }
 
-/// As [`pair`], with an operation: one of the element's own, or a function.
+/// As [`pair`], with a reduction: the operation of the element type, or a function.
 macro_rules! reduction {
     ($caller:ident, $names:tt, [$($counts:expr)?] $(, $arg:expr)*) => {
         match is_native::<T>(&$caller.site.call) {
@@ -224,7 +224,7 @@ macro_rules! reduction {
     };
 }
 
-/// Calls an operation. Returns what has begun.
+/// Calls an operation. Returns the operation that has begun, if any.
 pub(crate) fn post(engine: &mut Engine, site: Site) -> Posted {
     match site.call.of {
         Of::U64 => post_of::<u64>(engine, site),
@@ -265,7 +265,7 @@ fn post_of<T: Item>(engine: &mut Engine, site: Site) -> Posted {
     }
 }
 
-/// The places in what is sent, and in what is received.
+/// The places in the send buffer and in the receive buffer.
 type Sides<'a> = [&'a [Range<usize>]; 2];
 
 fn exchange<T: Item>(caller: Caller<'_, T>, [from, to]: Sides) -> Posted {
@@ -300,7 +300,7 @@ fn exchange_lists<T: Item>(caller: Caller<'_, T>, [from, to]: Sides) -> Posted {
     }
 }
 
-/// A slice for each place; they are one behind the other.
+/// One slice for each place. The places must follow each other without gaps.
 fn slices<'a, T>(all: &'a mut [T], places: &[Range<usize>]) -> List<&'a mut [T]> {
     let mut rest = all;
     let mut slices = Vec::new();

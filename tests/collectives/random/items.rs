@@ -2,16 +2,16 @@
 
 use tickwire::{Element, Operation, bytemuck, op};
 
-/// An element. A number makes it, and it is reduced in three ways.
+/// An element. It is made from a number, and it can be reduced in three ways.
 pub(crate) trait Item: Element + PartialEq + std::fmt::Debug {
-    /// Its own operation, which has no state: calls that are the same share a graph.
+    /// The operation of the element type itself. It has no state, so equal calls share a graph.
     type Native: Operation<Self>;
     /// See [`Item::Native`].
     const NATIVE: Self::Native;
-    /// Whether the result does not depend on which operands are combined first.
+    /// Whether the native result is independent of which operands are combined first.
     const IS_ASSOCIATIVE: bool;
 
-    /// One that a number makes.
+    /// The element for a number.
     fn of(number: u64) -> Self;
     /// The expected result of [`Item::NATIVE`].
     fn native(left: Self, right: Self) -> Self;
@@ -26,7 +26,7 @@ pub(crate) trait Item: Element + PartialEq + std::fmt::Debug {
     }
 }
 
-/// A number that looks random.
+/// A pseudo-random number made from another number.
 pub(crate) fn scramble(number: u64) -> u64 {
     let mixed = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -46,7 +46,7 @@ impl Item for u64 {
         left.wrapping_add(right)
     }
 
-    /// Functions x ↦ a x + b, one after the other.
+    /// A word stands for a function x ↦ a x + b. The result is the composition of both.
     fn chain(left: Self, right: Self) -> Self {
         let parts = |of: u64| (of as u32, (of >> 32) as u32);
         let ((a, b), (c, d)) = (parts(left), parts(right));
@@ -71,7 +71,7 @@ impl Item for i32 {
         left.max(right)
     }
 
-    /// The last one that is odd, or else the first one.
+    /// The right operand if it is odd, else the left one.
     fn chain(left: Self, right: Self) -> Self {
         if right & 1 == 1 { right } else { left }
     }
@@ -81,7 +81,7 @@ impl Item for i32 {
     }
 }
 
-/// Floats of many orders of magnitude, so that sums depend on the order.
+/// Floats of many orders of magnitude, so that a sum depends on the order of its operands.
 impl Item for f64 {
     type Native = op::Sum;
     const NATIVE: op::Sum = op::Sum;
@@ -95,7 +95,7 @@ impl Item for f64 {
         left + right
     }
 
-    /// The first one that is not negative, or else the last one.
+    /// The left operand if it is not negative, else the right one.
     fn chain(left: Self, right: Self) -> Self {
         if left >= 0.0 { left } else { right }
     }
@@ -105,15 +105,15 @@ impl Item for f64 {
     }
 }
 
-/// Numbers modulo a prime that is below 2^8, so that products fit.
+/// The modulus of the numbers, a prime below 2^8, so that products fit.
 const PRIME: u32 = 251;
 
-/// A matrix of two rows, of a user.
+/// A 2 × 2 matrix, an element type of the user.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[repr(C)]
 pub(crate) struct Matrix {
     rows: [[u8; 2]; 2],
-    /// How many were multiplied.
+    /// How many matrices were multiplied.
     factors: u16,
 }
 
@@ -155,7 +155,7 @@ impl Item for Matrix {
         Matrix { rows, factors: left.factors.wrapping_add(right.factors) }
     }
 
-    /// The left one; the factors of both are counted.
+    /// The left operand, with the factors of both.
     fn chain(left: Self, right: Self) -> Self {
         Matrix { factors: left.factors.wrapping_add(right.factors), ..left }
     }

@@ -1,4 +1,4 @@
-//! The places where a program runs: threads or a cluster, and the transports between the ranks.
+//! The places where a program runs: in threads or in a cluster, and over which transports.
 
 use super::play::{play, play_in_turn};
 use super::program::Program;
@@ -17,44 +17,45 @@ const FABRIC: &str = "ofi:tcp;ofi_rxm";
 /// The step number of a rank that has not made its communicators yet.
 const BEFORE: usize = usize::MAX - 1;
 
-/// Where the ranks are.
+/// Where the ranks run, and how they reach each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
-    /// In threads, over shared memory and boards.
+    /// In threads, over shared memory with boards.
     Boards,
-    /// The same with narrow boards: other communicators have the wide ones.
+    /// As `Boards`, but other communicators hold the wide boards, so that only narrow ones are left.
     NarrowBoards,
-    /// The same, where operands are in a shared heap that all ranks map, with wide boards and with others.
+    /// As `Boards` and `NarrowBoards`, with operands in a shared heap that all ranks map.
     Heap,
     NarrowHeap,
-    /// In threads, by messages over shared memory, and out of a shared heap.
+    /// In threads, by messages over shared memory. With `ShmHeap`, operands are in a shared heap.
     Shm,
     ShmHeap,
-    /// The same, with short rings and without Deliver. All but the shortest messages go by rendezvous.
+    /// As `Shm`, with short rings and without Deliver. All but the shortest messages go by rendezvous.
     ShortShm,
-    /// In threads that reach each other over a hub.
+    /// In threads, over the hub of loopback.
     Hub,
-    /// In threads: some share memory, and reach the others over a fabric.
+    /// In threads. The first half of the ranks share memory. All others are reached over a fabric.
     Mixed,
-    /// Engines in turn, over a hub.
+    /// Engines ticked in turn, over a hub.
     TurnsHub,
-    /// The same without Deliver. All but the shortest messages go by rendezvous.
+    /// As `TurnsHub`, without Deliver. All but the shortest messages go by rendezvous.
     TurnsShort,
-    /// Over shared memory.
+    /// Engines ticked in turn, over shared memory.
     TurnsShm,
-    /// Over a simulated network that is prompt, and over one that delays, refuses and cuts.
+    /// Engines ticked in turn, over a simulated network. It is prompt, or it delays frames, refuses them and takes
+    /// them in parts.
     TurnsCalm,
     TurnsSim,
-    /// Over a simulated network whose endpoints match messages themselves.
+    /// Engines ticked in turn, over a simulated network whose endpoints match messages themselves.
     TurnsProvider,
-    /// The same between the ranks of each half, and over a hub between the halves.
+    /// As `TurnsProvider` within each half of the ranks, and over a hub between the halves, where the engines match.
     TurnsMixed,
-    /// The same between the ranks of each half, and over shared memory between the halves.
+    /// As `TurnsProvider` within each half of the ranks, and over shared memory between the halves.
     TurnsMixedShm,
 }
 
 impl Place {
-    /// Those where each rank is in a thread of its own.
+    /// Places where each rank has its own thread.
     pub(crate) const THREADS: [Place; 9] = [
         Place::Boards,
         Place::NarrowBoards,
@@ -66,7 +67,7 @@ impl Place {
         Place::Hub,
         Place::Mixed,
     ];
-    /// Those where engines are ticked in turn.
+    /// Places where engines are ticked in turn.
     pub(crate) const CLUSTERS: [Place; 8] = [
         Place::TurnsHub,
         Place::TurnsShort,
@@ -80,7 +81,8 @@ impl Place {
 }
 
 impl Place {
-    /// One of this many seeds runs here, unless the environment asks for this place: some places are slow.
+    /// Only one of this many seeds runs here, since some places are slow. If the environment asks for this place, all
+    /// seeds run.
     pub(crate) fn one_of(self) -> u64 {
         match self {
             Place::Mixed => 8,
@@ -145,7 +147,7 @@ pub(crate) fn run(place: Place, program: &Program, seed: u64) {
     }
 }
 
-/// Limits without Deliver, where messages of more than 1 KiB go by rendezvous.
+/// Limits without Deliver. Messages of more than 1 KiB go by rendezvous.
 fn short() -> Limits {
     Limits { deliver: false, eager_max: 1024, part_bytes: 1000, ..Limits::default() }
 }
@@ -166,7 +168,8 @@ fn in_threads(program: &Program, place: Place, builder: impl Fn(u32) -> Builder 
         }
         play(&mut engine, rank, has_heap, program, ended.0);
         drop(ended);
-        // This engine ticks on: a fabric does not wait long for an engine of the same process to take the last frames.
+        // This engine goes on ticking until all ranks are done: a fabric does not wait long for an engine of the same
+        // process to take the last frames.
         while steps.iter().any(|step| step.load(Ordering::Acquire) != usize::MAX) {
             engine.tick();
             std::thread::yield_now();

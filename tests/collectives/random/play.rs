@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tickwire::testing::Cluster;
 use tickwire::{Agreed, Agreement, Comm, Engine};
 
-/// Operations that are open at the same time, at most.
+/// Most operations that are open at the same time.
 const OPEN_MAX: usize = 12;
-/// Steps that an engine of a cluster takes between two ticks, at most.
+/// Most steps that an engine of a cluster takes between two ticks.
 const STEPS_A_TICK: u64 = 4;
 
-/// What a rank has begun by a step.
+/// An operation that a rank began in a step.
 struct Begun {
     run: Box<dyn Run>,
     step: usize,
@@ -27,12 +27,13 @@ pub(crate) struct Player<'a> {
     rank: u32,
     /// Whether buffers may be in the shared heap.
     heap: bool,
-    /// By the number of the communicator; `None` if this rank is in none.
+    /// By number of the communicator. `None` if this rank is not a member.
     comms: Vec<Option<Members>>,
     begun: Vec<Begun>,
     /// The next step.
     next: usize,
-    /// Steps that must end before the next one. The last entry ends first. `None` if not computed yet.
+    /// The operations that must end before the next step, as indices in `begun`. The last one is waited for first.
+    /// `None` if they are not known yet.
     awaited: Option<Vec<usize>>,
 }
 
@@ -51,14 +52,14 @@ impl<'a> Player<'a> {
         self.next > self.program.steps.len()
     }
 
-    /// What is open, in an order of this rank's own.
+    /// All open operations as indices in `begun`, in this rank's own order.
     fn all_open(&self) -> Vec<usize> {
         let mut open: Vec<usize> = (0..self.begun.len()).filter(|&at| self.begun[at].is_open).collect();
         open.sort_by_key(|&at| scramble(u64::from(self.rank) << 32 ^ (at * 64 + self.next) as u64));
         open
     }
 
-    /// The persistent operation that a step starts again, by its step.
+    /// The step of the persistent operation that is started again.
     fn again(&self, which: usize) -> Option<usize> {
         let is_persistent =
             |step: &usize| matches!(&self.program.steps[*step], Step::Call(call) if call.form == Form::Persistent);
@@ -66,7 +67,7 @@ impl<'a> Player<'a> {
         made.get(which % made.len().max(1)).copied()
     }
 
-    /// What has to end before the next step.
+    /// The operations that must end before the next step, as indices in `begun`.
     fn awaits(&self) -> Vec<usize> {
         let open = self.all_open();
         match self.program.steps.get(self.next) {
@@ -79,7 +80,8 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Does the next step, or waits for an operation in progress. Returns whether it could go on: with `waits`, it uses blocking calls.
+    /// Does the next step, or waits for an open operation. With `waits`, it uses blocking calls. Returns whether it
+    /// could go on.
     fn advance(&mut self, engine: &mut Engine, waits: bool) -> bool {
         let awaited = match self.awaited.take() {
             Some(awaited) => awaited,
@@ -110,7 +112,7 @@ impl<'a> Player<'a> {
                     call.form = Form::Begins;
                 }
                 let is_persistent = form == Form::Persistent;
-                // Most of them, so that often those of all ranks are.
+                // Most buffers are in the heap, so that often those of all ranks are.
                 let place = |side: u64| scramble(side << 32 | (step as u64) << 8 | u64::from(self.rank));
                 let in_heap = |side: u64| self.heap && !place(side).is_multiple_of(8);
                 let heap = [0, 1].map(in_heap);
@@ -143,8 +145,8 @@ impl<'a> Player<'a> {
     }
 }
 
-/// Carries out a rank's part of a program by calls that wait; with a `heap`, most of its buffers are in the shared one. `step` says how
-/// far it has come.
+/// Plays a rank of a program by blocking calls. With `heap`, most of its buffers are in the shared heap. `step` always
+/// holds the number of the current step.
 pub(crate) fn play(engine: &mut Engine, rank: u32, heap: bool, program: &Program, step: &AtomicUsize) {
     let world = engine.comm_world();
     let make = |made: &Made| match (made, made.color(rank)) {
@@ -161,7 +163,7 @@ pub(crate) fn play(engine: &mut Engine, rank: u32, heap: bool, program: &Program
     player.leave(engine);
 }
 
-/// Carries out a program on the engines of a cluster, some of which are ahead of others.
+/// Plays a program on the engines of a cluster. Some engines are ahead of others.
 pub(crate) fn play_in_turn(cluster: &mut Cluster, program: &Program) {
     let comms: Vec<Vec<Option<Comm>>> = program.comms.iter().map(|made| make(cluster, *made)).collect();
     let player = |rank: u32| {

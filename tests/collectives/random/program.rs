@@ -5,7 +5,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use std::fmt;
 
-/// Bytes of a buffer of one call, at most. Operands of two ranks may be as long as those that are read where they are in a heap.
+/// Most bytes of a buffer of one call. Two ranks may have parts of 256 KiB each: from that length on, operands in a
+/// heap are read in place.
 const BYTES_MAX: usize = 560 << 10;
 
 macro_rules! kinds {
@@ -24,18 +25,18 @@ kinds! {
     Reduce Allreduce ReduceScatter ReduceScatterBlock Scan Exscan
 }
 
-/// How it is called.
+/// How the operation is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
-    /// The call waits.
+    /// The call waits for the end.
     Waits,
-    /// It returns a request.
+    /// The call returns a request.
     Begins,
-    /// It makes a persistent request, which is started at once.
+    /// The call makes a persistent request, which is started at once.
     Persistent,
 }
 
-/// The type of its elements.
+/// The type of the elements.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Of {
     U64,
@@ -44,7 +45,7 @@ pub(crate) enum Of {
     Matrix,
 }
 
-/// What reduces them: see [`super::items::Item`].
+/// The operation that reduces the elements: see [`super::items::Item`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum By {
     Native,
@@ -56,7 +57,7 @@ pub(crate) enum By {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Size {
     Elements(usize),
-    /// Those of so many bytes, and so many more or less.
+    /// The elements that fit this many bytes, and a few more or less.
     Bytes(usize, isize),
 }
 
@@ -68,18 +69,18 @@ pub(crate) struct Call {
     pub(crate) of: Of,
     pub(crate) by: By,
     pub(crate) size: Size,
-    /// Which communicator, modulo their number.
+    /// Index of the communicator, modulo the number of communicators.
     pub(crate) comm: usize,
     /// The root, modulo the number of ranks.
     pub(crate) root: usize,
-    /// Where there is such a form. Then a rooted one has it at its root.
+    /// Whether the call is in place, if it has such a form. A rooted call is in place only at its root.
     pub(crate) in_place: bool,
-    /// Lengths for each rank and where elements are follow from this.
+    /// The seed of the lengths of each rank and of the places of elements.
     pub(crate) shape: u8,
 }
 
 impl Call {
-    /// Elements of a rank, or of each part for a rank.
+    /// How many elements a rank has, or how many each part for a rank has.
     pub(crate) fn count(&self, element: usize, ranks: usize) -> usize {
         let count = match self.size {
             Size::Elements(count) => count,
@@ -92,7 +93,7 @@ impl Call {
         count.min(BYTES_MAX / element / parts)
     }
 
-    /// A number below `end` that follows from the shape, for one rank or for a pair.
+    /// A number below `end`. It follows from the shape, and from one rank or a pair of ranks.
     pub(crate) fn chance(&self, one: usize, other: usize, end: usize) -> usize {
         let seed = u64::from(self.shape) << 40 | (one as u64) << 20 | other as u64;
         (scramble(seed) % end.max(1) as u64) as usize
@@ -103,9 +104,9 @@ impl Call {
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Call(Call),
-    /// They start one of the persistent requests of a communicator again, with other values.
+    /// They start a persistent request of a communicator again, with other values.
     Again(usize),
-    /// They wait for all that is open, each in an order of its own.
+    /// They wait for all open operations, each rank in its own order.
     Settle,
 }
 
@@ -114,14 +115,14 @@ pub(crate) enum Step {
 pub(crate) enum Made {
     World,
     Dup,
-    /// So many of them, in the order of the ranks or in the opposite one.
+    /// The world split into this many communicators, in the order of ranks or in the opposite order.
     Split(u32, bool),
     /// All ranks but one.
     Without(u32),
 }
 
 impl Made {
-    /// The color and the key of a rank, for a split; `None` if it is none.
+    /// The color and the key of a rank in a split. `None` if the communicator is not made by a split.
     pub(crate) fn color(self, rank: u32) -> Option<(Option<u32>, i32)> {
         match self {
             Made::World | Made::Dup => None,
@@ -130,7 +131,8 @@ impl Made {
         }
     }
 
-    /// The ranks of the world that are in it with a rank, by their ranks in it; none if that is in none.
+    /// The members of the communicator that this rank is in, as ranks of the world, in the order of their new ranks.
+    /// Empty if it is in none.
     pub(crate) fn members(self, rank: u32, size: u32) -> Vec<u32> {
         let Some((color, _)) = self.color(rank) else { return (0..size).collect() };
         let of = |other: u32| self.color(other).filter(|(of, _)| of.is_some() && *of == color);
@@ -148,7 +150,7 @@ pub(crate) struct Program {
     pub(crate) steps: Vec<Step>,
 }
 
-/// A line for each step.
+/// Prints a line for each step.
 impl fmt::Debug for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ranks, {:?}", self.ranks, self.comms)?;
@@ -156,7 +158,7 @@ impl fmt::Debug for Program {
     }
 }
 
-/// Programs of these kinds and forms.
+/// Programs of all kinds and forms of calls.
 pub(crate) fn programs() -> impl Strategy<Value = Program> {
     let ranks = prop_oneof![1 => Just(1u32), 6 => 2u32..=6, 1 => Just(9)];
     let made = prop_oneof![
@@ -195,8 +197,8 @@ fn call() -> impl Strategy<Value = Call> {
     )
 }
 
-/// Few elements, some thousands, and those at which operations change how they run: in a line, a slot or the cells of boards; along a
-/// tree or straight; in one frame or asked for; whole or in parts.
+/// Sizes of few elements, of up to some thousands, and around the limits at which operations change their way: a cache
+/// line, a slot or the cells of boards; a tree or straight to each rank; one frame or a rendezvous; whole or in pieces.
 fn size() -> impl Strategy<Value = Size> {
     let edges = vec![32, 64, 480, 1920, 2 << 10, 4 << 10, 8 << 10, 16 << 10];
     let long = vec![32 << 10, 64 << 10, 96 << 10, 128 << 10, 256 << 10];

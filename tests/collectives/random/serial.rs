@@ -1,14 +1,14 @@
-//! The serial model: the buffers of a rank before and after a call, computed from the buffers of all ranks.
+//! The serial model. It computes a rank's buffers before and after a call from the buffers of all ranks.
 
 use super::items::{Item, scramble};
 use super::program::{By, Call, Kind};
 use std::ops::Range;
 use tickwire::consecutive;
 
-/// The part number from which the initial contents of receive buffers are made.
+/// The part number from which the initial content of receive buffers is made.
 const UNTOUCHED: usize = 1 << 10;
 
-/// The buffer that stands for the other one.
+/// The side that has no buffer of its own: it is in place in the other side's buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum InPlace {
     Neither,
@@ -16,20 +16,20 @@ pub(crate) enum InPlace {
     Receive,
 }
 
-/// A rank's part of a call.
+/// A rank's part in a call.
 pub(crate) struct Part<T> {
     pub(crate) in_place: InPlace,
-    /// What it sends. It must not change.
+    /// The send buffer. It must not change.
     pub(crate) send: Vec<T>,
-    /// What its buffer to receive holds before.
+    /// The receive buffer before the call.
     pub(crate) receive: Vec<T>,
-    /// What it must hold afterwards.
+    /// The receive buffer after the call, as it must be.
     pub(crate) after: Vec<T>,
-    /// Where in `send` the elements for each rank are, if it says so.
+    /// The places of the elements for each rank in `send`, if the call takes places.
     pub(crate) from: Vec<Range<usize>>,
-    /// Where in `receive` those of each rank go, if it says so.
+    /// The places of the elements of each rank in `receive`, if the call takes places.
     pub(crate) to: Vec<Range<usize>>,
-    /// How many of the result each rank gets, if it says so.
+    /// How many elements of the result each rank gets, if the call takes counts.
     pub(crate) counts: Vec<usize>,
 }
 
@@ -40,16 +40,16 @@ impl<T> Default for Part<T> {
     }
 }
 
-/// A call that a rank takes part in.
+/// A call, as one of its members sees it.
 pub(crate) struct View<'a> {
     pub(crate) call: &'a Call,
-    /// Which call of the program it is.
+    /// The number of the call's step in the program.
     pub(crate) number: usize,
-    /// How often it was started before.
+    /// How often the call was started before.
     pub(crate) round: u32,
-    /// The members, ranks of the world.
+    /// The members, as ranks of the world.
     pub(crate) members: &'a [u32],
-    /// The own rank among them.
+    /// The own rank in the communicator.
     pub(crate) own: usize,
 }
 
@@ -66,13 +66,13 @@ impl View<'_> {
         self.own == self.root()
     }
 
-    /// Elements that a rank has, for a part of the call.
+    /// The elements that a rank has for one part of the call.
     fn data<T: Item>(&self, rank: usize, part: usize, count: usize) -> Vec<T> {
         let call = (self.number as u64) << 32 | u64::from(self.round) << 24;
         T::run(scramble(call | u64::from(self.members[rank]) << 12 | part as u64), count)
     }
 
-    /// What a buffer holds before.
+    /// The content of a receive buffer before the call.
     fn untouched<T: Item>(&self, count: usize) -> Vec<T> {
         self.data(self.own, UNTOUCHED, count)
     }
@@ -82,7 +82,7 @@ impl View<'_> {
         self.untouched(self.call.chance(self.own, 3, 4))
     }
 
-    /// How many elements a rank has, where each says so: some have none.
+    /// How many elements a rank has in a call where this may differ between ranks. Some ranks have none.
     fn length(&self, rank: usize, count: usize) -> usize {
         match self.call.chance(rank, 40, 4) {
             0 => 0,
@@ -91,13 +91,14 @@ impl View<'_> {
         }
     }
 
-    /// How many go from a rank to another one. In place it is as many both ways.
+    /// How many elements go from one rank to another. In place, it is the same number in both directions.
     fn between(&self, from: usize, to: usize, count: usize) -> usize {
         let pair = if self.call.in_place { (from.min(to), from.max(to)) } else { (from, to) };
         self.length(16 + pair.0 * 16 + pair.1, count)
     }
 
-    /// Places for so many elements of each rank: one behind the other, or in another order with gaps; and where the last one ends.
+    /// Places for this many elements of each rank, and the length of the whole buffer. The places are one behind the
+    /// other, or in another order with gaps.
     fn places(&self, counts: &[usize], own: usize) -> (Vec<Range<usize>>, usize) {
         if self.call.chance(own, 50, 2) == 0 {
             return (consecutive(counts), counts.iter().sum());
@@ -114,20 +115,20 @@ impl View<'_> {
     }
 }
 
-/// The operation, and whether it is associative.
+/// The operation, and whether it may be applied from left to right. If not, the order is that of the book.
 type Combine<T> = (fn(T, T) -> T, bool);
 
-/// Whether a call's elements are reduced by their own operation.
+/// Whether the call uses the operation that belongs to its element type.
 pub(crate) fn is_native<T: Item>(call: &Call) -> bool {
     call.by == By::Native && (T::IS_ASSOCIATIVE || !is_prefix(call))
 }
 
-/// Whether the call is a scan, for which the order of combination is not specified.
+/// Whether the call is a scan. Its order of combination is not specified, so it needs an associative operation.
 fn is_prefix(call: &Call) -> bool {
     matches!(call.kind, Kind::Scan | Kind::Exscan)
 }
 
-/// What reduces the elements of a call.
+/// The operation that reduces the elements of a call.
 pub(crate) fn combine<T: Item>(call: &Call) -> Combine<T> {
     match call.by {
         _ if is_native::<T>(call) => (T::native, T::IS_ASSOCIATIVE),
@@ -136,9 +137,9 @@ pub(crate) fn combine<T: Item>(call: &Call) -> Combine<T> {
     }
 }
 
-/// Combines the operands of all ranks, element by element: from left to right, or, if the operation is not associative, in the order
-/// that the book specifies. That order first combines the first ranks in pairs, so that a power of two of values is left, and then
-/// these by halves.
+/// Combines the operands of all ranks, element by element. An associative operation is applied from left to right. For
+/// others the order is the one that the book specifies: first the leading ranks are combined in pairs, until a power of
+/// two of values is left. Then neighbouring values are combined, again and again.
 fn reduced<T: Item>(operands: &[Vec<T>], (by, is_associative): Combine<T>) -> Vec<T> {
     let pair = |left: &Vec<T>, right: &Vec<T>| left.iter().zip(right).map(|(left, right)| by(*left, *right)).collect();
     if is_associative {
@@ -163,7 +164,7 @@ fn reduced<T: Item>(operands: &[Vec<T>], (by, is_associative): Combine<T>) -> Ve
     values.remove(0)
 }
 
-/// The buffers of a rank before a call, and what they must hold afterwards.
+/// The buffers of a rank before a call, and what they must hold after it.
 pub(crate) fn part<T: Item>(view: &View) -> Part<T> {
     let count = view.call.count(size_of::<T>(), view.ranks());
     match view.call.kind {
@@ -183,7 +184,7 @@ pub(crate) fn part<T: Item>(view: &View) -> Part<T> {
     }
 }
 
-/// Elements of all ranks come to places of a buffer.
+/// A receive buffer before and after the elements of all ranks have come to their places.
 fn arrived<T: Item>(view: &View, counts: &[usize], places: &[Range<usize>], end: usize) -> [Vec<T>; 2] {
     let (mut before, own) = (view.untouched::<T>(end), view.own);
     let mut after = before.clone();
@@ -196,7 +197,7 @@ fn arrived<T: Item>(view: &View, counts: &[usize], places: &[Range<usize>], end:
     [before, after]
 }
 
-/// What each rank has, and the places of that in a buffer of the own rank.
+/// How many elements each rank has, their places in a buffer of the own rank, and the length of that buffer.
 fn laid_out(view: &View, count: usize, varies: bool) -> (Vec<usize>, Vec<Range<usize>>, usize) {
     let counts: Vec<usize> =
         (0..view.ranks()).map(|rank| if varies { view.length(rank, count) } else { count }).collect();
@@ -279,7 +280,7 @@ fn reduced_whole<T: Item>(view: &View, count: usize) -> Part<T> {
     combined(view, send, after)
 }
 
-/// One whose operand may be where the result goes.
+/// The part in a reduction. In place, the receive buffer holds the operand.
 fn combined<T: Item>(view: &View, send: Vec<T>, after: Vec<T>) -> Part<T> {
     match view.call.in_place {
         true => Part { in_place: InPlace::Send, receive: send.clone(), send, after, ..Part::default() },
@@ -300,7 +301,7 @@ fn reduced_parts<T: Item>(view: &View, count: usize) -> Part<T> {
     let send = view.data(view.own, 0, end);
     let mut part = combined(view, send, own);
     if view.call.in_place {
-        // The part comes to the beginning.
+        // In place, the own part of the result comes to the beginning of the buffer. The rest of the buffer stays.
         let taken = part.after.len();
         part.after.extend_from_slice(&part.receive[taken..]);
     }
@@ -311,7 +312,7 @@ fn prefix<T: Item>(view: &View, count: usize) -> Part<T> {
     let is_inclusive = view.call.kind == Kind::Scan;
     let send: Vec<T> = view.data(view.own, 0, count);
     if !is_inclusive && view.own == 0 {
-        // Nothing is before it.
+        // The first rank has no rank before it, so its buffer does not change.
         let after = if view.call.in_place { send.clone() } else { view.untouched(count) };
         return combined(view, send, after);
     }

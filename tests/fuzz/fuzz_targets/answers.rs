@@ -1,4 +1,4 @@
-//! What launchers and other hosts may say. See [`tickwire_tests::answers`].
+//! Arbitrary texts of launchers and of other hosts. See [`tickwire_tests::answers`].
 
 #![no_main]
 

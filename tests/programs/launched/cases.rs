@@ -1,11 +1,12 @@
-//! Point-to-point between all ranks, wherever they run: each sends to all others what the cases over every transport send.
+//! Point-to-point cases between all ranks, wherever they run. Each rank sends to each other rank what the cases over
+//! every transport send.
 
 use super::PATIENCE;
 use std::time::Instant;
 use tickwire::{Comm, Engine, OperationError, Pieces, Rank, Request, RequestError, Source, Status, Tag, TagFilter};
 use tickwire_tests::cases::{LENGTHS, content};
 
-/// A message of its sender, so that nobody takes another's for it.
+/// The message of a rank. Its content depends on the sender, so messages of two senders cannot be confused.
 fn message(from: Rank, length: usize) -> Vec<u8> {
     content(u64::from(from.0) << 32 | length as u64, length)
 }
@@ -16,18 +17,18 @@ fn finish<B: Pieces>(engine: &mut Engine, request: Request<B>) -> Result<(B, Sta
     engine.take(request).map_err(|failed| failed.error)
 }
 
-/// The ranks at a distance: whom this one sends to, and who sends to it.
+/// The two ranks at this distance: the one that this rank sends to, and the one that it receives from.
 fn neighbours(engine: &Engine, distance: u32) -> (Rank, Rank) {
     let (me, size) = (engine.rank().0, engine.size());
     (Rank((me + distance) % size), Rank((me + size - distance) % size))
 }
 
-/// Returns when all ranks are there.
+/// Returns when all ranks have called it.
 fn meet(engine: &mut Engine, world: Comm) {
     engine.barrier(world).unwrap();
 }
 
-/// Everything below.
+/// Runs all cases below.
 pub(crate) fn all(engine: &mut Engine) {
     let (world, start) = (engine.comm_world(), Instant::now());
     for distance in 1..engine.size() {
@@ -71,7 +72,7 @@ fn every_length(engine: &mut Engine, world: Comm, to: Rank, from: Rank) {
     }
 }
 
-/// Messages that are longer than their receives: what fits is there, and the next message is whole.
+/// Messages that are longer than their receives. The part that fits must arrive, and the next message must be whole.
 fn truncation(engine: &mut Engine, world: Comm, to: Rank, from: Rank) {
     for (length, capacity) in [(100, 60), (200_000, 1000), (200_000, 0)] {
         let me = engine.rank();
@@ -111,10 +112,11 @@ fn modes(engine: &mut Engine, world: Comm, to: Rank, from: Rank) {
     engine.detach_buffer().unwrap();
 }
 
-/// Probes see what a receive would take; a matched one takes its message out of reach.
+/// A probe sees the message that a receive would take. A matched probe takes the message, so that no other call sees
+/// it.
 fn probes(engine: &mut Engine, world: Comm, to: Rank, from: Rank) {
     let me = engine.rank();
-    // The sender of a short message may be ahead: each length has tags of its own.
+    // The sender of a short message may be ahead, so each length has its own tags.
     for (first, length) in [(20, 0), (22, 9), (24, 100_000)] {
         let [early, late] = [Tag(first), Tag(first + 1)];
         let sends = [early, late].map(|tag| engine.isend(message(me, length), to, tag, world).unwrap());
@@ -132,7 +134,7 @@ fn probes(engine: &mut Engine, world: Comm, to: Rank, from: Rank) {
     }
 }
 
-/// Receives from any source and of any tag: each message comes once, those of one sender in order.
+/// Receives from any source with any tag. Each message comes once, and messages of one sender come in order.
 fn wildcards(engine: &mut Engine, world: Comm) {
     const EACH: u32 = 8;
     let (me, size) = (engine.rank(), engine.size());

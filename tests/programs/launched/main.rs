@@ -1,4 +1,5 @@
-//! A rank of the tests of launchers: what it does is its first argument. It ends with status 9 if something is wrong.
+//! A rank in the tests of launchers. Its first argument says what it does. It ends with status 9 if something is
+//! wrong.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
@@ -9,7 +10,7 @@ use std::process::exit;
 use std::time::{Duration, Instant};
 use tickwire::{Bootstrap, Engine, ProcId, Rank, Tag};
 
-/// How long a rank may wait for what its test does.
+/// How long a rank waits for what its test has to do.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn main() {
@@ -44,7 +45,7 @@ fn main() {
     engine.finalize(PATIENCE).unwrap();
 }
 
-/// All ranks hear of their neighbours, short and long.
+/// All ranks exchange short and long messages with their neighbours.
 fn ring(engine: &mut Engine) {
     let (world, me, size) = (engine.comm_world(), engine.rank().0, engine.size());
     let (right, left) = (Rank((me + 1) % size), Rank((me + size - 1) % size));
@@ -55,8 +56,8 @@ fn ring(engine: &mut Engine) {
     }
 }
 
-/// Says what the rank knows of its place: rank, size, hosts, own host, ranks that share memory with it, own rank among these, and by which
-/// transports the others are reached.
+/// Reports what the rank knows of its place: its rank and the size, its host and the number of hosts, its rank among
+/// those that share memory with it, and the transports that reach the others.
 fn report(engine: &mut Engine, words: &str) {
     let (world, me, size) = (engine.comm_world(), engine.rank().0, engine.size());
     let shared = engine.comm_split_shared(world, 0).unwrap();
@@ -73,7 +74,7 @@ fn report(engine: &mut Engine, words: &str) {
     println!("rank {me} of {size}, host {host} of {hosts}, {place} of {many} shared, by {}; {words}", routes.join(" "));
 }
 
-/// Rank 1 ends without a word, and the others wait for it.
+/// Rank 1 ends without a farewell, and the others wait for it.
 fn fail(engine: &mut Engine) {
     if engine.rank().0 == 1 {
         exit(3);
@@ -84,14 +85,14 @@ fn fail(engine: &mut Engine) {
     exit(4);
 }
 
-/// Rank 1 ends the job, and the others wait for it.
+/// Rank 1 aborts the job, and the others wait for it.
 fn abort(engine: &mut Engine) {
     if engine.rank().0 == 1 {
         engine.abort(7);
     }
     let world = engine.comm_world();
     let _ = engine.recv(&mut [0u8; 1], Rank(1), Tag(1), world);
-    // It has ended without a goodbye. The launcher ends this rank too: it has until then.
+    // Rank 1 has ended without a farewell. The launcher must end this rank too, within this time.
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
         engine.tick();
@@ -100,10 +101,11 @@ fn abort(engine: &mut Engine) {
     exit(5);
 }
 
-/// Waits for a message of the last rank, which is on another host and never sends one. Leaves the reason for which there will be none.
+/// Waits for a message of the last rank, which is on another host and never sends one. Leaves the reason of the failure
+/// in a file.
 fn miss(engine: &mut Engine, place: &Path) {
     let (world, me, last) = (engine.comm_world(), engine.rank().0, engine.size() - 1);
-    // All are connected to it: what is to be seen is how a connection ends, not that there is none.
+    // All ranks first connect to the last one: the test is about the end of a connection.
     for other in 0..last {
         match me {
             _ if me == last => drop(engine.recv(&mut [0u8; 1], Rank(other), Tag(2), world).unwrap()),
@@ -117,18 +119,18 @@ fn miss(engine: &mut Engine, place: &Path) {
     }
     let error = engine.recv(&mut [0u8; 1], Rank(last), Tag(1), world).unwrap_err();
     leave(place, &format!("missed-{}", engine.rank().0), &error.to_string());
-    // Whose end would end the others before they notice.
+    // The rank waits, because its end would end the others before they notice the failure.
     wait(engine, place);
 }
 
-/// Writes a file that is seen whole.
+/// Writes a file that is seen only when it is complete.
 fn leave(place: &Path, name: &str, text: &str) {
     let draft = place.join(format!("{name}-draft"));
     std::fs::write(&draft, text).unwrap();
     std::fs::rename(&draft, place.join(name)).unwrap();
 }
 
-/// Says that it is there and waits for its end.
+/// Says that it is there, and waits for its end.
 fn wait(engine: &mut Engine, place: &Path) {
     leave(place, &engine.rank().0.to_string(), &std::process::id().to_string());
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Bounds of the machine: memory of a job, sizes of files, and files that a process may open.
+//! Limits of the machine: memory of a job, sizes of files, and the number of open files.
 
 use crate::kit::{NOTICE_MS_MAX, PATIENCE};
 use crate::messages::name;
@@ -10,8 +10,9 @@ use tickwire::internals::transports::rings::memory::RawRing;
 use tickwire::{Engine, Rank, Tag};
 use tickwire_tests::cases::content;
 
-/// Each rank sends `length` bytes to each other one, or passes a barrier if that is 0. Then it writes a file: the rings that it
-/// has mapped, the bytes of rings that its engine says it made, and its share of memory. It ticks until all have written theirs.
+/// Each rank sends `length` bytes to each other rank, or passes a barrier if the length is 0. Then it writes a file
+/// with the rings that it has mapped, the bytes of rings that its engine reports, and its share of memory. It ticks
+/// until all ranks have written theirs.
 pub(crate) fn memory(engine: &mut Engine, place: &Path, length: usize) {
     let (me, size, world) = (engine.rank().0, engine.size(), engine.comm_world());
     if length == 0 {
@@ -64,7 +65,8 @@ fn barrier(engine: &mut Engine) {
     below.for_each(|rank| engine.send(b"", Rank(rank), Tag(2), world).unwrap());
 }
 
-/// No file may be as long as the rings of a pair: the connection fails, and its error says how many bytes were asked for.
+/// No file may be as long as the rings of a pair. So the connection fails, and the error names the requested number of
+/// bytes.
 pub(crate) fn file_size(engine: &mut Engine, place: &Path) {
     let (start, world) = (Instant::now(), engine.comm_world());
     if engine.rank() == Rank(0) {
@@ -80,7 +82,7 @@ pub(crate) fn file_size(engine: &mut Engine, place: &Path) {
     }
 }
 
-/// Rank 1 may open no more files. Ranks that connect to it get an error in time, rather than wait for ever.
+/// Rank 1 may open no more files. A rank that connects to it must get an error in time.
 pub(crate) fn no_descriptors(engine: &mut Engine, place: &Path) {
     let (full, over) = (place.join("full"), place.join("over"));
     let start = Instant::now();
@@ -92,7 +94,7 @@ pub(crate) fn no_descriptors(engine: &mut Engine, place: &Path) {
         setrlimit(Resource::Nofile, Rlimit { current: Some(open + 4), ..getrlimit(Resource::Nofile) }).unwrap();
         let files: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
         assert!(!files.is_empty());
-        // That opens no file.
+        // A rename opens no file.
         std::fs::rename(filling, full).unwrap();
         while !over.exists() {
             engine.tick();
@@ -105,7 +107,7 @@ pub(crate) fn no_descriptors(engine: &mut Engine, place: &Path) {
         in_time();
     }
     let (world, since) = (engine.comm_world(), Instant::now());
-    // By the call or by its request, whichever hears of it.
+    // Either the call or its request reports the error.
     let words = match engine.isend(vec![1u8; 8], Rank(1), Tag(1), world) {
         Ok(send) => engine.wait_for(&send, PATIENCE).unwrap_err().to_string(),
         Err(rejected) => rejected.error.to_string(),

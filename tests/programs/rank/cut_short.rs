@@ -1,4 +1,4 @@
-//! Ranks that are stopped or killed while their long messages are on the way.
+//! Ranks that are stopped or killed while their long messages are in flight.
 
 use crate::kit::{NOTICE_MS_MAX, PATIENCE, copied, die, goes_direct, since_death_ms};
 use rustix::process::{Pid, Signal, getpid, kill_process};
@@ -7,8 +7,8 @@ use std::time::Instant;
 use tickwire::{ENV_SPLICE, Engine, Rank, RequestError, Tag};
 use tickwire_tests::cases::content;
 
-/// Long messages from rank 1 to rank 0 until there are pipes, or endpoints that take them straight into their places, where
-/// there are to be any.
+/// Passes long messages from rank 1 to rank 0 until they take the way of the test: spliced through pipes, or straight
+/// from memory to memory. In other tests one message is enough.
 fn warm_up(engine: &mut Engine) {
     let (world, me) = (engine.comm_world(), engine.rank().0);
     let splices = std::env::var(ENV_SPLICE).as_deref() == Ok("always");
@@ -30,14 +30,15 @@ fn warm_up(engine: &mut Engine) {
     }
 }
 
-/// Long messages that a rank sends or receives which is stopped or killed meanwhile.
+/// Number of long messages of a rank that is stopped or killed meanwhile.
 const MESSAGES: u32 = 24;
-/// Bytes of each of them.
+/// Length of each message, bytes.
 const LENGTH: usize = 4 << 20;
-/// How many of them are done before that rank is stopped or killed.
+/// The number of messages that are done before the rank is stopped or killed.
 const BEFORE: usize = 6;
 
-/// Rank 1 is stopped while its long messages are read, spliced or not: all of them come without it.
+/// Rank 1 is stopped while its long messages are read, spliced or not. All of them must arrive although it does not
+/// run.
 pub(crate) fn stopped_sender(engine: &mut Engine) {
     let world = engine.comm_world();
     warm_up(engine);
@@ -60,7 +61,7 @@ pub(crate) fn stopped_sender(engine: &mut Engine) {
         engine.wait_for(&request, PATIENCE).unwrap();
         assert!(engine.take(request).unwrap().0 == content(n as u64, LENGTH), "message {n} is whole");
     }
-    // It goes on once it has stopped.
+    // Rank 1 is continued only when it has surely stopped.
     let start = Instant::now();
     let stat = format!("/proc/{}/stat", i32::from_ne_bytes(pid));
     while !std::fs::read_to_string(&stat).unwrap().contains(") T ") {
@@ -71,7 +72,8 @@ pub(crate) fn stopped_sender(engine: &mut Engine) {
     kill_process(Pid::from_raw(i32::from_ne_bytes(pid)).unwrap(), Signal::CONT).unwrap();
 }
 
-/// Rank 1 is killed while its long messages are read, spliced or not: those that have come are whole, the others fail in time.
+/// Rank 1 is killed while its long messages are read, spliced or not. Messages that arrive must be whole. The others
+/// must fail in time.
 pub(crate) fn death_of_a_sender(engine: &mut Engine, place: &Path) {
     let (world, doomed) = (engine.comm_world(), Rank(1));
     warm_up(engine);
@@ -102,12 +104,11 @@ pub(crate) fn death_of_a_sender(engine: &mut Engine, place: &Path) {
     assert!(came >= BEFORE && took_ms <= NOTICE_MS_MAX);
 }
 
-/// Rank 1 is killed while it receives long messages: those that have gone are done, the others fail in time, and all buffers
-/// come back.
+/// Rank 1 is killed while it receives long messages. Sends end well or fail in time, and all buffers come back.
 pub(crate) fn death_of_a_receiver(engine: &mut Engine, place: &Path) {
     let (world, doomed) = (engine.comm_world(), Rank(1));
     warm_up(engine);
-    // What is ready for one direction is ready for the other.
+    // Once one direction is warm, the other one is too.
     if engine.rank() == doomed {
         let mut receive = |n| engine.irecv(vec![0u8; LENGTH], Rank(0), Tag(n), world).unwrap();
         let receives: Vec<_> = (0..MESSAGES).map(&mut receive).collect();

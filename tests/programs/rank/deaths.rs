@@ -9,16 +9,18 @@ use tickwire::{Engine, OperationError, PostError, Rank, RequestError, Source, Ta
 use tickwire_tests::cases::content;
 use tickwire_tests::clocks::monotonic_ms;
 
-/// Bytes of the message that a rank dies in: more than one tick can send, which is 64 frames of 255 KiB over a fabric.
+/// Length of the message that a rank dies in, bytes. One tick cannot send so much: over a fabric that is 64 frames of
+/// 255 KiB.
 const CUT_SHORT: usize = 32 << 20;
 
-/// The last rank is killed while it sends and receives large messages; the others notice in time and go on.
+/// The last rank is killed while it sends and receives large messages. The others must notice in time and go on.
 pub(crate) fn death(engine: &mut Engine, place: &Path) {
     let (me, size, world) = (engine.rank().0, engine.size(), engine.comm_world());
     let doomed = Rank(size - 1);
-    // Everyone is connected to everyone.
+    // This connects each rank to each other one.
     storm(engine, 1, 2);
-    // The receivers also have all messages: what a transport has buffered may be lost with its process.
+    // The doomed rank goes on only when all others have their messages: data that a transport has buffered may be
+    // lost with its process.
     if me != doomed.0 {
         engine.send(b"", doomed, Tag(9), world).unwrap();
     }
@@ -54,7 +56,7 @@ pub(crate) fn death(engine: &mut Engine, place: &Path) {
     assert!(matches!(told, RequestError::PeerFailedPending { .. }), "{told}");
     engine.acknowledge_failures();
     assert!(engine.cancel(&later).unwrap());
-    // The others go on.
+    // The other ranks go on.
     let (left, right) = ((me + doomed.0 - 1) % doomed.0, (me + 1) % doomed.0);
     let send = engine.isend(content(me.into(), 100_000), Rank(right), Tag(6), world).unwrap();
     let mut buffer = vec![0u8; 100_000];
@@ -67,8 +69,8 @@ pub(crate) fn death(engine: &mut Engine, place: &Path) {
     assert_eq!(engine.wait_for(&any, PATIENCE).unwrap().source, Rank(left));
 }
 
-/// Rank 1 computes, or is stopped, before there is any contact, and rank 0 sends to it. Without a limit of the application's the
-/// message waits; with one it fails, and so does what rank 1 does with rank 0 when it goes on.
+/// Rank 1 computes, or is stopped, before any contact, and rank 0 sends to it. Without a limit of the application the
+/// message waits. With a limit the send fails. Then operations of rank 1 with rank 0 fail, too, when it goes on.
 pub(crate) fn computes(engine: &mut Engine, place: &Path, limited: bool) {
     let world = engine.comm_world();
     if engine.rank() == Rank(1) {
@@ -116,7 +118,8 @@ pub(crate) fn computes(engine: &mut Engine, place: &Path, limited: bool) {
     });
 }
 
-/// Rank 2 ends in one of several ways while rank 0, which may never have talked to it, receives from any source; rank 1 is well.
+/// Rank 2 ends in one of several ways while rank 0 receives from any source. Rank 0 may never have had contact with it.
+/// Rank 1 stays well.
 pub(crate) fn stranger(mut engine: Engine, place: &Path, way: &str) {
     let world = engine.comm_world();
     let knows = way != "killed";

@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 use tickwire::{Engine, Rank, Tag, TagFilter};
 use tickwire_tests::cases::content;
 
-/// Bytes of a message of the flood.
+/// Length of a message of the flood, bytes.
 const DROP: usize = 1 << 10;
 
-/// Receives of the flood that are posted together.
+/// How many receives of the flood are posted together.
 const BATCH: usize = 64;
 
-/// What the receiver of a flood may grow by, bytes.
+/// How much the receiver's memory may grow, bytes.
 const GROWTH_MAX: u64 = 64 << 20;
 
-/// One rank sends so many messages that the other posts no receive for; then that one receives them all, the last one
-/// first if so asked.
+/// Rank 0 sends many messages before the other rank posts any receive. Then the other rank receives them all. With
+/// `last_first`, it receives the last one first.
 pub(crate) fn flood(engine: &mut Engine, place: &Path, messages: u32, last_first: bool) {
     let world = engine.comm_world();
     let contents: Vec<Arc<[u8]>> = (0..997).map(|n| content(n, DROP).into()).collect();
     let of = |n: u32| &contents[n as usize % contents.len()];
     if engine.rank().0 == 0 {
-        // Both are connected before the other one looks at its memory.
+        // This connects the ranks before the other rank measures its memory.
         engine.send(b"", Rank(1), Tag(messages), world).unwrap();
         let mut sends = Vec::with_capacity(messages as usize);
         for n in 0..messages {
@@ -43,7 +43,7 @@ pub(crate) fn flood(engine: &mut Engine, place: &Path, messages: u32, last_first
     let before = resident();
     let start = Instant::now();
     let (mut most, mut quiet) = (before, Instant::now());
-    // Until all are posted and nothing more comes: credit is spent.
+    // Ticks until the sender has posted all messages and no more arrive, because the credit is used up.
     while quiet.elapsed() < Duration::from_millis(200) {
         if engine.tick().received > 0 || !place.join("posted").exists() {
             quiet = Instant::now();
@@ -76,13 +76,13 @@ pub(crate) fn flood(engine: &mut Engine, place: &Path, messages: u32, last_first
     }
 }
 
-/// Bytes of this process that are in memory.
+/// The resident memory of this process, bytes.
 fn resident() -> u64 {
     let pages: u64 = std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').nth(1).unwrap().parse().unwrap();
     pages * rustix::param::page_size() as u64
 }
 
-/// As [`resident`], every 10 ms or so; else 0.
+/// As [`resident`], but only about every 10 ms, because it takes long. Otherwise 0.
 fn resident_now_and_then(start: Instant) -> u64 {
     if start.elapsed().subsec_millis().is_multiple_of(10) { resident() } else { 0 }
 }

@@ -1,20 +1,20 @@
-//! Helpers of several tests: bounds of time, words that ranks leave for each other in files, and what has been copied.
+//! Helpers of several tests: time limits, words that ranks leave for each other in files, and counts of copied bytes.
 
 use rustix::process::{Signal, getpid, kill_process};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tickwire::{ENV_TRANSPORTS, Engine};
 use tickwire_tests::clocks::monotonic_ms;
-/// Longer than a loaded machine may need.
+/// Longer than any wait on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// How long after a death its peers may still wait, ms: 1 s, and half a second for a loaded machine.
+/// How long peers may still wait after a death, ms: 1 s, and half a second for a loaded machine.
 pub(crate) const NOTICE_MS_MAX: u64 = 1500;
 /// How long a link may be without an answer in these tests, ms.
 pub(crate) const DEAD_LINK_MS: u32 = 2000;
 
 /// Kills this process, after writing the time into a file.
 pub(crate) fn die(place: &Path) -> ! {
-    // The time first: a rename shows it whole.
+    // The time is written first. The rename shows the file only when it is complete.
     std::fs::write(place.join("dying"), monotonic_ms().to_string()).unwrap();
     std::fs::rename(place.join("dying"), place.join("died")).unwrap();
     let _ = kill_process(getpid(), Signal::KILL);

@@ -1,5 +1,5 @@
-//! A rank of the tests over shared memory: what it does is its first argument. Panics if something is wrong, so that
-//! its launcher sees it fail.
+//! A rank in the tests over shared memory. Its first argument says what it does. It panics if something is wrong, so
+//! that its launcher sees a failure.
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
@@ -25,7 +25,7 @@ use tickwire::{Bootstrap, Engine};
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    // In the test of a death messages go in pieces: only then they are half way for long enough.
+    // In the test of a death, messages go in pieces. Only then they are in the middle of a transfer for long enough.
     let read_min = if args[0] == "death" { usize::MAX } else { Limits::default().read_min };
     let connect_ms_max = (args[0] == "computes").then(|| args[2].parse().ok()).flatten();
     let bootstrap = Bootstrap::from_env().unwrap();

@@ -1,4 +1,4 @@
-//! Messages between ranks that all live: lengths, storms, and splices.
+//! Messages between ranks that all stay alive: lengths, storms, and splices.
 
 use crate::kit::PATIENCE;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use tickwire::testing::SplitMix;
 use tickwire::{ENV_SPLICE, Engine, Rank, Tag, TagFilter};
 use tickwire_tests::cases::content;
 
-/// Messages of all orders of magnitude between two ranks, there and back.
+/// Messages of all orders of magnitude between two ranks, in both directions.
 pub(crate) fn lengths(engine: &mut Engine) {
     let world = engine.comm_world();
     let (me, peer) = (engine.rank(), Rank(1 - engine.rank().0));
@@ -27,12 +27,12 @@ pub(crate) fn lengths(engine: &mut Engine) {
             }
         }
     }
-    // What nobody has asked for is not there.
+    // Nobody has asked for a shared heap, so there must be none.
     assert!(!std::fs::read_to_string("/proc/self/maps").unwrap().contains("tickwire-heap"));
 }
 
-/// Long messages to and from each other rank at once, more of them than are read together. Where messages are to be spliced,
-/// some are; where they are not, none is.
+/// Each rank exchanges long messages with each other rank at once, more of them than are read at the same time. If
+/// messages are to be spliced, some must be. If not, none may be.
 pub(crate) fn splices(engine: &mut Engine) {
     let (me, size, world) = (engine.rank().0, engine.size(), engine.comm_world());
     let start = Instant::now();
@@ -62,7 +62,7 @@ pub(crate) fn splices(engine: &mut Engine) {
             assert!(bytes[..status.length] == due, "{rank} to {me}: message {number} of round {round}");
         }
         engine.wait_all(&sends).unwrap();
-        // All have been asked whether they have what they want.
+        // All ranks tell each other whether they have reached what they wait for.
         let happy = if when.as_deref() == Ok("always") { spliced(engine) > 0 } else { round == 5 };
         let mut all = u32::from(happy);
         for rank in others() {
@@ -82,7 +82,7 @@ pub(crate) fn splices(engine: &mut Engine) {
     println!("rank {me}: {:?} after {:?}", engine.bytes_read(), start.elapsed());
 }
 
-/// Tag and length of each message of a pair.
+/// The tag and length of each message of a pair.
 fn plan(seed: u64, from: u32, to: u32, messages: usize) -> Vec<(u32, usize)> {
     let mut random = SplitMix::new(seed ^ (u64::from(from) << 32) ^ (u64::from(to) << 16));
     let mut one = || {
@@ -101,7 +101,7 @@ pub(crate) fn name(from: u32, to: u32, number: usize) -> u64 {
     (u64::from(from) << 40) | (u64::from(to) << 20) | number as u64
 }
 
-/// All to all in random order; even ranks receive by tag, odd ones anything from a source.
+/// All ranks send to all in random order. Even ranks receive by tag. Odd ranks receive any message of a source.
 pub(crate) fn storm(engine: &mut Engine, seed: u64, messages: usize) {
     let (me, size, world) = (engine.rank().0, engine.size(), engine.comm_world());
     let mut random = SplitMix::new(seed ^ (u64::from(me) << 48));

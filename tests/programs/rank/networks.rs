@@ -9,16 +9,16 @@ use tickwire::{Engine, Limits, ProcId, Rank, Tag, TrafficClass};
 use tickwire_tests::cases::content;
 use tickwire_tests::clocks::monotonic_ms;
 
-/// How long after a network has been cut its peers may still wait, ms: the time of the link, a question of the kernel's,
-/// and a second for a loaded machine.
+/// How long after a cut a rank may still wait for its peers, ms. That is the time of the link, the time of a question
+/// of the kernel, and a second for a loaded machine.
 const CUT_MS_MAX: u64 = DEAD_LINK_MS as u64 + 2000;
 
-/// Bytes of a message through a network that is cut.
+/// Length of a message through a network that is cut, bytes.
 const LARGE: usize = 8 << 20;
 
-/// Ranks 0 and 1 are on one host, 2 and 3 on another; the network between is away for a moment and then for long, while
-/// messages are on their way. The first changes nothing; in the second what needs the network ends in time, and the rest goes
-/// on, also when it is there again.
+/// Ranks 0 and 1 are on one host, and ranks 2 and 3 on another. While messages are in flight, the network between the
+/// hosts is cut for a moment, and later for a long time. The short cut must change nothing. After the long cut,
+/// operations that need the network must end in time. All other operations must go on, also when the network is back.
 pub(crate) fn hosts(engine: &mut Engine, place: &Path) {
     let (me, world) = (engine.rank().0, engine.comm_world());
     let (near, far, quiet) = (Rank(me ^ 1), Rank((me + 2) % 4), Rank(3 - me));
@@ -27,7 +27,7 @@ pub(crate) fn hosts(engine: &mut Engine, place: &Path) {
     let say = |what: &str| std::fs::write(place.join(format!("{what}-{me}")), []).unwrap();
     let mark = |rank: u32, round: u32| (rank + 4 * round) as u8;
     let (mut rounds, mut mended) = (0, None);
-    // Rounds in which the message to here went straight to its place.
+    // Rounds in which messages went straight from memory to memory.
     let mut direct = 0;
     let start = Instant::now();
     let error = loop {
@@ -44,7 +44,7 @@ pub(crate) fn hosts(engine: &mut Engine, place: &Path) {
         let (bytes, status) = engine.take(receive).unwrap();
         assert!(status.length == LARGE && bytes.iter().all(|byte| *byte == mark(far.0, rounds)), "{rounds}");
         rounds += 1;
-        // One that is sent in pieces counts as well.
+        // A message that is sent in pieces counts as copied, too. So both messages of the round went straight.
         direct += u32::from(copied(engine) == before);
         assert!(start.elapsed() < PATIENCE, "the network is still there");
         if rounds == 2 {
@@ -71,7 +71,7 @@ pub(crate) fn hosts(engine: &mut Engine, place: &Path) {
         engine.tick();
         assert!(start.elapsed() < PATIENCE, "the network comes back");
     }
-    // A failed connection stays failed: messages in flight are lost, and it is not resumed.
+    // A failed connection stays failed: messages in flight were lost, so it is not resumed.
     let gone = engine.isend(vec![1u8; 8], far, Tag(3), world).map(drop).unwrap_err().to_string();
     assert!(gone.contains(&format!("proc {far}")), "{gone}");
     let send = engine.isend(content(me.into(), 100_000), near, Tag(3), world).unwrap();
@@ -81,7 +81,7 @@ pub(crate) fn hosts(engine: &mut Engine, place: &Path) {
     engine.wait_for(&send, PATIENCE).unwrap();
 }
 
-/// Two endpoints of a provider, each with a device of its own, of which the first is used.
+/// A provider has two endpoints on two devices. The first one is used.
 pub(crate) fn devices(engine: &mut Engine, provider: &str) {
     let endpoints = rows(engine).endpoints;
     let open: Vec<_> = endpoints.iter_mut().map(|endpoint| endpoint.transport.get()).collect();
@@ -93,13 +93,14 @@ pub(crate) fn devices(engine: &mut Engine, provider: &str) {
     assert!(moved[1].0 > 1 << 20 && moved[1].1 > 1 << 20 && moved[2] == (0, 0), "{moved:?}");
 }
 
-/// Bytes of a rank's rings: ranks with even numbers and with odd ones refuse each other's over shared memory.
+/// Bytes of a rank's rings. Even and odd ranks have different sizes, so that they refuse each other's shared memory.
 pub(crate) fn unlike_ring(rank: &str) -> usize {
     let is_odd = rank.parse::<u32>().unwrap() % 2 == 1;
     Limits::default().ring_bytes << u32::from(is_odd)
 }
 
-/// Ranks of which only every second one shares memory with another send each other everything: over shared memory, or over the fabric.
+/// Only every second rank shares memory with this rank. All ranks exchange messages, over shared memory or over the
+/// fabric.
 pub(crate) fn unlike(engine: &mut Engine) {
     storm(engine, 3, 30);
     let me = engine.rank().0;
@@ -109,7 +110,7 @@ pub(crate) fn unlike(engine: &mut Engine) {
         let expected = if other % 2 == me % 2 { "shm" } else { "ofi:" };
         assert!(chosen.len() == 1 && chosen[0].starts_with(expected), "{me} to {other}: {routes:?}");
     }
-    // One that has left is no longer connected, and its routes are those of a new call.
+    // No rank may leave before all have looked: the route to a rank that has left is that of a new connection.
     let world = engine.comm_world();
     engine.barrier(world).unwrap();
 }

@@ -1,29 +1,29 @@
-//! The messages of a job and their contents, and the calls that a rank makes to send and receive its own.
+//! The messages of a job and their content, and the calls that a rank makes to send and receive its messages.
 
 use crate::plan::Plan;
 use tickwire::testing::SplitMix;
 
-/// Tags from here on are not of the numbered messages.
+/// The first tag of control messages. Numbered messages have lower tags.
 pub(crate) const CONTROL: u32 = 1 << 30;
-/// Tags of receives for which nothing is sent.
+/// The first tag of receives that no message is sent for.
 pub(crate) const NOTHING: u32 = 1 << 20;
-/// Longest message to a rank that receives what comes, bytes.
+/// Longest message to a rank that receives with any tag, bytes.
 pub(crate) const ROOM: usize = 300_000;
 /// Bytes of a control message.
 pub(crate) const CONTROL_BYTES: usize = 24;
 
-/// How a rank receives.
+/// How a rank selects the messages that it receives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Manner {
-    /// Each message by its sender and tag.
+    /// Each message by its source and tag.
     Exact,
-    /// From each sender whatever comes.
+    /// From each source, with any tag.
     Ordered,
-    /// Whatever comes.
+    /// From any source, with any tag.
     Anything,
 }
 
-/// How a rank of a job receives.
+/// How a rank selects messages.
 pub(crate) fn manner(plan: &Plan, rank: u32) -> Manner {
     [Manner::Exact, Manner::Ordered, Manner::Anything][(plan.seed.wrapping_add(u64::from(rank)) % 3) as usize]
 }
@@ -34,14 +34,14 @@ pub(crate) enum Mode {
     Standard,
     Synchronous,
     Buffered,
-    /// In standard mode, and its token is dropped.
+    /// Standard mode. The request is dropped at once.
     Detached,
 }
 
-/// The message of a number from one rank to another. Its tag is its number.
+/// A message from one rank to another. Its number among them is its tag.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Message {
-    /// What its content follows from.
+    /// The seed of its content.
     pub(crate) name: u64,
     pub(crate) length: usize,
     pub(crate) mode: Mode,
@@ -79,7 +79,7 @@ impl Message {
         Message { name, length: (length as usize).min(most), mode }
     }
 
-    /// Its bytes.
+    /// The content.
     pub(crate) fn content(&self) -> Vec<u8> {
         let (mut bytes, mut random) = (vec![0u8; self.length], SplitMix::new(self.name));
         for piece in bytes.chunks_mut(8) {
@@ -88,7 +88,7 @@ impl Message {
         bytes
     }
 
-    /// Whether these are its bytes.
+    /// Whether these bytes are the content.
     pub(crate) fn is(&self, bytes: &[u8]) -> bool {
         let mut random = SplitMix::new(self.name);
         bytes.len() == self.length
@@ -96,7 +96,7 @@ impl Message {
     }
 }
 
-/// Messages from one rank to another.
+/// How many messages go from one rank to another.
 pub(crate) fn count(plan: &Plan, from: u32, to: u32) -> u32 {
     1 + SplitMix::new(mixed(plan.seed, from, to, CONTROL)).below(plan.messages) as u32
 }
@@ -106,11 +106,11 @@ pub(crate) fn count(plan: &Plan, from: u32, to: u32) -> u32 {
 pub(crate) enum Call {
     /// Sends the next message to a rank.
     Send { to: u32 },
-    /// Posts a receive; of any source or tag unless given.
+    /// Posts a receive. Without `from` or `tag` it takes any source or any tag.
     Receive { from: Option<u32>, tag: Option<u32> },
     /// Receives a message once a probe has found it.
     Probe { from: Option<u32>, tag: Option<u32> },
-    /// Posts a receive for which nothing is sent, and cancels it at once or later.
+    /// Posts a receive that no message is sent for, and cancels it at once or later.
     Cancelled { from: Option<u32>, tag: Option<u32>, at_once: bool },
 }
 

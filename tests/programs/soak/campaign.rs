@@ -1,4 +1,4 @@
-//! Jobs for a given time, and what is said of them.
+//! Runs jobs for a given time, and reports on them.
 
 use crate::job::OUTCOME;
 use crate::plan::{Case, Plan};
@@ -17,22 +17,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Between two looks at the processes.
+/// Time between two looks at a job's process.
 const LOOK: Duration = Duration::from_millis(20);
-/// Between two lines where there is no terminal.
+/// Time between two lines of progress, if there is no terminal.
 const EVERY: Duration = Duration::from_secs(10);
-/// How long the longest absence is, ms: in a long campaign, and in a short one, and what is a long one, seconds.
+/// The longest absence of a rank in a long and in a short campaign, ms, and the length from which on a campaign is
+/// long, seconds.
 const AWAY_MS: u64 = 20_000;
 const AWAY_MS_SHORT: u64 = 1_500;
 const LONG_SECONDS: u64 = 300;
-/// A job ends by itself before; this is for one that cannot.
+/// How much longer than its own patience a job may take. A job that works ends by itself before.
 const LONGER: Duration = Duration::from_secs(30);
-/// How long a job may take to end when it is told to: a launcher gives its ranks two seconds.
+/// How long a job may take to end when it is told to. A launcher gives its ranks two seconds.
 const GRACE: Duration = Duration::from_secs(6);
-/// Lines of a job's output that are shown.
+/// How many of the last lines of a job's output are shown.
 const SHOWN: usize = 200;
 
-/// What the jobs of a case have done.
+/// The sums over the jobs of a case.
 #[derive(Clone, Debug, Default)]
 struct Sum {
     jobs: u64,
@@ -63,7 +64,7 @@ impl Sum {
     }
 }
 
-/// What all threads of a campaign share.
+/// What the threads of a campaign share.
 struct Campaign {
     cases: Vec<Case>,
     first: u64,
@@ -73,7 +74,7 @@ struct Campaign {
     start: Instant,
     place: PathBuf,
     next: AtomicU64,
-    /// Whether no further job is begun.
+    /// Whether no further job may begin.
     stop: AtomicBool,
     interrupted: Arc<AtomicBool>,
     sums: Mutex<BTreeMap<Case, Sum>>,
@@ -84,7 +85,7 @@ fn name(case: Case) -> String {
     case.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// Runs a campaign and says what came of it.
+/// Runs a campaign and reports the outcome.
 pub(crate) fn run(args: &CampaignArgs) -> ExitCode {
     let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as u64);
     let away_ms = if args.seconds < LONG_SECONDS { AWAY_MS_SHORT } else { AWAY_MS };
@@ -132,7 +133,7 @@ pub(crate) fn run(args: &CampaignArgs) -> ExitCode {
 }
 
 impl Campaign {
-    /// Runs jobs until it is enough.
+    /// Runs jobs until there are enough.
     fn work(&self) {
         loop {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -162,7 +163,7 @@ impl Campaign {
         }
     }
 
-    /// Runs one job in a process of its own; nothing if the campaign was interrupted.
+    /// Runs one job in its own process. Returns `None` if the campaign was interrupted.
     fn job(&self, case: Case, seed: u64, number: u64) -> Result<Option<Value>, String> {
         let place = self.place.join(number.to_string());
         let failed = |error: std::io::Error| format!("no job: {error}");
@@ -201,7 +202,7 @@ impl Campaign {
         }
     }
 
-    /// Says how far it has come, until all is done: on a terminal by a bar, elsewhere by a line now and then.
+    /// Shows the progress until all is done: as a bar on a terminal, else as a line from time to time.
     fn show(&self, is_done: impl Fn() -> bool) {
         let terminal = std::io::stderr().is_terminal();
         let bar = if terminal { ProgressBar::new(self.time.as_secs()) } else { ProgressBar::hidden() };
@@ -224,7 +225,7 @@ impl Campaign {
         bar.finish_and_clear();
     }
 
-    /// What the cases have done, in columns.
+    /// The table of what the cases have done.
     fn summary(&self) -> String {
         let sums = self.sums.lock().expect("nobody panics with it");
         let mut words = format!(
@@ -252,7 +253,7 @@ impl Campaign {
     }
 }
 
-/// Ends a job, which ends its ranks; by force if it does not.
+/// Ends a job, and with it its ranks. If it does not end in time, it is killed.
 fn end(child: &mut Child) {
     let since = Instant::now();
     let _ = kill_process(Pid::from_child(child), Signal::TERM);
@@ -262,7 +263,7 @@ fn end(child: &mut Child) {
         }
         std::thread::sleep(LOOK);
     }
-    // The kernel ends its ranks with it.
+    // When the job dies, the kernel ends its ranks.
     let _ = child.kill();
     let _ = child.wait();
 }

@@ -1,4 +1,4 @@
-//! The engines of a job in one process, each on a thread of its own.
+//! A job with all engines in one process, each on its own thread.
 
 use crate::leaks::{Held, children};
 use crate::plan::Plan;
@@ -11,13 +11,13 @@ use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
 use tickwire::internals::transports::Hub;
 use tickwire::testing::{Board, ROWS};
 
-/// How long an engine may take to close.
+/// Longest time to close an engine.
 const CLOSING: Duration = Duration::from_secs(20);
 
-/// Runs a job; what its ranks say.
+/// Runs a job. Returns the reports of its ranks.
 ///
 /// # Errors
-/// What was not as it must be.
+/// Describes what is wrong.
 pub(crate) fn run(plan: &Plan, place: &Path) -> Result<Vec<(u32, Report)>, String> {
     let before = Held::now();
     let (board, hub) = (Board::new(plan.ranks), Hub::new(plan.ranks, LOOPBACK_RING_BYTES));

@@ -1,4 +1,4 @@
-//! One job: its ranks from their start to their end, and whether that may be.
+//! One job: runs its ranks from start to end, and checks their ends and reports.
 
 use crate::plan::{Case, Plan};
 use crate::report::Report;
@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tickwire::launch::{Job, OnFailure};
 use tickwire_tests::faults::runner;
 
-/// The line in which a job says what it did starts with this.
+/// The start of the line in which a job reports what it did.
 pub(crate) const OUTCOME: &str = "outcome: ";
-/// Programs of a job over a simulated network.
+/// Number of programs in a job over a simulated network.
 const PROGRAMS: u64 = 40;
 
-/// Runs a job. The last line of its output says what it did.
+/// Runs a job. The last line of its output reports what it did.
 pub(crate) fn run(args: &PartArgs) -> ExitCode {
     rank::follow(args.parent);
     let plan = args.plan();
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &PartArgs) -> ExitCode {
 }
 
 fn simulated(plan: &Plan) -> Result<Value, String> {
-    // What a program says when it fails is part of the words.
+    // The words of a failed program's panic are in the error, so they are not printed twice.
     std::panic::set_hook(Box::new(|_| ()));
     let first = plan.seed.wrapping_mul(PROGRAMS);
     let sum = runner::run(first, first.saturating_add(PROGRAMS), |_| true)?;

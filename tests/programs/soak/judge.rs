@@ -5,15 +5,15 @@ use crate::rank::UNBUILT;
 use crate::report::Report;
 use tickwire::launch::RankStatus;
 
-/// Text that an error contains if a resource was exhausted: at least one of these.
+/// An error because of an exhausted resource contains at least one of these texts.
 const SHORT: [&str; 4] = ["open files", "more files", "descriptor", "is full"];
 /// The status of a process that has panicked.
 const PANICKED: i32 = 101;
 
-/// Whether each rank has ended as it must.
+/// Checks whether each rank has ended as it must.
 ///
 /// # Errors
-/// Names the rank that has not.
+/// Names a rank that has not ended as it must.
 pub(crate) fn statuses(plan: &Plan, statuses: &[RankStatus], reports: &[(u32, Report)]) -> Result<(), String> {
     for (rank, &status) in (0..).zip(statuses) {
         let report = reports.iter().find(|(of, _)| *of == rank).map(|(_, report)| report);

@@ -1,12 +1,12 @@
-//! What a process holds: descriptors, shared mappings, children, memory.
+//! The resources that a process holds: descriptors, shared mappings, children, memory.
 
 use std::collections::BTreeMap;
 
-/// What a process holds at a moment.
+/// The resources of a process at one moment.
 pub(crate) struct Held {
-    /// What each open descriptor names.
+    /// Open descriptors, with the name of what each one refers to.
     descriptors: BTreeMap<String, String>,
-    /// Names of mapped files that are memory, and how often each is mapped.
+    /// Mapped files that are memory, by name, and how often each is mapped.
     mappings: BTreeMap<String, usize>,
 }
 
@@ -14,7 +14,7 @@ impl Held {
     pub(crate) fn now() -> Self {
         let mut descriptors = BTreeMap::new();
         for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
-            // The one that the directory is read through is gone by then.
+            // The descriptor of this directory itself is closed by then.
             if let Ok(target) = std::fs::read_link(entry.path()) {
                 let target = target.to_string_lossy().into_owned();
                 if !target.ends_with("/fd") {
@@ -36,7 +36,7 @@ impl Held {
         Held { descriptors, mappings }
     }
 
-    /// What is held beyond this; nothing if it is empty.
+    /// Describes everything that is held now and was not held before. Empty if there is nothing more.
     pub(crate) fn beyond(&self, before: &Held) -> Vec<String> {
         let descriptors = self.descriptors.iter().filter(|(fd, target)| before.descriptors.get(*fd) != Some(*target));
         let descriptors = descriptors.map(|(fd, target)| format!("descriptor {fd}: {target}"));
@@ -46,7 +46,7 @@ impl Held {
     }
 }
 
-/// Open descriptors of this process.
+/// The number of open descriptors of this process.
 pub(crate) fn open_files() -> u64 {
     std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 - 1
 }
@@ -65,7 +65,7 @@ pub(crate) fn most_memory() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
 }
 
-/// Names of a job that are left on this host: in `/dev/shm`, and sockets.
+/// The names of a job that are left on this host, of files in `/dev/shm` and of sockets.
 pub(crate) fn names(job: &str) -> Vec<String> {
     let files = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
     let files = files.map(|file| file.file_name().to_string_lossy().into_owned());

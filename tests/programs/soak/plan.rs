@@ -1,30 +1,30 @@
-//! What a job does: all of it follows from its case and its seed.
+//! What a job does. All of it follows from the case and the seed.
 
 use clap::ValueEnum;
 use std::time::Duration;
 use tickwire::testing::SplitMix;
 
-/// Above what any job takes on a loaded machine, but for the time that its ranks are away.
+/// Longer than any job takes on a loaded machine. The time that ranks are away is added.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// What is wrong in a job.
+/// The fault of a job.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
 pub(crate) enum Case {
     /// Many small programs over a simulated network, as in `cargo test --test seeds`.
     Simulated,
-    /// The engines of one process, each on its own thread; in some, one panics.
+    /// The engines of one process, each on its own thread. In some jobs one of the threads panics.
     Loopback,
-    /// Processes over shared memory, and nothing is wrong.
+    /// Processes over shared memory, without any fault.
     Calm,
-    /// Ranks end without a word: they kill themselves, are killed, or panic.
+    /// Ranks end without a farewell: they kill themselves, are killed, or panic.
     Killed,
-    /// Ranks are stopped for a while, some before they have spoken to anybody.
+    /// Ranks are stopped for a while, some of them before their first message.
     Stopped,
-    /// Ranks start late, or compute for long before their first call and between.
+    /// Ranks start late, or compute for a long time before their first call or between calls.
     Late,
-    /// `/dev/shm` is nearly full; in some jobs there is no `memfd_create` either, so that connections may be refused.
+    /// `/dev/shm` is nearly full. In some jobs `memfd_create` is denied too, so connections may be refused.
     Full,
-    /// Ranks may open 16 more files.
+    /// Ranks may open only 16 more files.
     Files,
     /// No `process_vm_readv`.
     NoReading,
@@ -34,9 +34,9 @@ pub(crate) enum Case {
     NoUring,
     /// No `membarrier`.
     NoMembarrier,
-    /// None of the four.
+    /// None of these four system calls.
     Denied,
-    /// Some of the four, and ranks that end, are stopped, start late or compute.
+    /// Some of these four system calls are denied. Besides, ranks end, are stopped, start late or compute.
     Mixed,
 }
 
@@ -47,11 +47,11 @@ pub(crate) enum Denied {
     Pidfd,
     Uring,
     Membarrier,
-    /// `memfd_create`: segments are files of `/dev/shm` then.
+    /// `memfd_create`. Without it, segments are files in `/dev/shm`.
     Memfd,
 }
 
-/// Those that nothing but time may depend on.
+/// Calls that only make a job faster. Without them, results are the same.
 const DENIED: [Denied; 4] = [Denied::Reading, Denied::Pidfd, Denied::Uring, Denied::Membarrier];
 
 /// What happens to a rank.
@@ -61,59 +61,60 @@ pub(crate) enum What {
     Die,
     /// Panics: its engine is dropped while its stack unwinds.
     Panic,
-    /// Is killed by another process, so many ms after it has an engine.
+    /// Is killed by another process, this many ms after its engine is built.
     Killed(u64),
-    /// Stops itself, and is continued so many ms later.
+    /// Stops itself. It is continued this many ms later.
     Stop(u64),
-    /// Does not call its engine for so many ms.
+    /// Does not call its engine for this many ms.
     Compute(u64),
-    /// Starts so many ms late.
+    /// Starts this many ms late.
     Late(u64),
 }
 
-/// Something that happens to a rank, and when.
+/// An event that happens to a rank, and its time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trouble {
     pub(crate) rank: u32,
-    /// After so many thousandths of its calls; 0 is before it has spoken to anybody.
+    /// The share of the rank's calls after which it happens, in thousandths. At 0 it happens before the first
+    /// message.
     pub(crate) at: u64,
     pub(crate) what: What,
 }
 
-/// When a rank's number of open files is bounded.
+/// When the limit on a rank's open files is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Files {
-    /// Before its engine is built.
+    /// Before the engine is built.
     Before,
-    /// After.
+    /// After the engine is built.
     After,
 }
 
-/// See the module.
+/// What a job does.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) case: Case,
     pub(crate) seed: u64,
     pub(crate) ranks: u32,
-    /// Messages of an ordered pair of ranks at most.
+    /// Most messages from one rank to another.
     pub(crate) messages: u64,
     /// Longest message, bytes.
     pub(crate) length_max: u64,
     pub(crate) denied: Vec<Denied>,
-    /// What a denied call returns.
+    /// The error that a denied call returns.
     pub(crate) errno: i32,
-    /// Whose open files are bounded, from rank 0 on how many of them, and when.
+    /// The number of ranks, counted from rank 0, whose open files are limited, and when the limit is set.
     pub(crate) files: Option<(u32, Files)>,
-    /// Bytes that are left in `/dev/shm`.
+    /// Free space in `/dev/shm`, bytes.
     pub(crate) free_bytes: Option<u64>,
     pub(crate) troubles: Vec<Trouble>,
-    /// Whether receives that say that a peer is done are posted before all others. Where not, only what waits for any
-    /// source learns of a peer's end, in ranks that receive so.
+    /// Whether the receives for the peers' "done" messages are posted before all others. If not, only a receive from
+    /// any source can learn that a peer has ended.
     pub(crate) control_first: bool,
 }
 
 impl Plan {
-    /// The plan of a job; no rank is away for longer than `away_ms` at a time.
+    /// The plan of a job. No rank is away for longer than `away_ms` at a time.
     pub(crate) fn of(case: Case, seed: u64, away_ms: u64) -> Self {
         let mut random = SplitMix::new(seed ^ 0x50A4_0000);
         let mut plan = Plan {
@@ -144,7 +145,7 @@ impl Plan {
                 plan.denied.extend((random.below(2) == 0).then_some(Denied::Memfd));
             }
             Case::Files => {
-                // As many as it takes that not all of them can be connected.
+                // With this many ranks, not all can be connected to each other.
                 plan.ranks = 7 + random.below(2) as u32;
                 plan.messages = 1 + random.below(4);
                 let when = if random.below(2) == 0 { Files::Before } else { Files::After };
@@ -167,10 +168,10 @@ impl Plan {
         plan
     }
 
-    /// Something happens to one rank, somewhere in its calls.
+    /// Lets something happen to one rank, at a random place among its calls.
     fn trouble(&mut self, random: &mut SplitMix, what: impl Fn(&mut SplitMix) -> What) {
         let rank = random.below(self.ranks.into()) as u32;
-        // Often before the first call.
+        // One of four events comes before the first call.
         let at = if random.below(4) == 0 { 0 } else { random.below(1000) };
         let what = what(random);
         self.troubles.push(Trouble { rank, at, what });
@@ -208,7 +209,7 @@ impl Plan {
         self.troubles.iter().any(|trouble| trouble.rank == rank && ends(trouble.what))
     }
 
-    /// Whether connections may be refused for want of something.
+    /// Whether connections may be refused because a resource is missing.
     pub(crate) fn is_short(&self) -> bool {
         self.files.is_some() || self.denied.contains(&Denied::Memfd)
     }
@@ -218,12 +219,12 @@ impl Plan {
         !self.is_short() && !(0..self.ranks).any(|rank| self.is_doomed(rank))
     }
 
-    /// When a rank's open files are bounded, if they are.
+    /// When this rank's open files are limited, if they are.
     pub(crate) fn files(&self, rank: u32) -> Option<Files> {
         self.files.filter(|&(ranks, _)| rank < ranks).map(|(_, when)| when)
     }
 
-    /// What happens to a rank.
+    /// The events of a rank.
     pub(crate) fn troubles(&self, rank: u32) -> impl Iterator<Item = &Trouble> {
         self.troubles.iter().filter(move |trouble| trouble.rank == rank)
     }

@@ -1,4 +1,4 @@
-//! A rank over shared memory: denied what the plan says, it does its part, and then holds nothing.
+//! A rank over shared memory. It is denied what the plan says, does its work, and must hold nothing in the end.
 
 use crate::PartArgs;
 use crate::leaks::{Held, children, most_memory};
@@ -14,16 +14,16 @@ use tickwire::{Bootstrap, Engine};
 
 /// The status of a rank whose engine could not be built.
 pub(crate) const UNBUILT: u8 = 7;
-/// How long an engine may take to close.
+/// Longest time to close an engine.
 const CLOSING: Duration = Duration::from_secs(20);
-/// What a rank may take beside the bytes of its messages: what it keeps of messages that nobody has asked for (32 MiB), and
-/// tables, rings and temporaries.
+/// Memory that a rank may take besides its messages, bytes: for unexpected messages (32 MiB), tables, rings and
+/// temporaries.
 const BESIDE: u64 = 96 << 20;
 
-/// Ends this process with the one that started it.
+/// Makes this process end when its parent ends.
 pub(crate) fn follow(parent: i32) {
     set_parent_process_death_signal(Some(Signal::KILL)).expect("a process may ask for a signal");
-    // It may have ended before.
+    // The parent may have ended before the call.
     if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(parent) {
         std::process::exit(1);
     }

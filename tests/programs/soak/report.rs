@@ -1,16 +1,16 @@
-//! What a rank says of itself at its end, and how ranks and job speak to each other before: by files in the job's directory.
+//! The report of a rank at its end, and the messages between ranks and job before: files in the job's directory.
 
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// What a rank says at its end.
+/// The report of a rank.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
-    /// Messages that it has received, and their bytes.
+    /// Number of messages that it has received, and their bytes.
     pub(crate) messages: u64,
     pub(crate) bytes: u64,
-    /// Peers that have failed, by their reasons.
+    /// Peers that have failed, with the reasons.
     pub(crate) failed: Vec<(u32, String)>,
     /// Why its engine could not be built, if it could not.
     pub(crate) unbuilt: Option<String>,
@@ -36,14 +36,14 @@ impl Report {
     }
 }
 
-/// Writes a file that is seen whole or not at all.
+/// Writes a file that is seen only when it is complete.
 pub(crate) fn put(place: &Path, name: &str, words: &str) {
     let draft = place.join(format!(".{name}"));
     std::fs::write(&draft, words).unwrap_or_else(|error| panic!("{name} cannot be written: {error}"));
     std::fs::rename(draft, place.join(name)).unwrap_or_else(|error| panic!("{name} cannot be written: {error}"));
 }
 
-/// Reads such a file, if it is there.
+/// Reads a file of [`put`], if it is there.
 pub(crate) fn get(place: &Path, name: &str) -> Option<String> {
     std::fs::read_to_string(place.join(name)).ok()
 }

@@ -1,4 +1,4 @@
-//! What a process is denied: system calls, open files, room in `/dev/shm`.
+//! Limits the resources of a process: system calls, open files, room in `/dev/shm`.
 
 use crate::leaks::open_files;
 use crate::plan::{Denied, Plan};
@@ -8,12 +8,12 @@ use rustix::thread::{UnshareFlags, unshare_unsafe};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use std::path::Path;
 
-/// Files that a rank whose open files are bounded may open.
+/// Number of further files that a rank with limited files may open.
 const FILES_LEFT: u64 = 16;
-/// Bytes of a small `/dev/shm`.
+/// Size of a small `/dev/shm`, bytes.
 const SMALL_BYTES: u64 = 16 << 20;
 
-/// Denies this thread, and those that it starts from now on, the calls of the plan.
+/// Denies the system calls of the plan to this thread, and to threads and processes that it starts from now on.
 pub(crate) fn deny(plan: &Plan) {
     if plan.denied.is_empty() {
         return;
@@ -33,14 +33,14 @@ pub(crate) fn deny(plan: &Plan) {
     seccompiler::apply_filter(&program).expect("a process may always be denied something");
 }
 
-/// Leaves this process room for [`FILES_LEFT`] more descriptors.
+/// Limits the open files of this process to [`FILES_LEFT`] more.
 pub(crate) fn bound_files() {
     let bound = open_files() + FILES_LEFT;
     let limit = Rlimit { current: Some(bound), ..getrlimit(Resource::Nofile) };
     setrlimit(Resource::Nofile, limit).expect("a limit can be lowered");
 }
 
-/// Gives this process, which has one thread, a small `/dev/shm` of its own with so many bytes left.
+/// Gives this process a small `/dev/shm` of its own, with `left` bytes free. The process must have only one thread.
 ///
 /// # Errors
 /// If this system does not allow it.
@@ -64,7 +64,7 @@ pub(crate) fn fill_shm(left: u64) -> Result<(), String> {
     std::fs::write("/dev/shm/filling", vec![1u8; (SMALL_BYTES - left) as usize]).map_err(|error| error.to_string())
 }
 
-/// Bytes that are free in `/dev/shm`.
+/// Free space in `/dev/shm`, bytes.
 pub(crate) fn free_shm() -> u64 {
     rustix::fs::statvfs("/dev/shm").map_or(0, |found| found.f_bavail * found.f_frsize)
 }

@@ -1,5 +1,5 @@
-//! The part of a job that looks after its ranks: continues those that have stopped, kills those that are to be killed, and
-//! all of them when it takes too long.
+//! Watches over the ranks of a job. It continues ranks that have stopped, kills ranks that are to be killed, and kills
+//! all ranks when the job takes too long.
 
 use crate::plan::{Plan, What};
 use crate::report::{get, now_ms, put};
@@ -10,9 +10,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Between two looks.
+/// Time between two looks at the ranks.
 const LOOK: Duration = Duration::from_millis(5);
-/// A rank says by itself when it takes too long; this is for one that cannot.
+/// How much longer than its patience a job may take. Usually a rank itself says that it takes too long. This is for a
+/// rank that cannot.
 const LONGER: Duration = Duration::from_secs(15);
 
 /// A rank's process.
@@ -23,11 +24,12 @@ struct Process {
 }
 
 impl Process {
-    /// The process of a rank, once it has started; none if it has ended since.
+    /// The process of a rank, if it has started and has not ended.
     fn find(place: &Path, rank: u32) -> Option<Self> {
         let pid: i32 = get(place, &format!("started-{rank}"))?.parse().ok()?;
         let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-        // The number may have become another one's before the descriptor was opened, but not a child's of this process.
+        // The process number may have been taken over by another process before the descriptor was opened. But only a
+        // rank is a child of this process.
         let parent = stat(pid)?.split_ascii_whitespace().nth(1)?.parse::<u32>().ok()?;
         (parent == std::process::id()).then_some(Process { rank, pid, pidfd })
     }
@@ -40,29 +42,29 @@ impl Process {
         stat(self.pid).is_some_and(|stat| stat.starts_with('T'))
     }
 
-    /// A zombie is none.
+    /// Whether the process still runs. A zombie does not.
     fn lives(&self) -> bool {
         stat(self.pid).is_some_and(|stat| !stat.starts_with(['Z', 'X']))
     }
 }
 
-/// State, parent and what follows.
+/// The fields of `/proc/PID/stat` from the state on.
 fn stat(pid: i32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(stat.rsplit_once(')')?.1.trim_start().to_owned())
 }
 
-/// A rank that has said that it stops.
+/// A rank that has said that it will stop.
 struct Stop {
     rank: u32,
     time: Duration,
     since: Option<Instant>,
 }
 
-/// Looks after the ranks until `over`. Returns how many it has continued and killed.
+/// Watches over the ranks until `over`. Returns how many ranks it has continued and killed.
 ///
 /// # Errors
-/// If it took too long: all are killed then.
+/// If the job took too long. Then all ranks are killed.
 pub(crate) fn watch(plan: &Plan, place: &Path, over: &AtomicBool) -> Result<(u64, u64), String> {
     let start = Instant::now();
     let (mut processes, mut stops): (Vec<Process>, Vec<Stop>) = (Vec::new(), Vec::new());
@@ -119,7 +121,7 @@ pub(crate) fn watch(plan: &Plan, place: &Path, over: &AtomicBool) -> Result<(u64
     Ok((continued, killed.len() as u64))
 }
 
-/// When a rank had an engine.
+/// The time at which a rank had built its engine.
 fn ready_ms(place: &Path, rank: u32) -> Option<u64> {
     get(place, &format!("ready-{rank}"))?.parse().ok()
 }

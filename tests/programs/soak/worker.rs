@@ -1,4 +1,4 @@
-//! The work of every rank: it sends and receives its messages, whatever happens to it and to its peers.
+//! The work of every rank: it sends and receives its messages, whatever happens to it or to its peers.
 
 mod ending;
 mod outcomes;
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use tickwire::testing::SplitMix;
 use tickwire::{Agreement, Comm, Engine, PostError, Rank, Rejected, Request, Source, Tag, TagFilter};
 
-/// Bytes for sends in buffered mode.
+/// Size of the buffer for sends in buffered mode, bytes.
 const ATTACHED: usize = 1 << 20;
-/// How long a patient rank sleeps in a wait at most.
+/// The longest time that a patient rank sleeps in one wait.
 const NAP: Duration = Duration::from_millis(5);
 
 /// A send in progress.
@@ -31,20 +31,20 @@ struct Receiving {
     request: Request<Vec<u8>>,
     from: Option<u32>,
     tag: Option<u32>,
-    /// In the order of posting.
+    /// Its position in the order of posting.
     place: u64,
     cancelled: bool,
     posted_ms: u64,
 }
 
-/// An operation that failed because its peer ended: the peer, and when it was posted and ended.
+/// An operation that failed because its peer ended: the peer, and the times of posting and of the failure.
 struct Ended {
     peer: u32,
     posted_ms: u64,
     ended_ms: u64,
 }
 
-/// See the module.
+/// One rank at work.
 pub(crate) struct Worker<'a> {
     engine: &'a mut Engine,
     plan: &'a Plan,
@@ -52,25 +52,25 @@ pub(crate) struct Worker<'a> {
     world: Comm,
     me: u32,
     random: SplitMix,
-    /// Whether it waits in calls that sleep.
+    /// Whether it waits in calls that sleep, instead of polling.
     patient: bool,
     deadline: Instant,
     sends: Vec<Sending>,
     receives: Vec<Receiving>,
-    /// Probes that have found nothing yet.
+    /// Source and tag of probes that have found nothing yet.
     probes: Vec<(Option<u32>, Option<u32>)>,
     agreement: Option<Agreement>,
-    /// Number of the next message to each rank.
+    /// The number of the next message to each rank.
     next: Vec<u32>,
-    /// Messages received from each rank: the place of the receive, and the number.
+    /// By sender: the messages received, as position of the receive and number of the message.
     got: Vec<Vec<(u64, u32)>>,
-    /// Control messages that have come: sender and tag.
+    /// Control messages that have arrived, as sender and tag.
     control: BTreeSet<(u32, u32)>,
     failed: BTreeMap<u32, String>,
     ended: Vec<Ended>,
     places: u64,
     bytes: u64,
-    /// Bytes of the buffers in use now, and their maximum so far.
+    /// Bytes of the buffers in use now, and the most so far.
     held: usize,
     held_most: usize,
     last_tick: Instant,
@@ -110,7 +110,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Does all of it.
+    /// Does all the work of the rank.
     ///
     /// # Panics
     /// If something is not as it must be.
@@ -118,7 +118,7 @@ impl<'a> Worker<'a> {
         self.engine.attach_buffer(ATTACHED);
         let calls = calls(self.plan, self.me, &mut self.random);
         let mut troubles: Vec<Trouble> = self.plan.troubles(self.me).copied().collect();
-        // Before it has spoken to anybody.
+        // Events at 0 come before the first message.
         self.suffer(&mut troubles, 0);
         if self.plan.control_first {
             self.await_done();
@@ -142,7 +142,7 @@ impl<'a> Worker<'a> {
         (Report { messages, bytes: self.bytes, failed, unbuilt: None }, self.held_most)
     }
 
-    /// What is to happen to this rank by now.
+    /// Lets all events happen that are due at this point.
     fn suffer(&mut self, troubles: &mut Vec<Trouble>, at: u64) {
         while let Some(found) = troubles.iter().position(|trouble| trouble.at <= at) {
             match troubles.swap_remove(found).what {
@@ -155,12 +155,12 @@ impl<'a> Worker<'a> {
                     std::panic::panic_any("a panic of the plan");
                 }
                 What::Stop(ms) => {
-                    // Whoever reads this sees it stop, and continues it then.
+                    // The job reads this note, sees that the process has stopped, and continues it in time.
                     report::put(self.place, &format!("stop-{}-{}", self.me, troubles.len()), &ms.to_string());
                     kill_process(getpid(), Signal::STOP).unwrap();
                 }
                 What::Compute(ms) => std::thread::sleep(Duration::from_millis(ms)),
-                // Before there was an engine, and by another process.
+                // A late start was before the engine was built. Another process does the killing.
                 What::Late(_) | What::Killed(_) => {}
             }
         }
@@ -219,7 +219,7 @@ impl<'a> Worker<'a> {
         self.held_most = self.held_most.max(self.held);
     }
 
-    /// Posts a receive with room for what it may get.
+    /// Posts a receive. Its buffer has room for the message that it may get.
     fn receive(&mut self, from: Option<u32>, tag: Option<u32>) {
         let room = match (from, tag) {
             (Some(from), Some(tag)) => {
@@ -261,7 +261,7 @@ impl<'a> Worker<'a> {
         self.engine.cancel(&receive.request.id()).unwrap();
     }
 
-    /// Looks for the messages of probes; takes those that are there.
+    /// Polls the open probes, and receives the messages that they find.
     fn look(&mut self) {
         let mut at = 0;
         while at < self.probes.len() {
@@ -274,7 +274,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Whether nothing is left to be done for a probe.
+    /// Polls one probe. Returns whether it needs no more polling.
     fn probe(&mut self, from: Option<u32>, tag: Option<u32>) -> bool {
         let posted_ms = report::now_ms();
         let source = from.map_or(Source::Any, |rank| Rank(rank).into());
@@ -290,7 +290,7 @@ impl<'a> Worker<'a> {
             Ok(None) => return false,
             Ok(Some(found)) => found,
             Err(PostError::PeerFailed { .. }) if from.is_none() => {
-                // Others may still send.
+                // Other ranks may still send a message for it.
                 self.acknowledge();
                 return false;
             }
@@ -305,10 +305,10 @@ impl<'a> Worker<'a> {
                 let request = self.engine.imrecv(message, vec![0u8; status.length]).expect("it was there");
                 self.add_receive(request, source, found_tag, posted_ms, status.length);
             }
-            // Nothing comes between, so it gets this very message.
+            // No other receive is posted between probe and receive, so the receive gets this message.
             None => self.receive_into(source, found_tag, status.length),
         }
-        // A control message was not what the probe waits for.
+        // A control message does not settle the probe: its own message is still to come.
         status.tag.0 < CONTROL
     }
 
@@ -322,12 +322,12 @@ impl<'a> Worker<'a> {
         self.last_tick = Instant::now();
     }
 
-    /// Ticks, waits or sleeps.
+    /// Lets the engine work: ticks, or sleeps in a wait.
     fn rest(&mut self) {
         let sends = self.sends.iter().map(|send| send.request.id());
         let open = sends.chain(self.receives.iter().map(|receive| receive.request.id())).last();
         match open {
-            // The result is ignored here, since it is tested again.
+            // The result may be ignored: the caller tests every operation again.
             Some(id) if self.patient => drop(self.engine.wait_for(&id, NAP)),
             _ => {
                 self.engine.tick();
@@ -358,17 +358,17 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Messages that are still to come, by peers that have not failed.
+    /// Number of messages still to come, by peers that have not failed.
     fn missing(&self) -> Vec<(u32, usize)> {
         let left = |peer: u32| count(self.plan, peer, self.me) as usize - self.got[peer as usize].len();
         let living = (0..self.plan.ranks).filter(|peer| !self.failed.contains_key(peer));
         living.map(|peer| (peer, left(peer))).filter(|&(_, left)| left > 0).collect()
     }
 
-    /// Lets time pass until all messages that can come have, and all sends have ended.
+    /// Lets time pass until all messages that can come have come, and all sends have ended.
     fn receive_all(&mut self) {
         self.until("messages", |worker| worker.sends.is_empty() && worker.missing().is_empty());
-        // Those of peers that have failed.
+        // The probes that are left are for messages of peers that have failed.
         self.probes.clear();
     }
 }

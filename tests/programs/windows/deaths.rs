@@ -1,5 +1,5 @@
-//! The last of three ranks is killed in the middle of one-sided operations. The others get an error in time where they need it, and go on
-//! where they do not.
+//! The last of three ranks is killed in the middle of one-sided operations. The others get an error in time where they
+//! need that rank. Where they do not, they go on.
 
 use crate::kit::{PATIENCE, die, die_later, fails, in_time, said, say, tick_for, until};
 use std::path::Path;
@@ -7,13 +7,13 @@ use std::time::Duration;
 use tickwire::{Comm, Engine, LockKind, Rank, Tag, WindowError, op};
 use tickwire_tests::one_sided::{HEAP, KINDS, Parts};
 
-/// Elements of a part: an update of all of them is several requests, and takes a lock.
+/// Elements of a part. An update of all of them takes several requests and a lock.
 const COUNT: usize = 20_000;
 /// The rank that is killed.
 const DOOMED: Rank = Rank(2);
-/// Rounds of a rank at most.
+/// Most rounds of a rank.
 const ROUNDS_MAX: usize = 1_000_000;
-/// Longer than a rank needs until it waits for a lock.
+/// Longer than a rank needs to come to its wait for a lock.
 const A_WHILE: Duration = Duration::from_millis(100);
 
 /// A rank of a job in which the last one is killed.
@@ -25,7 +25,7 @@ pub(crate) struct Case<'a> {
     place: &'a Path,
 }
 
-/// Plays a rank of a death.
+/// Plays a rank in the case `way`.
 pub(crate) fn death(engine: &mut Engine, way: &str, kind: &str, place: &Path) {
     let (world, me) = (engine.comm_world(), engine.rank());
     assert_eq!(engine.size(), 3);
@@ -45,7 +45,7 @@ pub(crate) fn death(engine: &mut Engine, way: &str, kind: &str, place: &Path) {
     case.others_go_on();
 }
 
-/// Calls that all members make together.
+/// Calls that all members must make.
 trait Together {
     fn fence(&self, engine: &mut Engine) -> Result<(), WindowError>;
     fn free(&self, engine: &mut Engine) -> Result<(), WindowError>;
@@ -72,22 +72,22 @@ impl Case<'_> {
         self.me == DOOMED
     }
 
-    /// Whether operations on a part need its owner, at least to be alive.
+    /// Whether operations on a part need its owner: the owner's engine, or at least its living process.
     fn by_engine(&self) -> bool {
         self.kind == KINDS[2] || self.kind == KINDS[3]
     }
 
-    /// Whether the part of a member is reached by loads and stores.
+    /// Whether loads and stores reach a member's part.
     fn by_memory(&self) -> bool {
         self.kind == KINDS[0] || self.kind == HEAP
     }
 
-    /// The other rank that survives.
+    /// The other survivor.
     fn other(&self) -> Rank {
         Rank(1 - self.me.0)
     }
 
-    /// A member that holds a lock is killed.
+    /// The killed member holds a lock.
     fn holder(&mut self, held: LockKind) {
         let Parts { window, .. } = self.parts();
         if self.is_doomed() {
@@ -101,7 +101,8 @@ impl Case<'_> {
         }
         until(self.engine, self.place, &["held"]);
         say(self.place, &format!("locking-{}", self.me.0));
-        // Of another member and of the own part, while the holder lives and later.
+        // The locks are those of the other survivor's part and of the own part. At the first of them the holder may
+        // still live.
         for rank in [self.other(), self.me] {
             let engine = &mut *self.engine;
             fails("a lock that a dead member holds", || engine.win_lock(LockKind::Exclusive, rank, window));
@@ -117,12 +118,12 @@ impl Case<'_> {
         if !self.by_engine() {
             fails("the own part alone", || self.engine.win_exclusive(window).map(drop));
         }
-        // The other one may be at its first lock.
+        // This must end although the other survivor may still wait for its first lock.
         let engine = &mut *self.engine;
         fails("win_free", || engine.win_free(window));
     }
 
-    /// A member is killed at some update of many.
+    /// A member is killed in the middle of many updates.
     fn updating(&mut self) {
         let parts = self.parts();
         let (window, at) = (parts.window, parts.at(Rank(0), 0));
@@ -160,7 +161,7 @@ impl Case<'_> {
         fails("win_free", || self.engine.win_free(window));
     }
 
-    /// A member is killed while others do all kinds of things with its part.
+    /// A member is killed while the others access its part in all ways.
     fn target(&mut self) {
         let parts = self.parts();
         let (window, at) = (parts.window, parts.at(DOOMED, 0));
@@ -204,7 +205,7 @@ impl Case<'_> {
             fails("a put to a dead member", || engine.put(&[1], DOOMED, at, window));
             fails("a request to a dead member", || engine.rput(vec![1], DOOMED, at, window).map_err(Into::into));
         }
-        // The other part is as it was.
+        // The part of the other survivor still works.
         let mut one = [0];
         let there = parts.at(other, 5);
         engine.put(&[11], other, there, window).unwrap();
@@ -215,7 +216,7 @@ impl Case<'_> {
         fails("win_free", || self.engine.win_free(window));
     }
 
-    /// A member is killed before it has done any operation that others wait for.
+    /// A member is killed before its engine has done any of the operations that the others wait for.
     fn silent_target(&mut self) {
         let parts = self.parts();
         let (window, at) = (parts.window, parts.at(DOOMED, 0));
@@ -259,7 +260,7 @@ impl Case<'_> {
         fails("win_free", || self.engine.win_free(window));
     }
 
-    /// A member is killed before a call that all make together.
+    /// A member is killed before a collective call of the window.
     fn before(&mut self, call: fn(&Parts, &mut Engine) -> Result<(), WindowError>) {
         let parts = self.parts();
         parts.fence(self.engine).unwrap();
@@ -294,7 +295,7 @@ impl Case<'_> {
         panic!("nobody has died");
     }
 
-    /// A member is killed that has started an epoch, and posted none.
+    /// The killed member has started an access epoch and has not exposed its part by `win_post`.
     fn epochs(&mut self) {
         let parts = self.parts();
         let window = parts.window;
@@ -314,7 +315,8 @@ impl Case<'_> {
         fails("win_start", || engine.win_start(&doomed, window));
         in_time("win_complete", || engine.win_complete(window)).unwrap();
         fails("win_wait", || engine.win_wait(window));
-        // Epochs with the dead member, which comes first, and another member. The operations of the living member must be complete.
+        // The group has the dead member first, and then the living one. Operations on the living member must still be
+        // done.
         let both = group.include(&[2, other.0]).unwrap();
         for round in 1..=3u64 {
             fails("win_post to both", || engine.win_post(&both, window));
@@ -340,7 +342,7 @@ impl Case<'_> {
         engine.win_free(again).unwrap();
     }
 
-    /// The others still pass messages.
+    /// The survivors can still exchange messages.
     fn others_go_on(&mut self) {
         let (other, world, engine) = (self.other(), self.world, &mut *self.engine);
         let sent = engine.isend(vec![self.me.0 as u8; 100_000], other, Tag(6), world).unwrap();

@@ -1,4 +1,5 @@
-//! Ranks of two hosts with one window: parts on the own host are reached by memory, those on the other one by the network between.
+//! Ranks of two hosts with one window. Parts on the own host are reached by memory, and parts on the other host by the
+//! network.
 
 use crate::check_reach;
 use crate::kit::{NOTICE_MAX, PATIENCE, in_time, said, say, until};
@@ -8,12 +9,12 @@ use tickwire::{AtomicsDomain, Comm, Engine, LockKind, ProcId, Rank, op};
 use tickwire_tests::mutexes::{elements, hammer};
 use tickwire_tests::one_sided::{KINDS, Parts};
 
-/// Elements of a part: several requests.
+/// Elements of a part. As many take several requests.
 const COUNT: usize = 5_000;
 const ROUNDS: usize = 4;
 
-/// Plays a rank. The first ranks are on the first host. Without the word "on" in the directory the job ends well; with it, it waits until
-/// the second host is gone, which is an error for each operation that needs it.
+/// Plays a rank. The first ranks are on the first host. If the directory has no word "on", the job ends well. If it
+/// has, the ranks wait until the second host is gone. Then each operation that needs that host must fail.
 pub(crate) fn hosts(engine: &mut Engine, place: &Path) {
     let (world, me) = (engine.comm_world(), engine.rank().0);
     for kind in KINDS {
@@ -29,7 +30,7 @@ pub(crate) fn hosts(engine: &mut Engine, place: &Path) {
         locks(engine, &parts, world);
         engine.barrier(world).unwrap();
         engine.win_free(parts.window).unwrap();
-        // Its words are zero to begin with.
+        // This is a new window, so its words must be zero.
         let parts = Parts::make(engine, kind, elements(ROUNDS), world).unwrap();
         hammer(engine, &parts, world, ROUNDS).unwrap();
         engine.win_free(parts.window).unwrap();
@@ -74,13 +75,13 @@ fn fences(engine: &mut Engine, parts: &Parts) {
     engine.win_fence_last(window).unwrap();
 }
 
-/// Ranks of both hosts wait for the same locks, and swap and count the same words.
+/// Ranks of both hosts wait for the same locks, and update the same words.
 fn locks(engine: &mut Engine, parts: &Parts, world: Comm) {
     let (size, window) = (engine.size(), parts.window);
     for target in (0..size).map(Rank) {
         let [first, second, third] = [0, COUNT - 1, COUNT].map(|element| parts.at(target, element));
         engine.win_lock(LockKind::Exclusive, target, window).unwrap();
-        // Neither is atomic: only the lock makes them so.
+        // A get and a put are not atomic together. Only the lock makes this increment atomic.
         let mut words = [[0], [0]];
         engine.get(&mut words[0], target, first, window).unwrap();
         engine.get(&mut words[1], target, third, window).unwrap();
@@ -101,7 +102,7 @@ fn locks(engine: &mut Engine, parts: &Parts, world: Comm) {
     engine.win_unlock_all(window).unwrap();
 }
 
-/// The second host goes while the first one uses it.
+/// The second host goes away while the first one uses it.
 fn lose(engine: &mut Engine, place: &Path) {
     let (world, me, size) = (engine.comm_world(), engine.rank().0, engine.size());
     let parts = Parts::make(engine, KINDS[0], COUNT, world).unwrap();
@@ -111,7 +112,7 @@ fn lose(engine: &mut Engine, place: &Path) {
     engine.barrier(world).unwrap();
     let pid = place.join("pid");
     std::fs::write(pid.with_extension(me.to_string()), std::process::id().to_string()).unwrap();
-    // It is seen whole.
+    // The file is renamed, so that it is seen only when it is complete.
     std::fs::rename(pid.with_extension(me.to_string()), place.join(format!("pid-{me}"))).unwrap();
     if is_far(engine, me) {
         until(engine, place, &["never"]);
@@ -132,14 +133,14 @@ fn lose(engine: &mut Engine, place: &Path) {
         }
         assert!(start.elapsed() < PATIENCE, "the other host is still there");
     };
-    // It may have been noticed before the word was left.
+    // The failure may be noticed before the word is left.
     until(engine, place, &["gone"]);
     let took = gone_at.map(|at| at.elapsed()).unwrap_or_default();
     println!("rank {me} noticed after {took:?}: {error}");
     let names_it = error.contains("has failed") || error.contains("the fabric cannot do it");
     assert!(names_it && took < NOTICE_MAX, "after {took:?}: {error}");
     assert!(in_time("once more", || engine.put(&[1], far, 0, window).and(engine.win_flush(far, window))).is_err());
-    // The own host goes on.
+    // Operations on the own host still work.
     engine.put(&[7], near, 3, window).unwrap();
     engine.win_flush(near, window).unwrap();
     let mut got = [0];
@@ -148,6 +149,6 @@ fn lose(engine: &mut Engine, place: &Path) {
     let _ = in_time("win_unlock_all", || engine.win_unlock_all(window));
     assert!(in_time("win_free", || engine.win_free(window)).is_err(), "members are gone");
     say(place, &format!("noticed-{me}"));
-    // Whose end would be a failure for the other one.
+    // Each rank waits for the other one, which would see its end as a failure.
     until(engine, place, &["noticed-0", "noticed-1"]);
 }

@@ -1,13 +1,13 @@
-//! Helpers of the ranks that meet a death: words in files, and bounds of time.
+//! Helpers of ranks in tests of deaths: words that are left in files, and time limits.
 
 use rustix::process::{Signal, getpid, kill_process};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tickwire::{Engine, WindowError};
 
-/// Above everything that a loaded machine may need.
+/// Longer than any wait on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a call may take that needs a dead rank.
+/// Longest time of a call that needs a dead rank.
 pub(crate) const NOTICE_MAX: Duration = Duration::from_secs(10);
 
 /// Kills this process.
@@ -17,7 +17,7 @@ pub(crate) fn die(place: &Path) -> ! {
     unreachable!("killed")
 }
 
-/// Kills this process a little later, whatever it does then.
+/// Kills this process after a while, whatever it is doing then.
 pub(crate) fn die_later(place: &Path, after: Duration) {
     let place = place.to_owned();
     std::thread::spawn(move || {
@@ -29,7 +29,7 @@ pub(crate) fn die_later(place: &Path, after: Duration) {
     });
 }
 
-/// Leaves a word for the other ranks: an empty file.
+/// Leaves a word for the other ranks, as an empty file.
 pub(crate) fn say(place: &Path, word: &str) {
     std::fs::write(place.join(word), []).unwrap();
 }
@@ -39,7 +39,7 @@ pub(crate) fn said(place: &Path, word: &str) -> bool {
     place.join(word).exists()
 }
 
-/// Ticks until all of these words were left.
+/// Ticks until all of these words have been left.
 pub(crate) fn until(engine: &mut Engine, place: &Path, words: &[&str]) {
     let start = Instant::now();
     while !words.iter().all(|word| said(place, word)) {
@@ -58,7 +58,7 @@ pub(crate) fn tick_for(engine: &mut Engine, time: Duration) {
     }
 }
 
-/// What a call returns, in time.
+/// Makes a call. It must return in time.
 #[track_caller]
 pub(crate) fn in_time<R>(what: &str, call: impl FnOnce() -> R) -> R {
     let start = Instant::now();
@@ -67,7 +67,7 @@ pub(crate) fn in_time<R>(what: &str, call: impl FnOnce() -> R) -> R {
     result
 }
 
-/// The error of a call, in time, which names a failure.
+/// Makes a call. It must fail in time, with an error that names a failure.
 #[track_caller]
 pub(crate) fn fails<R: std::fmt::Debug>(what: &str, call: impl FnOnce() -> Result<R, WindowError>) {
     let error = in_time(what, call).expect_err(what).to_string();

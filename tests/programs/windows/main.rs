@@ -1,6 +1,9 @@
-//! A rank of the tests of windows in processes: `tests-windows mutexes ROUNDS`, `tests-windows mixed ROUNDS`, where ranks with odd numbers
-//! share no memory with others, `tests-windows hosts DIRECTORY`, `tests-windows many DIRECTORY`, in which all but two are killed, or
-//! `tests-windows WAY KIND DIRECTORY`, in which the last rank is killed. Panics if something is wrong, so that its launcher sees it fail.
+//! A rank in the tests of windows in processes. It panics if something is wrong, so that its launcher sees a failure.
+//! - `tests-windows mutexes ROUNDS`
+//! - `tests-windows mixed ROUNDS`: ranks with odd numbers share no memory with others
+//! - `tests-windows hosts DIRECTORY`
+//! - `tests-windows many DIRECTORY`: all ranks but two are killed
+//! - `tests-windows WAY KIND DIRECTORY`: the last rank is killed
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
@@ -29,7 +32,7 @@ fn main() {
     engine.finalize(PATIENCE).unwrap();
 }
 
-/// Hammers windows of all kinds. Those that `share` do so by memory.
+/// Hammers windows of all kinds. Ranks that `share` reach each other by memory.
 fn mutexes(engine: &mut Engine, rounds: usize, share: fn(u32) -> bool) {
     let (world, me) = (engine.comm_world(), engine.rank().0);
     for kind in KINDS.into_iter().chain([HEAP]) {
@@ -43,7 +46,7 @@ fn mutexes(engine: &mut Engine, rounds: usize, share: fn(u32) -> bool) {
     }
 }
 
-/// Checks how the part of another rank is reached.
+/// Checks how this rank reaches the part of another rank.
 fn check_reach(engine: &mut Engine, parts: &Parts, kind: &str, other: u32, near: bool) {
     let reach = engine.win_reach(Rank(other), parts.window).unwrap();
     let expected: &[WindowReach] = match kind {

@@ -1,5 +1,5 @@
-//! A window of more members than a lock has bits, all but two of which are killed: at any moment of taking and giving locks, and while
-//! one holds a lock.
+//! A window with more members than a lock has bits. All members but two are killed. One is killed while it holds a
+//! lock, and the others at any moment of taking and giving back locks.
 
 use crate::kit::{PATIENCE, die, die_later, in_time, say, until};
 use std::path::Path;
@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 use tickwire::internals::components::VcState;
 use tickwire::{Engine, LockKind, ProcId, Rank, Window, WindowError};
 
-/// Ranks that live.
+/// Number of ranks that survive.
 const LIVING: u32 = 2;
-/// Locks that a rank takes in a row, between two looks at the clock.
+/// Locks that a rank takes in a row before it looks at the clock again.
 const LOCKS: usize = 1000;
-/// Within this time those that are killed at any moment are so, ns.
+/// Ranks are killed at random moments within this time, ns.
 const DYING_NS: u64 = 300_000_000;
 
-/// Plays a rank. The last one is killed while it shares the lock of rank 0's part; others are killed wherever they are, each at its own
-/// part.
+/// Plays a rank. The last rank is killed while it shares the lock of rank 0's part. The others are killed at random
+/// moments, while they lock their own parts.
 pub(crate) fn many(engine: &mut Engine, place: &Path) {
     let (world, me, size) = (engine.comm_world(), engine.rank().0, engine.size());
     assert!(size > 32 + LIVING);
@@ -30,7 +30,7 @@ pub(crate) fn many(engine: &mut Engine, place: &Path) {
     }
 }
 
-/// Dies as a holder.
+/// Dies while it holds a lock.
 fn hold(engine: &mut Engine, window: Window<u64>, place: &Path) {
     engine.win_lock(LockKind::Shared, Rank(0), window).unwrap();
     say(place, "held");
@@ -38,7 +38,7 @@ fn hold(engine: &mut Engine, window: Window<u64>, place: &Path) {
     die(place);
 }
 
-/// Takes the lock of its own part and gives it back, until it is killed somewhere in between.
+/// Takes the lock of its own part and gives it back, again and again, until it is killed at some moment.
 fn share_and_die(engine: &mut Engine, window: Window<u64>, place: &Path) {
     let me = engine.rank();
     until(engine, place, &["asking-0", "asking-1"]);
@@ -54,7 +54,8 @@ fn share_and_die(engine: &mut Engine, window: Window<u64>, place: &Path) {
     panic!("it has not died");
 }
 
-/// Is told of the one that held a lock, and gets every lock that is free, or is told of the one that was killed at it.
+/// Plays a survivor. It is told that the holder of rank 0's lock has died. Of each other lock, it either gets the
+/// lock, or is told that its holder was killed.
 fn survive(engine: &mut Engine, window: Window<u64>, place: &Path) {
     let (me, size) = (engine.rank().0, engine.size());
     until(engine, place, &["held"]);
@@ -66,7 +67,7 @@ fn survive(engine: &mut Engine, window: Window<u64>, place: &Path) {
         assert!(start.elapsed() < PATIENCE, "some have not died");
         is_over = (LIVING..size).all(|rank| engine.vc_state(ProcId(rank)) == Some(VcState::Failed));
         for rank in LIVING..size - 1 {
-            // Once more when all are dead: nobody gives a lock back any more.
+            // All locks are tried once more when all are dead: then no lock can come back.
             if !lost[rank as usize] || is_over {
                 let locked = lock_alone(engine, Rank(rank), rank, window);
                 assert!(!(lost[rank as usize] && locked), "rank {rank}'s lock has come back");
@@ -79,11 +80,11 @@ fn survive(engine: &mut Engine, window: Window<u64>, place: &Path) {
     assert!(engine.win_free(window).is_err(), "members have died");
 }
 
-/// Takes a lock alone and gives it back; `false` if a dead member has it, which can only be `holder`.
+/// Takes a lock alone and gives it back. Returns `false` if a dead member holds it. That member can only be `holder`.
 fn lock_alone(engine: &mut Engine, rank: Rank, holder: u32, window: Window<u64>) -> bool {
     match in_time("win_lock", || engine.win_lock(LockKind::Exclusive, rank, window)) {
         Ok(()) => {
-            // The end of the epoch says so if the target has died.
+            // If the target has died, the end of the epoch reports it.
             let ended = engine.win_unlock(rank, window);
             assert!(matches!(ended, Ok(()) | Err(WindowError::PeerFailed { .. })), "{ended:?}");
             true

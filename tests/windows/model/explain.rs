@@ -8,19 +8,19 @@ use std::collections::HashSet;
 #[derive(Clone, Copy)]
 struct Step<'a> {
     op: &'a Op,
-    /// Which of its elements.
+    /// The index of the element in the operation.
     index: usize,
     /// The previous value, if the operation has returned it.
     old: Option<u64>,
 }
 
-/// Parts of all ranks.
+/// By rank: the elements of its part.
 type Parts = Vec<Vec<u64>>;
 
-/// Explains what all ranks have seen of a program.
+/// Explains what all ranks have seen in a program.
 ///
 /// # Panics
-/// If that is not possible.
+/// If no allowed order explains it.
 pub(crate) fn explain(program: &Program, played: &[Played]) {
     let mut before: Parts = vec![vec![0; COUNT + 1]; program.ranks as usize];
     for (number, phase) in program.phases.iter().enumerate() {
@@ -39,7 +39,7 @@ pub(crate) fn explain(program: &Program, played: &[Played]) {
     }
 }
 
-/// Puts and gets between fences.
+/// Explains puts and gets between fences.
 fn explain_moves(ops: &[Vec<Op>], returned: &[&[Vec<u64>]], before: &Parts, after: &Parts, number: usize) {
     for target in 0..before.len() {
         for at in 0..UPDATED {
@@ -50,7 +50,7 @@ fn explain_moves(ops: &[Vec<Op>], returned: &[&[Vec<u64>]], before: &Parts, afte
             let left = after[target][at];
             let place = format!("phase {number}, element {at} of rank {target}");
             match puts.is_empty() {
-                // The value of a get that is concurrent with puts is not determined.
+                // If the element is put at the same time, the value of a get is not determined.
                 false => assert!(puts.contains(&left), "{place}: nobody has put {left}, but {puts:?}"),
                 true => {
                     assert_eq!(left, old, "{place}: nobody has put");
@@ -62,7 +62,7 @@ fn explain_moves(ops: &[Vec<Op>], returned: &[&[Vec<u64>]], before: &Parts, afte
     }
 }
 
-/// Updates at the same time, of elements from a first one on.
+/// Explains updates that ran at the same time, of the elements in a range.
 fn explain_updates(
     ops: &[Vec<Op>],
     returned: &[&[Vec<u64>]],
@@ -83,7 +83,7 @@ fn explain_updates(
     }
 }
 
-/// The steps of all ranks on one element, those of each rank in their order.
+/// All steps on one element, by rank. The steps of a rank are in their order.
 fn histories<'a>(ops: &'a [Vec<Op>], returned: &[&[Vec<u64>]], target: usize, at: usize) -> Vec<Vec<Step<'a>>> {
     let of_rank = |(ops, returned): (&'a Vec<Op>, &&[Vec<u64>])| {
         let steps =
@@ -96,7 +96,8 @@ fn histories<'a>(ops: &'a [Vec<Op>], returned: &[&[Vec<u64>]], target: usize, at
     ops.iter().zip(returned).map(of_rank).collect()
 }
 
-/// Whether there is an order of all steps that keeps the order of each rank, and that explains the returned values and the final value.
+/// Whether some order of all steps explains the returned values and the final value. It must keep the order of each
+/// rank.
 fn has_order(old: u64, left: u64, histories: &[Vec<Step<'_>>]) -> bool {
     let all: Vec<usize> = histories.iter().map(Vec::len).collect();
     let (mut open, mut known) = (vec![(vec![0; all.len()], old)], HashSet::new());
@@ -129,7 +130,7 @@ fn words(histories: &[Vec<Step<'_>>]) -> String {
     histories.iter().map(of_rank).collect::<Vec<_>>().join("; ")
 }
 
-/// Sections under locks: one after another by their numbers.
+/// Explains sections under locks: they run one after another, in the order of their numbers.
 fn explain_sections(
     sections: &[Vec<Section>],
     returned: &[&[Vec<u64>]],
@@ -137,7 +138,8 @@ fn explain_sections(
     (before, after): (&Parts, &Parts),
     number: usize,
 ) {
-    // By target and number, those that share it first: they see what the section before has left.
+    // The order is by target, then by number. Sections that share the lock come first: they see what the section
+    // before has left.
     let mut order = Vec::new();
     for (rank, sections) in sections.iter().enumerate() {
         let mut returned = returned[rank];

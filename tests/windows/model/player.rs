@@ -1,27 +1,27 @@
-//! A rank that runs its part of a program, and records what it observes.
+//! Plays a rank of a program, and records what the rank observes.
 
 use super::program::{COUNT, Op, Phase, Program, Section, TICKET, Update, What};
 use tickwire::{Comm, Datatype, Engine, LockKind, Rank, Request, Typed, TypedPair, Window, op};
 use tickwire_tests::one_sided::Parts;
 
-/// What a rank has seen of a phase.
+/// The observations of a rank in a phase.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// What each of its operations has returned, in their order.
+    /// The values that each of its operations has returned, in the order of operations.
     pub(crate) returned: Vec<Vec<u64>>,
-    /// The number that each of its sections has found.
+    /// The ticket number that each of its sections has found.
     pub(crate) tickets: Vec<u64>,
     /// Its own part after the phase.
     pub(crate) after: Vec<u64>,
 }
 
-/// What a rank has seen, by phase.
+/// The observations of a rank, by phase.
 pub(crate) type Played = Vec<Seen>;
 
-/// What an operation returns, or will.
+/// The values that an operation has returned, or the request that will return them.
 enum Returned {
     Now(Vec<u64>),
-    /// Nothing, once it is done.
+    /// A put or an update: it returns no values.
     Put(Request<Vec<u64>>),
     Got(Request<Vec<u64>>),
     Both(Request<(Vec<u64>, Vec<u64>)>),
@@ -30,7 +30,7 @@ enum Returned {
     TypedBoth(Request<TypedPair<Vec<u64>, Vec<u64>>>),
 }
 
-/// Plays the part of a rank.
+/// Plays a rank of a program.
 pub(crate) fn play(engine: &mut Engine, program: &Program, rank: u32, parts: &Parts, world: Comm) -> Played {
     let (mut played, window) = (Vec::new(), parts.window);
     for phase in &program.phases {
@@ -84,7 +84,7 @@ fn perform_section(engine: &mut Engine, section: &Section, parts: &Parts, seen: 
     for op in &section.ops {
         let returned = perform(engine, op, parts);
         seen.returned.push(wait(engine, returned));
-        // A get after a put is only ordered by a flush.
+        // Only a flush orders a get after a put.
         engine.win_flush(target, window).unwrap();
     }
     if section.alone {
@@ -152,7 +152,7 @@ fn update<O: tickwire::Update<u64>>(
     }
 }
 
-/// As `perform`, with datatypes.
+/// As `perform`, but with datatypes.
 fn perform_typed(engine: &mut Engine, op: &Op, place: (Rank, usize), window: Window<u64>) -> Returned {
     let (number, (target, at)) = (Datatype::of::<u64>(), place);
     let typed = |values: Vec<u64>| Typed::new(values, &number, op.count).unwrap();

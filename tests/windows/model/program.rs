@@ -1,15 +1,15 @@
-//! Random programs.
+//! Random programs of one-sided operations.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// Elements of a part that operations use: more bytes than an update without a lock may have.
+/// Elements of a part that operations use. They have more bytes than an update without a lock may have.
 pub(crate) const COUNT: usize = 40;
-/// The element that numbers sections.
+/// The element that counts the sections under a lock.
 pub(crate) const TICKET: usize = COUNT;
-/// In a phase with fences: elements that are put and got are below, those that are updated from here on.
+/// In a phase between fences, elements below this one are put and got. From this one on they are updated.
 pub(crate) const UPDATED: usize = COUNT / 2;
-/// Operations of a rank in a phase at most.
+/// A rank has fewer operations than this in a phase.
 const OPERATIONS: usize = 10;
 
 /// An update.
@@ -27,11 +27,11 @@ pub(crate) enum Update {
 pub(crate) enum What {
     Put,
     Get,
-    /// Returns nothing.
+    /// An update that returns nothing.
     Update(Update),
-    /// Returns the values from before.
+    /// An update that returns the values from before.
     Fetch(Update),
-    /// Of one element.
+    /// A compare-and-swap of one element.
     Swap {
         expected: u64,
     },
@@ -44,16 +44,16 @@ pub(crate) struct Op {
     pub(crate) target: u32,
     pub(crate) at: usize,
     pub(crate) count: usize,
-    /// From one of its elements to the next; with more than 1 it has datatypes.
+    /// The distance from one of its elements to the next. A distance of more than 1 is described by a datatype.
     pub(crate) stride: usize,
-    /// The first of its values.
+    /// The value for its first element.
     pub(crate) value: u64,
-    /// By a request, which the rank waits for at the end of the phase.
+    /// Whether it has a request, for which the rank waits at the end of the phase.
     pub(crate) held: bool,
 }
 
 impl Op {
-    /// Its value for an element.
+    /// The operand for one of its elements.
     pub(crate) fn operand(&self, index: usize) -> u64 {
         self.value.wrapping_add(index as u64 * 7)
     }
@@ -62,12 +62,12 @@ impl Op {
         (0..self.count).map(|index| self.operand(index)).collect()
     }
 
-    /// Where its elements are.
+    /// The elements of the part that it touches.
     pub(crate) fn places(&self) -> impl Iterator<Item = usize> {
         (0..self.count).map(|index| self.at + index * self.stride)
     }
 
-    /// Which of its elements that one is.
+    /// The index of an element of the part among its elements, if it touches that element.
     pub(crate) fn index_of(&self, element: usize) -> Option<usize> {
         self.places().position(|place| place == element)
     }
@@ -98,7 +98,7 @@ impl Op {
     }
 }
 
-/// Operations under a lock of one rank.
+/// Operations under one lock of a rank's part.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     pub(crate) target: u32,
@@ -162,7 +162,7 @@ fn op(ranks: u32) -> impl Strategy<Value = Op> {
     ];
     // Some values repeat, so that swaps succeed. Others identify their writer.
     let value = prop_oneof![0u64..4, any::<u64>()];
-    // One element, which ranks meet at, or some.
+    // Either one element, often one of the first two, where ranks meet, or several elements.
     let place = prop_oneof![(0..UPDATED, Just(1)), (0usize..2, Just(1)), (0..COUNT, 1..=COUNT)];
     (what, 0..ranks, place, value, 1usize..3, any::<bool>()).prop_map(
         |(what, target, (at, count), value, stride, held)| {
@@ -176,13 +176,13 @@ fn changed(ops: Vec<Vec<Op>>, change: fn(Op) -> Op) -> Vec<Vec<Op>> {
     ops.into_iter().map(|ops| ops.into_iter().map(change).collect()).collect()
 }
 
-/// An operation between fences: puts and gets have their own elements, since they are not to meet updates.
+/// An operation between fences. Puts and gets have their own elements, because they must not overlap with updates.
 fn fenced(op: Op) -> Op {
     let first = if matches!(op.what, What::Put | What::Get) { 0 } else { UPDATED };
     Op { at: first + op.at % UPDATED, ..op }.below(first + UPDATED)
 }
 
-/// An operation among others at the same elements: an update.
+/// An operation that may overlap with those of other ranks, and so must be an update.
 fn shared(op: Op) -> Op {
     let what = match op.what {
         What::Put => What::Update(Update::Replace),

@@ -1,4 +1,4 @@
-//! The end of an exchange: nobody leaves before all others have what it has sent, and nothing is left.
+//! The end of an exchange. No rank leaves before the others have got all its messages, and nothing is left over.
 
 use super::{Ended, Sending, Worker};
 use crate::calls::{CONTROL, CONTROL_BYTES, Manner, Message, manner};
@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 use tickwire::testing::check_invariants;
 use tickwire::{Rank, Tag};
 
-/// A rank has all its messages.
+/// Says that the sender has received all its messages.
 const DONE: u32 = CONTROL;
-/// A receive is posted for [`ARROW`].
+/// Says that the sender has posted its receive for [`ARROW`].
 const READY: u32 = CONTROL + 1;
-/// Sent in ready mode to the next rank.
+/// A message in ready mode to the next rank.
 const ARROW: u32 = CONTROL + 2;
-/// Sent by a call that waits to the next rank.
+/// The message of a blocking call to the next rank.
 const FAREWELL: u32 = CONTROL + 3;
 
-/// How long after a death an operation may still be pending, ms: 1 s, and the rest for a loaded machine.
+/// How long an operation may stay pending after a death, ms: 1 s, and more for a loaded machine.
 const NOTICE_MS_MAX: u64 = 1000 + 3000;
-/// How long the note of a death may take to be there.
+/// How long the note of a death may be missing. The rank writes it just before it dies.
 const NOTE: Duration = Duration::from_secs(2);
 
 impl Worker<'_> {
-    /// Posts what hears that peers are done.
+    /// Posts the receives for the "done" messages of the peers.
     pub(super) fn await_done(&mut self) {
         for peer in self.others() {
-            // A probe may have found it, and its receive be under way.
+            // The receive may exist already: a probe may have found the message.
             let asked = self.receives.iter().any(|receive| (receive.from, receive.tag) == (Some(peer), Some(DONE)));
             if !asked && !self.control.contains(&(peer, DONE)) {
                 self.receive_into(Some(peer), Some(DONE), CONTROL_BYTES);
@@ -38,7 +38,7 @@ impl Worker<'_> {
         (0..self.plan.ranks).filter(move |&rank| rank != me)
     }
 
-    /// Whether a control message has come, or never will.
+    /// Whether a control message has come, or will never come because the peer has failed.
     fn has(&self, peer: u32, tag: u32) -> bool {
         self.control.contains(&(peer, tag)) || self.failed.contains_key(&peer)
     }
@@ -65,7 +65,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Cancels receives that no message is left for.
+    /// Cancels the receives for which no message is left.
     fn take_back(&mut self) {
         for place in 0..self.receives.len() {
             if self.receives[place].tag != Some(DONE) {
@@ -75,7 +75,8 @@ impl Worker<'_> {
         self.until("cancelled receives", |worker| worker.receives.iter().all(|receive| receive.tag == Some(DONE)));
     }
 
-    /// Messages of a sender were received in the order in which they were sent, where receives took what came.
+    /// Checks that the messages of each sender were received in the order of sending. With exact receives there is no
+    /// such order to check.
     fn check_order(&mut self) {
         if manner(self.plan, self.me) == Manner::Exact {
             return;
@@ -87,7 +88,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Each sends one message to the next rank in ready mode, once that has said that its receive is posted.
+    /// Each rank sends one message in ready mode to the next rank, as soon as that rank says that its receive is
+    /// posted.
     fn pass_arrows(&mut self) {
         let ranks = self.plan.ranks;
         let (right, left) = ((self.me + 1) % ranks, (self.me + ranks - 1) % ranks);
@@ -103,7 +105,7 @@ impl Worker<'_> {
         self.until("a message in ready mode", |worker| worker.has(left, ARROW));
     }
 
-    /// What a death has ended has ended soon after it.
+    /// Checks that operations with a dead rank failed soon after its death.
     fn check_times(&mut self) {
         let gap_ms = self.gap.as_millis() as u64;
         for &Ended { peer, posted_ms, ended_ms } in &self.ended {
@@ -128,12 +130,12 @@ impl Worker<'_> {
         }
     }
 
-    /// Nothing is left in the engine.
+    /// Checks that nothing is left in the engine.
     fn check_rest(&mut self) {
-        // Sends without a token may still be on their way.
+        // Sends whose requests were dropped may still be on their way.
         self.until("an engine at rest", |worker| worker.engine.dump().operations.is_empty());
         let dump = self.engine.dump();
-        // What was sent here by one that has failed may be left, and the last message may have come.
+        // Messages of a failed rank may be left. The farewell may have come already.
         let living = |peer: Option<u32>| peer.is_none_or(|peer| !self.failed.contains_key(&peer));
         let messages = dump.unexpected.iter().filter(|message| message.tag != FAREWELL);
         let left: Vec<_> = messages.filter(|message| living(message.peer)).collect();
@@ -141,7 +143,7 @@ impl Worker<'_> {
         check_invariants(self.engine).unwrap();
     }
 
-    /// To the next rank, and from the one before, in one call that waits.
+    /// Sends to the next rank and receives from the one before, in one blocking call.
     fn say_farewell(&mut self) {
         let ranks = self.plan.ranks;
         let (right, left) = ((self.me + 1) % ranks, (self.me + ranks - 1) % ranks);

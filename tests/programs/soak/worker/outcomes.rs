@@ -1,15 +1,15 @@
-//! How operations end, and whether they may end so.
+//! How operations end, and whether they may end in this way.
 
 use super::{Ended, Receiving, Sending, Worker};
 use crate::calls::{CONTROL, Message, Mode, count};
 use crate::report::now_ms;
 use tickwire::{Agreed, CommError, PostError, RequestError, Status, Test};
 
-/// Messages up to this length are looked at again by their senders, bytes.
+/// After a send, messages up to this length are compared with their content again, bytes.
 const LOOKED_AT: usize = 64 << 10;
 
 impl Worker<'_> {
-    /// Takes what has ended.
+    /// Takes the operations that have ended.
     pub(super) fn collect(&mut self) {
         self.look();
         let mut at = 0;
@@ -40,7 +40,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Goes on without those that have failed.
+    /// Acknowledges the failures of peers, so that receives from any source go on.
     pub(super) fn acknowledge(&mut self) {
         for (proc, reason) in self.engine.acknowledge_failures() {
             self.note_failure(proc.0, reason);
@@ -57,7 +57,7 @@ impl Worker<'_> {
                 failed.buffer.expect("buffers come back")
             }
         };
-        // What was sent in buffered mode may come back empty-handed, but not with other bytes.
+        // A buffered send may return an empty buffer. Any other buffer must be unchanged.
         let looked_at = bytes.len() <= LOOKED_AT && message.mode != Mode::Buffered;
         assert!(!looked_at || message.is(&bytes), "a send to {}: its buffer has changed", send.to);
     }
@@ -72,7 +72,7 @@ impl Worker<'_> {
                 assert!(tag.is_none_or(|tag| tag == found), "a message with tag {found} for a receive of {tag:?}");
                 self.note_message(place, &bytes[..status.length], status);
                 if found >= CONTROL && tag.is_none() && !cancelled {
-                    // Its own message is still to come.
+                    // The receive got a control message. A receive for its own message is still needed.
                     self.receive(from, None);
                 }
             }
@@ -87,7 +87,7 @@ impl Worker<'_> {
                         };
                         self.note_end(error, peer, posted_ms);
                         if from.is_none() && !cancelled {
-                            // Another one's message takes its place.
+                            // A receive for the message of another rank takes its place.
                             self.receive(None, None);
                         }
                     }
@@ -96,7 +96,7 @@ impl Worker<'_> {
         }
     }
 
-    /// A message has come.
+    /// Notes and checks a message that has arrived.
     fn note_message(&mut self, place: u64, bytes: &[u8], status: Status) {
         let (from, number) = (status.source.0, status.tag.0);
         let message = Message::of(self.plan, from, self.me, number);
@@ -118,7 +118,7 @@ impl Worker<'_> {
         self.bytes += bytes.len() as u64;
     }
 
-    /// An operation was refused, which only the end of its peer may do.
+    /// Notes that an operation was refused. Only the end of its peer may be the reason.
     pub(super) fn note_rejected(&mut self, error: &PostError, peer: u32, posted_ms: u64) {
         match error {
             PostError::PeerFailed { proc, reason } | PostError::Unreachable { proc, reason } if proc.0 == peer => {
@@ -129,7 +129,7 @@ impl Worker<'_> {
         }
     }
 
-    /// An operation has failed, which only the end of its peer may do.
+    /// Notes that an operation has failed. Only the end of its peer may be the reason.
     fn note_end(&mut self, error: &RequestError, peer: u32, posted_ms: u64) {
         match error {
             RequestError::PeerFailed { proc, reason } if proc.0 == peer => {
@@ -147,7 +147,7 @@ impl Worker<'_> {
         self.failed.entry(peer).or_insert(reason);
     }
 
-    /// Asks after the agreement.
+    /// Tests the agreement.
     pub(super) fn agree(&mut self) {
         let Some(agreement) = &mut self.agreement else { return };
         match self.engine.test_agreement(agreement) {
