@@ -57,6 +57,7 @@ mod space;
 pub use buffer::HeapBuffer;
 pub use error::{ENV_SHARED_HEAP_BYTES, HeapError};
 pub use peer::PeerHeap;
+pub(crate) use peer::TMPFS_MAGIC;
 pub use shared::SharedHeap;
 
 use blocks::Blocks;

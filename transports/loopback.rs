@@ -9,7 +9,7 @@ mod sharing;
 pub use hub::Hub;
 
 use crate::rings::inbox::Inbox;
-use crate::rings::links::{InboxView, Links, Need};
+use crate::rings::links::{InboxView, Links, Need, silence};
 use crate::rings::memory::HeapMemory;
 use crate::shared::SharedRun;
 use crate::{Capabilities, CreditWindows, LinkEvent, Reach, Sent, SharedMemory, Take, Traffic, Transport};
@@ -293,8 +293,7 @@ unsafe impl Transport for Loopback {
 
     fn disarm(&mut self) {
         self.links.inbox().disarm();
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.doorbell, &mut count);
+        silence(&self.doorbell);
     }
 
     fn close(&mut self) {

@@ -48,7 +48,7 @@ use crate::handshake::{Greeting, ONE_SIDED};
 use crate::heap;
 use crate::rings::fences;
 use crate::rings::inbox::{Inbox, SLOTS};
-use crate::rings::links::{InboxView, Links, Need};
+use crate::rings::links::{InboxView, Links, Need, silence};
 use crate::rings::outlet::Outlet;
 use crate::rings::splice_limits::SPLICE_MIN;
 use crate::watching::{Token, Watched};
@@ -337,8 +337,7 @@ unsafe impl Transport for Shm {
 
     fn disarm(&mut self) {
         self.links.inbox().disarm();
-        let mut count = [0; 8];
-        let _ = rustix::io::read(&self.own.doorbell, &mut count);
+        silence(&self.own.doorbell);
     }
 
     fn close(&mut self) {

@@ -12,7 +12,7 @@ use tickwire_components::Span;
 use tickwire_components::limits::HEAP_BYTES_MAX;
 
 /// The file system whose files have seals, and whose pages do not run out before memory does.
-const TMPFS_MAGIC: u64 = 0x0102_1994;
+pub(crate) const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// The most descriptors of a peer that are checked for its heap. Most processes open the heap before many other files.
 const DESCRIPTORS_MAX: usize = 1 << 16;

@@ -128,6 +128,9 @@ impl Hub {
         }
         let has_joined = shared.members[there].is_some();
         let own = shared.members[here].as_mut().ok_or("closed")?;
+        if known.is_none() && own.opened_by(proc).is_none() && own.is_full() {
+            return Err(format!("an engine has {SLOTS} links over loopback at most"));
+        }
         if !has_joined {
             own.awaits = true;
             let link = known.unwrap_or(own.next_link);
@@ -145,7 +148,7 @@ impl Hub {
         }
         let ((out, out_memory), (back, back_memory)) = (heap_ring(self.ring_bytes), heap_ring(self.ring_bytes));
         let keep: Arc<dyn Any + Send + Sync> = Arc::new((out_memory, back_memory));
-        if known.is_none() && own.is_full() || shared.members[there].as_ref().is_some_and(Member::is_full) {
+        if shared.members[there].as_ref().is_some_and(Member::is_full) {
             return Err(format!("an engine has {SLOTS} links over loopback at most"));
         }
         let own = shared.members[here].as_mut().ok_or("closed")?;

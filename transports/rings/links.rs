@@ -18,6 +18,6 @@ mod row;
 mod table;
 mod watching;
 
-pub use ends::{Ends, InboxView, Need, ring};
+pub use ends::{Ends, InboxView, Need, ring, silence};
 pub use places::Passed;
 pub use table::Links;

@@ -16,6 +16,7 @@
 
 use super::error::ShmError;
 use super::room::Room;
+use crate::heap::TMPFS_MAGIC;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{CWD, FallocateFlags, FileType, FlockOperation, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
@@ -251,6 +252,11 @@ pub(super) fn check(file: &OwnedFd, bytes: usize, files: Files) -> Result<(), St
                     (memfd_create), or none"
                 .into(),
         );
+    }
+    // Huge pages can run out after a file was mapped. Its owner could punch a hole into it, and the next access would end this process.
+    let kind = rustix::fs::fstatfs(file).map_err(|e| format!("the peer passed a segment that cannot be read: {e}"))?;
+    if files == Files::Memory && kind.f_type as u64 != TMPFS_MAGIC {
+        return Err("the peer passed a segment that is no file in memory of usual pages".into());
     }
     if u64::try_from(stat.st_size) != Ok(bytes as u64) {
         return Err(format!("the peer passed a segment of {} bytes where {bytes} are due", stat.st_size));

@@ -133,6 +133,10 @@ pub(super) fn read(socket: &OwnedFd) -> Read {
             descriptors.extend(passed);
         }
     }
+    for descriptor in &descriptors {
+        // Closing a peer's socket could wait as long as the peer has chosen. What is no socket refuses this.
+        let _ = rustix::net::sockopt::set_socket_linger(descriptor, None);
+    }
     if found.bytes == 0 {
         return Read::Ended;
     }

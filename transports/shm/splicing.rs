@@ -177,8 +177,13 @@ impl Shm {
         let Ok(pipes) = (if allowed { outlet::pipes() } else { Err(Errno::PERM) }) else {
             return line.tell(&Packet::Pipes);
         };
+        // The peer could make the ends that it gets block whoever reads them. So this process opens ends of its own.
+        let [Some(first), Some(second)] = pipes.each_ref().map(|(out, _)| own_end(out)) else {
+            return line.tell(&Packet::Pipes);
+        };
         if line.pass(&Packet::Pipes, &pipes.each_ref().map(|(out, _)| out.as_fd())).is_ok() {
-            outlet.set_pipes(pipes);
+            let [(_, into), (_, into_second)] = pipes;
+            outlet.set_pipes([(first, into), (second, into_second)]);
         }
     }
 

@@ -136,10 +136,10 @@ pub(crate) fn try_update(word: &AtomicU32, me: u32, is_dead: impl Fn(u32) -> boo
     }
 }
 
-/// Gives an update lock back.
+/// Gives an update lock back, if it is still this member's. Another one may have taken this member for dead, and have taken the lock over.
 #[inline(always)]
-pub(crate) fn release_update(word: &AtomicU32) {
-    word.store(0, Ordering::Release);
+pub(crate) fn release_update(word: &AtomicU32, me: u32) {
+    let _ = word.compare_exchange(me + 1, 0, Ordering::Release, Ordering::Relaxed);
 }
 
 /// Begins an update without the lock, if that is possible; [`end_free`] ends it. `light` is the cheap side of a fence whose costly side
@@ -270,8 +270,9 @@ mod tests {
         assert_eq!(try_update(&word, 1, NOBODY), Err(0));
         assert_eq!(try_update(&word, 1, |member| member == 2), Err(0), "another one is dead");
         assert_eq!(try_update(&word, 1, |member| member == 0), Ok(()));
-        assert_eq!(try_update(&word, 2, NOBODY), Err(1));
-        release_update(&word);
+        release_update(&word, 0);
+        assert_eq!(try_update(&word, 2, NOBODY), Err(1), "the one that was taken for dead gives nothing back");
+        release_update(&word, 1);
         assert_eq!(try_update(&word, 2, NOBODY), Ok(()));
     }
 

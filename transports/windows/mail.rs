@@ -73,11 +73,14 @@ impl Part {
     }
 
     /// Takes the own put back, unless the target has begun to write it. Returns where it goes, and its bytes. [`Part::end_mail`] frees
-    /// the slot.
+    /// the slot. Other members can change the slot: a place that is not within the part is at 0, and the put is empty.
     pub fn take_mail_back(&self) -> Option<(u64, Span)> {
         let (slot, bytes) = self.slot(self.control.me)?;
         slot.state.compare_exchange(POSTED, TAKEN, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        Some((slot.at.load(Ordering::Relaxed), bytes.part(0, slot.length.load(Ordering::Relaxed) as usize)))
+        let (at, bytes) =
+            (slot.at.load(Ordering::Relaxed), bytes.part(0, slot.length.load(Ordering::Relaxed) as usize));
+        let is_within = at.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.bytes as u64);
+        Some(if is_within { (at, bytes) } else { (0, Span::EMPTY) })
     }
 
     /// The put that was taken back is written.

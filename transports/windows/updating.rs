@@ -100,7 +100,7 @@ impl Part {
         for _ in 0..TRIES {
             match lock::try_update(&update.0, self.control.me, is_dead) {
                 Ok(()) => {
-                    let guard = UpdateGuard { word: &update.0 };
+                    let guard = UpdateGuard { word: &update.0, me: self.control.me };
                     let others = (0..self.control.members).filter(|&member| member != self.control.me);
                     let busy = others.map(|member| (member, &self.control.member(member).busy));
                     match lock::close_free(&mode.0, busy, is_dead, fences::heavy) {
@@ -119,11 +119,12 @@ impl Part {
 /// The update lock of a part, held as long as this lives.
 pub struct UpdateGuard<'a> {
     word: &'a AtomicU32,
+    me: u32,
 }
 
 impl Drop for UpdateGuard<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        lock::release_update(self.word);
+        lock::release_update(self.word, self.me);
     }
 }

@@ -4,7 +4,9 @@ use crate::rings::inbox::Inbox;
 use crate::rings::memory::RawRing;
 use crate::rings::ring::Corrupt;
 use rustix::fd::OwnedFd;
+use rustix::io::ReadWriteFlags;
 use std::any::Any;
+use std::io::IoSliceMut;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -69,6 +71,14 @@ pub enum Need {
     Closing(Corrupt),
     /// A larger ring must be passed to the peer, since the ring to the peer has been too small for long. See [`super::Links::wish`].
     Room,
+}
+
+/// Makes a doorbell silent again. Never waits: peers have the doorbell, too, and could make reads of it block, so this read does not rely on
+/// how the doorbell was opened.
+pub fn silence(doorbell: &OwnedFd) {
+    let mut count = [0; 8];
+    let at_current = u64::MAX;
+    let _ = rustix::io::preadv2(doorbell, &mut [IoSliceMut::new(&mut count)], at_current, ReadWriteFlags::NOWAIT);
 }
 
 /// Rings a doorbell. A full one rings already.

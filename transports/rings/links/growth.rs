@@ -99,6 +99,10 @@ impl Links {
     pub fn tend(&mut self) {
         self.looked_at = if self.looked_at as usize + 1 < self.rows.len() { self.looked_at + 1 } else { 0 };
         self.note_shortage(self.looked_at);
+        // A word in the inbox may be lost: all peers can write there. Then the frames of a ring that is not watched would wait for the next one.
+        if self.row(self.looked_at).is_some_and(|row| !row.watched && row.fault.is_none() && row.reader.ready()) {
+            self.look(self.looked_at);
+        }
         for at in (0..self.growing.len()).rev() {
             if !self.tend_link(self.growing[at]) {
                 self.growing.swap_remove(at);

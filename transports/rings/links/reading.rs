@@ -179,9 +179,14 @@ impl Links {
             }
         }
         let mut count = 0;
+        // A peer can fill its ring with questions, which are no frames, and need room for none. So visits are bounded too; links that are left
+        // are visited by the next call.
+        let mut visits = self.backlog.len() + out.len();
         while count < out.len()
+            && visits > 0
             && let Some(link) = self.backlog.pop_front()
         {
+            visits -= 1;
             let room = out.len() - count;
             let most = if self.backlog.is_empty() { room } else { room.min(TURN_FRAMES) };
             let read = self.read(link, &mut out[count..count + most], false);

@@ -112,7 +112,7 @@ fn loom_updates_with_and_without_the_lock_lose_nothing() {
                 thread::yield_now();
             }
             other.low.store(other.low.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-            release_update(&other.update);
+            release_update(&other.update, 1);
         });
         loop {
             while try_update(&one.update, 0, |_| false).is_err() {
@@ -121,11 +121,11 @@ fn loom_updates_with_and_without_the_lock_lose_nothing() {
             if close_free(&one.mode, (0..).zip(&one.busy), |_| false, light).is_ok() {
                 break;
             }
-            release_update(&one.update);
+            release_update(&one.update, 0);
             thread::yield_now();
         }
         one.low.store(one.low.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        release_update(&one.update);
+        release_update(&one.update, 0);
         free.join().expect("the other thread has not panicked");
         assert_eq!(one.low.load(Ordering::Relaxed), 2, "an update is lost");
     });
