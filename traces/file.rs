@@ -283,8 +283,8 @@ mod tests {
         let path = scratch("kept");
         let mut trace = TraceFile::create(&path).unwrap();
         trace.record(&Event::TickBegan { at_ns: 7 });
-        let mut place = path.clone().into_os_string();
-        place.push(".unfinished");
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let place = path.with_file_name(format!(".{name}.unfinished"));
         std::fs::create_dir(&place).unwrap();
         drop(trace);
         std::fs::remove_dir(&place).unwrap();

@@ -33,7 +33,7 @@ pub mod words;
 pub use counters::{Counters, DELIVER};
 pub use event::{Depths, Event, Message, Sink};
 pub use file::TraceFile;
-pub use merge::{Merged, join, merge, part};
+pub use merge::{Merged, join, merge, part, remove_parts};
 pub use ring::Ring;
 pub use tickwire_components::now_ns;
 pub use trace::Trace;

@@ -26,6 +26,30 @@ pub fn part(path: &Path, rank: u32) -> PathBuf {
     name.into()
 }
 
+/// The path of a file while it is being merged. It does not begin with the file's name: a draft that a killed process has left would match
+/// `FILE.*`, as the parts do, and would then be read while it is written.
+fn draft(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".unfinished");
+    path.with_file_name(name)
+}
+
+/// Removes the parts of a file that an earlier job has left, of any number of ranks, and a draft. What cannot be removed stays.
+pub fn remove_parts(path: &Path) {
+    let _ = std::fs::remove_file(draft(path));
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let (Some(name), Ok(entries)) = (path.file_name(), std::fs::read_dir(folder)) else { return };
+    for entry in entries.flatten() {
+        let found = entry.file_name();
+        let rest = found.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
+        let number = rest.and_then(|rest| rest.strip_prefix(b".")).unwrap_or_default();
+        if !number.is_empty() && number.iter().all(u8::is_ascii_digit) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Merges the parts of `ranks` ranks to one file, and removes the parts. A rank without a part has written nothing.
 ///
 /// # Errors
@@ -50,8 +74,7 @@ pub fn join(path: &Path, files: &[PathBuf]) -> io::Result<Merged> {
     }
     // If the path is a symbolic link, the file that it names is replaced, not the link.
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let mut unfinished = OsString::from(&real);
-    unfinished.push(".unfinished");
+    let unfinished = draft(&real);
     let out = File::create(&unfinished).map_err(|error| named(path, error.into()))?;
     let merged = gather(out, path, files).and_then(|merged| {
         std::fs::rename(&unfinished, &real).map_err(|error| named(path, error.into()))?;
@@ -177,6 +200,34 @@ mod tests {
         assert_eq!((read(&array).len(), read(&records).len()), (3, 6));
         std::fs::remove_file(array).unwrap();
         std::fs::remove_file(records).unwrap();
+    }
+
+    #[test]
+    fn a_draft_that_was_left_is_no_input_and_parts_of_an_earlier_job_are_removed() {
+        let folder = scratch("left");
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("trace.json");
+        write_part(&part(&path, 0), 2);
+        std::fs::write(draft(&path), "[\n").unwrap();
+        std::fs::write(folder.join("trace.json.txt"), "mine").unwrap();
+        let names = || {
+            let entries = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name());
+            let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        // As a shell expands `trace.json.*`.
+        let matching = names().into_iter().filter(|name| name.starts_with("trace.json."));
+        assert_eq!(matching.collect::<Vec<_>>(), ["trace.json.0", "trace.json.txt"]);
+        assert_eq!(join(&path, &[part(&path, 0)]).unwrap().events, 2);
+        assert_eq!(names(), ["trace.json", "trace.json.0", "trace.json.txt"]);
+        for rank in [7, 12] {
+            write_part(&part(&path, rank), 1);
+        }
+        std::fs::write(draft(&path), "[\n").unwrap();
+        remove_parts(&path);
+        assert_eq!(names(), ["trace.json", "trace.json.txt"]);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -105,9 +105,12 @@ impl Args<'_> {
     }
 }
 
-/// Converts from microseconds, the unit of the format. Negative values and NaNs become 0.
+/// The latest time of an event, ns: 146 years. Sums of a few such times fit.
+const NS_MAX: u64 = 1 << 62;
+
+/// Converts from microseconds, the unit of the format. Negative values and NaNs become 0, and times after [`NS_MAX`] become that.
 fn ns(us: f64) -> u64 {
-    (us * 1000.0).round() as u64
+    ((us * 1000.0).round() as u64).min(NS_MAX)
 }
 
 /// Reads a line, at most [`LINE_MAX`] bytes of it. Returns its number of bytes.

@@ -21,6 +21,8 @@ pub(super) struct Forward {
     /// Ranks that have ended, and whose last output does not fit into the sinks yet.
     left: Vec<usize>,
     buffer: Vec<u8>,
+    /// The first error of writing the ranks' output.
+    lost: Option<String>,
 }
 
 impl Forward {
@@ -35,6 +37,7 @@ impl Forward {
             watched: [false; 2],
             left: Vec::new(),
             buffer: vec![0; READ_BYTES],
+            lost: None,
         })
     }
 
@@ -58,6 +61,11 @@ impl Forward {
         self.left.is_empty() && self.sinks.iter().all(Sink::is_empty)
     }
 
+    /// Why output of the ranks was lost, if some was.
+    pub(super) fn lost(&mut self) -> Option<String> {
+        self.lost.take()
+    }
+
     /// Reads once from each pipe that is readable.
     pub(super) fn read_ready(&mut self, ranks: &mut [Rank]) -> Result<(), LaunchError> {
         for (about, number, _) in wait(&self.pipes, Some(&Timespec::default()))? {
@@ -79,7 +87,9 @@ impl Forward {
             for i in 0..2 {
                 let empty = self.sinks[i].write(sink_fd(i));
                 if let Some(error) = self.sinks[i].take_error() {
-                    self.say(&format!("the ranks' output cannot be written: {error}"));
+                    let words = format!("the ranks' output cannot be written: {error}");
+                    self.say(&words);
+                    self.lost.get_or_insert(words);
                 }
                 self.watch_sink(poll, i, !empty);
             }

@@ -79,18 +79,20 @@ pub struct JobOutcome {
     pub statuses: Vec<RankStatus>,
     /// Why the events of the ranks could not be merged into one file. The files of the ranks are still beside it.
     pub trace_error: Option<String>,
+    /// Why output of the ranks was lost: the launcher could not write it. A reader that has closed the launcher's output is no error.
+    pub output_error: Option<String>,
 }
 
 impl JobOutcome {
     /// The exit status for the launcher: 128 + signal if a signal ended the job, 124, as of `timeout`, if it took too long, else that of
-    /// the first rank that failed. Without a failure it is 0, or 1 if the trace files could not be merged.
+    /// the first rank that failed. Without a failure it is 0, or 1 if output was lost or the trace files could not be merged.
     #[must_use]
     pub fn code(&self) -> i32 {
         match (self.interrupted, self.first_failure) {
             (Some(signal), _) => 128 + signal,
             _ if self.timed_out => TIMED_OUT,
             (None, Some((_, status))) => status.code(),
-            (None, None) => i32::from(self.trace_error.is_some()),
+            (None, None) => i32::from(self.trace_error.is_some() || self.output_error.is_some()),
         }
     }
 }

@@ -33,7 +33,8 @@ static FILE_LIMIT: OnceLock<Rlimit> = OnceLock::new();
 
 /// Raises the limit of open files for the job, before anything is started.
 pub(super) fn raise_file_limit(job: &Job) -> Result<(), LaunchError> {
-    let per_rank = if job.output == Output::Forward { 4 } else { 2 };
+    // A rank that is bound to a processor has a socket that claims this processor.
+    let per_rank = if job.output == Output::Forward { 4 } else { 2 } + u64::from(job.pin);
     let needed = u64::from(job.ranks()) * per_rank + FILES_BESIDE;
     let found = getrlimit(Resource::Nofile);
     FILE_LIMIT.get_or_init(|| found);

@@ -26,7 +26,7 @@ impl Job {
         let files = self.programs().map(Program::check).collect::<Result<Vec<_>, _>>()?;
         ranks::raise_file_limit(&self)?;
         let named = std::env::var_os(ENV_TRACE).filter(|path| !path.is_empty()).map(PathBuf::from);
-        self.trace = trace::prepare(self.trace.or(named), ranks)?;
+        self.trace = trace::prepare(self.trace.or(named))?;
         // Output of the caller must come before output of the ranks.
         let _ = io::stdout().flush();
         let outcome = supervise::run(&self, &files);

@@ -328,6 +328,7 @@ impl<'a> Supervisor<'a> {
             timed_out: self.timed_out,
             statuses,
             trace_error: None,
+            output_error: self.forward.lost(),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::observe::trace::ENV_TRACE;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use tickwire_traces::part;
+use tickwire_traces::{part, remove_parts};
 
 /// The variable with the port on which a client of the Tracy profiler listens.
 const ENV_TRACY_PORT: &str = "TRACY_PORT";
@@ -15,15 +15,13 @@ const TRACY_PORT: u32 = 8086;
 
 /// Checks that the file can be written, before anything is started, and removes parts that an earlier job has left. Returns the absolute
 /// path, since ranks may run in other directories.
-pub(super) fn prepare(path: Option<PathBuf>, ranks: u32) -> Result<Option<PathBuf>, LaunchError> {
+pub(super) fn prepare(path: Option<PathBuf>) -> Result<Option<PathBuf>, LaunchError> {
     let Some(path) = path else { return Ok(None) };
     let failed = |source| LaunchError::Trace { path: path.display().to_string(), source };
     File::create(&path).map_err(failed)?;
     let path = std::path::absolute(&path).map_err(failed)?;
-    for rank in 0..ranks {
-        // A part that cannot be removed cannot be written either, and its rank reports that.
-        let _ = std::fs::remove_file(part(&path, rank));
-    }
+    // A part that cannot be removed cannot be written either, and its rank reports that.
+    remove_parts(&path);
     Ok(Some(path))
 }
 

@@ -1,6 +1,6 @@
 //! Where an engine's events go, and the events that the engine itself records.
 
-use crate::bootstrap::{ENV_RANK, Exchange};
+use crate::bootstrap::{ENV_RANK, ENV_SIZE, ENV_SOLO, Exchange};
 use crate::run::engine::{Closed, Engine};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,10 +31,23 @@ pub(crate) fn open(given: Option<Trace>, exchange: &dyn Exchange) -> Result<Opti
 
 /// The file of an engine, and whether it is a part. One name in the environment serves all ranks of a world, and all engines of a process.
 /// The launcher gives each rank a name of its own, and later merges the first file of each rank into one: such a file is a part.
+///
+/// An engine of another world than the launched one, such as that of a program which a rank has started, gets a file named by its process:
+/// it must not replace the rank's own.
 fn file_of(path: PathBuf, rank: u32, size: u32) -> (PathBuf, bool) {
     static USED: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
-    let launched = std::env::var_os(ENV_RANK).is_some();
-    let path = if size > 1 && !launched { part(&path, rank) } else { path };
+    let said = |name| std::env::var(name).ok().and_then(|number| number.parse().ok());
+    let is_started = std::env::var_os(ENV_RANK).is_some();
+    let launched = std::env::var_os(ENV_SOLO).is_none() && (said(ENV_RANK), said(ENV_SIZE)) == (Some(rank), Some(size));
+    let path = match (is_started && !launched, size > 1 && !launched) {
+        (true, _) => {
+            let mut name = path.into_os_string();
+            name.push(format!("-{}", std::process::id()));
+            name.into()
+        }
+        (false, true) => part(&path, rank),
+        (false, false) => path,
+    };
     let mut used = USED.lock().unwrap_or_else(PoisonError::into_inner);
     let times = used.entry(path.clone()).and_modify(|times| *times += 1).or_insert(1);
     if *times == 1 {
