@@ -31,7 +31,7 @@ pub(crate) mod wire;
 
 use chain::Way;
 use hosted::Hosted;
-use name::job_is_valid;
+pub(crate) use name::job_is_valid;
 use solo::Solo;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -11,7 +11,7 @@ mod reports;
 pub use hosts::{Hosts, Told};
 pub use reports::{report, report_all, report_one, together};
 
-use crate::bootstrap::{ENV_JOB, ENV_RANK, ENV_SIZE};
+use crate::bootstrap::{ENV_JOB, ENV_RANK, ENV_SIZE, job_is_valid};
 use crate::observe::door::{DUMPS, address};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
@@ -21,6 +21,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use tickwire_components::limits::PROCS_MAX;
 use tickwire_traces::dump::Dump;
 use tickwire_traces::page::{NAME, Snapshot};
 
@@ -55,6 +56,12 @@ pub enum AskError {
     /// The process is in another network namespace, where the name of its socket cannot be reached from here.
     #[error("process {pid} is in another network namespace, as in a container: ask there")]
     Apart {
+        /// The process.
+        pid: u32,
+    },
+    /// The process has closed its engine.
+    #[error("process {pid} has closed its engine")]
+    Closed {
         /// The process.
         pid: u32,
     },
@@ -131,7 +138,8 @@ pub fn process(pid: u32) -> Option<Process> {
     pages.retain(|page| Snapshot::read(page).is_ok_and(|page| own.contains(&page.identity.pid)));
     if let Some(page) = pages.iter().find_map(|page| Snapshot::read(page).ok()) {
         let (rank, size) = (page.identity.rank as u32, page.identity.size as u32);
-        return Some(Process { pid, job: page.job, rank, size, pages });
+        let is_possible = rank < size && size as usize <= PROCS_MAX && job_is_valid(&page.job);
+        return is_possible.then_some(Process { pid, job: page.job, rank, size, pages });
     }
     let environment = std::fs::read(place.join("environ")).ok()?;
     let get = |name: &str| {
@@ -139,8 +147,10 @@ pub fn process(pid: u32) -> Option<Process> {
         let value = variables.find_map(|v| v.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
         String::from_utf8(value.to_vec()).ok()
     };
-    let (rank, size) = (get(ENV_RANK)?.parse().ok()?, get(ENV_SIZE)?.parse().ok()?);
-    Some(Process { pid, job: get(ENV_JOB)?, rank, size, pages })
+    let (rank, size): (u32, u32) = (get(ENV_RANK)?.parse().ok()?, get(ENV_SIZE)?.parse().ok()?);
+    // Any process can have such variables, with any values.
+    let job = get(ENV_JOB).filter(|job| job_is_valid(job))?;
+    (rank < size && size as usize <= PROCS_MAX).then_some(Process { pid, job, rank, size, pages })
 }
 
 /// The ids of a process in all PID namespaces that it is in. Its page has the id of the innermost one.
@@ -178,14 +188,20 @@ pub fn is_named(process: &Process, word: &str) -> bool {
 pub fn ask(process: &Process, patience: Duration) -> Result<Vec<Dump>, AskError> {
     let pid = process.pid;
     let end = Instant::now() + patience;
-    let pages: Vec<Snapshot> = process.pages.iter().flat_map(Snapshot::read).collect();
+    let read = |file| Some((Snapshot::read(file).ok()?, file));
+    let mut pages: Vec<(Snapshot, &File)> = process.pages.iter().filter_map(read).collect();
     if pages.is_empty() {
         return Err(AskError::NoEngine { pid });
     }
+    // A closed engine does not tick, so it would not answer.
+    pages.retain(|(page, _)| page.figures.closed == 0);
+    if pages.is_empty() {
+        return Err(AskError::Closed { pid });
+    }
     // All engines are asked before any answer is awaited: they may depend on each other.
-    let calls: Vec<_> = pages.iter().map(|page| call(pid, page, DUMPS)).collect();
+    let calls: Vec<_> = pages.iter().map(|(page, _)| call(pid, page, DUMPS)).collect();
     let mut dumps = Vec::new();
-    for ((page, file), call) in pages.iter().zip(&process.pages).zip(calls) {
+    for ((page, file), call) in pages.iter().zip(calls) {
         let answer = call.and_then(|stream| listen(stream, end));
         match answer {
             Ok(answer) if !answer.is_empty() => {

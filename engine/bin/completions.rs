@@ -1,10 +1,11 @@
-//! `tickwire completions`: what makes a shell complete the words of this command.
+//! `tickwire completions`: writes a script that makes a shell complete the words of this command.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Args, Command};
 use clap_complete::Shell;
+
+use crate::fault::{Fault, print};
 
 /// Writes a script that makes a shell complete this command's words.
 #[derive(Args, Debug)]
@@ -18,10 +19,12 @@ pub(crate) struct CompletionsArgs {
 }
 
 /// Writes the script to stdout.
-pub(crate) fn completions(args: CompletionsArgs, mut command: Command) -> ExitCode {
+///
+/// # Errors
+/// The script cannot be written.
+pub(crate) fn completions(args: CompletionsArgs, mut command: Command) -> Result<ExitCode, Fault> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "tickwire", &mut script);
-    // A closed stdout is no reason to panic.
-    let _ = std::io::stdout().write_all(&script);
-    ExitCode::SUCCESS
+    print(&String::from_utf8_lossy(&script))?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -2,7 +2,6 @@
 
 mod hosts;
 
-use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,16 +11,18 @@ use tickwire::internals::traces::whowaits::RankReport;
 use tickwire::internals::traces::whowaits::who_waits;
 use tickwire::jobs::{Process, ask, process, report_all, report_one};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, print};
 use crate::jobs::select;
 
-/// Says what is pending in a process, or in ranks of a job: every operation and message that has not come to its end, oldest first.
+/// Says what is pending in a process, or in ranks of a job: every operation and message that is not complete, oldest first.
 ///
-/// A process is asked and answers between two ticks, also while it sleeps in a call that waits. If it does not tick, the
-/// command says for how long, with status 1. Ranks are asked wherever they run. Only processes of the same user can be asked.
+/// A process answers between two ticks, also while it sleeps in a call that waits. If the process does not tick, the command
+/// says for how long, and ends with status 1. Ranks are asked on whatever host they run. Only processes of the same user can
+/// be asked.
 #[derive(Args, Debug)]
 pub(crate) struct DumpArgs {
-    /// The process; with --rank or --all, the job: its name, or the number of one of its processes, or nothing if there is only one
+    /// Number of the process; with --rank or --all, the job: its name, or the number of its launcher or of one of its processes;
+    /// may be left out then if only one job runs
     #[arg(value_name = "PID", required_unless_present_any = ["rank", "all"])]
     of: Option<String>,
     /// This rank of the job, on whatever host it runs
@@ -34,16 +35,17 @@ pub(crate) struct DumpArgs {
     asking: Asking,
 }
 
-/// Says who waits for whom in a job, and why: circles, messages that do not fit, ranks that are not there.
+/// Says who waits for whom in a job, and why: cycles, messages that do not match, ranks that are missing.
 ///
-/// All ranks of the job are asked what is pending. A rank of this host says where those of other hosts are asked; who cannot be
-/// asked is named. A wait is only the fault of a program if it lasts: ask again if in doubt. Only jobs of the same user can be asked.
+/// All ranks of the job are asked what is pending. A rank of this host tells how to reach the ranks of other hosts. Ranks that
+/// cannot be asked are named. A wait is a fault of the program only if it lasts: ask again if in doubt. Only jobs of the same user
+/// can be asked.
 #[derive(Args, Debug)]
 pub(crate) struct WhoWaitsArgs {
-    /// The job: its name, or the number of its launcher or of one of its processes; the only one if there is one
+    /// The job: its name, or the number of its launcher or of one of its processes; may be left out if only one job runs
     job: Option<String>,
-    /// A launcher has started this command once on each host of the job, and hosts are asked through it: rank 0 prints what all have
-    /// found. For hosts that let nobody else through
+    /// A launcher has started this command once on each host of the job. Rank 0 collects the answers of all hosts through the launcher,
+    /// and prints the result. For hosts that accept no other connections
     #[arg(long)]
     hosts: bool,
     #[command(flatten)]
@@ -66,10 +68,10 @@ impl Asking {
     }
 }
 
-/// Asks one process, or ranks of a job, and prints.
+/// Asks one process, or ranks of a job, and prints the answers.
 ///
 /// # Errors
-/// It gives no dump.
+/// A process that was named gives no dump.
 pub(crate) fn dump(args: DumpArgs) -> Result<ExitCode, Fault> {
     if args.all || args.rank.is_some() {
         return ranks(&args, &select(args.of.as_deref())?);
@@ -83,14 +85,14 @@ pub(crate) fn dump(args: DumpArgs) -> Result<ExitCode, Fault> {
         Fault::failure(format!("{pid} {words}: see `tickwire top` for those that there are"))
     })?;
     let dumps = ask(&process, args.asking.patience())?;
-    print(&match args.asking.json {
+    show(&match args.asking.json {
         true => serde_json::to_string(&dumps)? + "\n",
         false => dumps.iter().map(Dump::to_string).collect(),
-    });
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks ranks of a job and prints; one that was named must answer.
+/// Asks ranks of a job and prints the answers. The command fails if a rank that was named does not answer.
 fn ranks(args: &DumpArgs, processes: &[Process]) -> Result<ExitCode, Fault> {
     let size = processes.first().map_or(0, |process| process.size);
     let reports = match args.rank {
@@ -99,18 +101,18 @@ fn ranks(args: &DumpArgs, processes: &[Process]) -> Result<ExitCode, Fault> {
         None => (0..).zip(report_all(processes, args.asking.patience())).collect::<Vec<_>>(),
     };
     if args.asking.json {
-        print(&(serde_json::to_string(&reports)? + "\n"));
+        show(&(serde_json::to_string(&reports)? + "\n"))?;
     }
     let mut code = ExitCode::SUCCESS;
     for (rank, report) in &reports {
         match report {
             RankReport::Dumped(_) if args.asking.json => {}
-            RankReport::Dumped(dumps) => print(&dumps.iter().map(Dump::to_string).collect::<String>()),
+            RankReport::Dumped(dumps) => show(&dumps.iter().map(Dump::to_string).collect::<String>())?,
             other if args.rank.is_some() => return Err(Fault::failure(format!("rank {rank} {}", other.does()))),
             other => {
                 code = ExitCode::FAILURE;
                 if !args.asking.json {
-                    print(&format!("rank {rank} {}\n", other.does()));
+                    show(&format!("rank {rank} {}\n", other.does()))?;
                 }
             }
         }
@@ -118,7 +120,7 @@ fn ranks(args: &DumpArgs, processes: &[Process]) -> Result<ExitCode, Fault> {
     Ok(code)
 }
 
-/// Asks all ranks of a job and prints what follows.
+/// Asks all ranks of a job and prints who waits for whom.
 ///
 /// # Errors
 /// There is no such job.
@@ -133,20 +135,19 @@ pub(crate) fn who(args: WhoWaitsArgs) -> Result<ExitCode, Fault> {
     };
     let findings = who_waits(&reports);
     if args.asking.json {
-        print(&(serde_json::to_string(&findings)? + "\n"));
+        show(&(serde_json::to_string(&findings)? + "\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut words = String::new();
     for (rank, report) in reports.iter().enumerate() {
         words += &format!("rank {rank} {}\n", report.does());
     }
-    print(&(words + "\n" + &findings.to_string()));
+    show(&(words + "\n" + &findings.to_string()))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(text: &str) {
-    // Some words are those of other hosts: what moves a terminal's cursor is none of their affair.
+fn show(text: &str) -> Result<(), Fault> {
+    // Some of the text comes from other hosts. Without control characters it cannot move the terminal's cursor.
     let text = text.replace(|c: char| c.is_control() && c != '\n', " ");
-    // A closed stdout is no reason to panic.
-    let _ = std::io::stdout().write_all(text.as_bytes());
+    print(&text)
 }

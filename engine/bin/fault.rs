@@ -1,13 +1,13 @@
 //! How a command fails: one line on stderr and an exit status.
 
 use std::error::Error;
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anstyle::{AnsiColor, Style};
 use clap::error::ErrorKind;
 
-/// The commands, for their names in errors.
+/// The names of the commands. Errors begin with them.
 const COMMANDS: [&str; 8] = ["run", "top", "dump", "whowaits", "trace", "perf", "info", "completions"];
 
 /// Why a command failed, in words that say what to do.
@@ -18,22 +18,22 @@ pub(crate) struct Fault {
 }
 
 impl Fault {
-    /// The caller asked for something that cannot be.
+    /// The caller asked for something that is not possible. The exit status is 2.
     pub(crate) fn wrong_use(words: impl Into<String>) -> Self {
         Fault { wrong_use: true, words: words.into() }
     }
 
-    /// Anything else.
+    /// Any other failure. The exit status is 1.
     pub(crate) fn failure(words: impl Into<String>) -> Self {
         Fault { wrong_use: false, words: words.into() }
     }
 
-    /// The line that it will be.
+    /// The text of the error line.
     pub(crate) fn words(&self) -> &str {
         &self.words
     }
 
-    /// Puts the place where it happened before the words.
+    /// Puts the place of the failure before the text.
     pub(crate) fn at(mut self, place: &str) -> Self {
         self.words = format!("{place}: {}", self.words);
         self
@@ -43,6 +43,20 @@ impl Fault {
 impl<E: Error> From<E> for Fault {
     fn from(error: E) -> Self {
         Fault::failure(error.to_string())
+    }
+}
+
+/// Writes the output of a command to stdout. A reader that has closed it, such as `head`, is no error.
+///
+/// # Errors
+/// The output cannot be written, for example since the file system is full.
+pub(crate) fn print(text: &str) -> Result<(), Fault> {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Fault::failure(format!("the output cannot be written: {error}")))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -64,13 +78,14 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::SUCCESS;
     }
-    let command = std::env::args().nth(1).filter(|word| COMMANDS.contains(&&**word)).unwrap_or_default();
+    let command = std::env::args_os().nth(1).and_then(|word| word.into_string().ok());
+    let command = command.filter(|word| COMMANDS.contains(&&**word)).unwrap_or_default();
     let text = match error.kind() {
-        // Its text would be the whole help.
+        // The text of this error would be the whole help.
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => "error: what to do is missing".to_owned(),
         _ => error.render().to_string(),
     };
-    // What is wrong stands before the first blank line; hints and the usage follow.
+    // The error stands before the first blank line. Hints and the usage follow, and are left out.
     let words: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
     let words = words.join(" ");
     let help = if command.is_empty() { "tickwire --help".to_owned() } else { format!("tickwire {command} --help") };
@@ -81,7 +96,8 @@ pub(crate) fn usage(error: &clap::Error) -> ExitCode {
 fn say(command: &str, words: &str) {
     let red = Style::new().bold().fg_color(Some(AnsiColor::Red.into()));
     let space = if command.is_empty() { "" } else { " " };
-    let words = words.replace('\n', " ");
-    // Colours are taken out where stderr is no terminal. A closed stderr is no reason to panic.
+    // Parts of it may come from other processes and hosts. Without control characters they cannot move the terminal's cursor.
+    let words = words.replace(char::is_control, " ");
+    // `anstream` removes colours if stderr is no terminal. A closed stderr is no reason to panic.
     let _ = writeln!(anstream::stderr(), "{red}tickwire{space}{command}:{red:#} {words}");
 }

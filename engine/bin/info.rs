@@ -6,7 +6,7 @@ mod memory;
 mod routes;
 mod ways;
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -14,18 +14,18 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::Serialize;
 use tickwire::internals::components::limits::PROCS_MAX;
 
-use crate::fault::Fault;
+use crate::fault::{Fault, print};
 
 /// Says which transports, limits and facilities there are on this machine, or what procs cost in memory.
 ///
-/// For each transport it says by what windows are updated whose members are reached by it: their atomics domain, of allocated and of
-/// created windows. A table of routes says which transport each class of traffic would go over, with the environment's
-/// TICKWIRE_TRANSPORTS and TICKWIRE_ROUTES.
+/// For each transport, the report names the atomics domain of windows whose members all reach each other over this transport: what
+/// makes updates of allocated and of created windows atomic. A table of routes names the transport that each class of traffic would
+/// take, with TICKWIRE_TRANSPORTS and TICKWIRE_ROUTES of this environment.
 ///
-/// With --procs the status is 1 if a bound was exceeded.
+/// With --procs, the status is 1 if a bound on memory was exceeded.
 #[derive(Args, Debug)]
 pub(crate) struct InfoArgs {
-    /// Build an engine in a world of N procs, contact them all, and report the bytes a proc
+    /// Build an engine in a world of N procs, contact them all, and report the bytes that each takes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=PROCS_MAX as i64 - 1))]
     procs: Option<u32>,
     /// Print one JSON object
@@ -33,18 +33,18 @@ pub(crate) struct InfoArgs {
     json: bool,
 }
 
-/// Gathers and prints.
+/// Gathers the report and prints it.
 ///
 /// # Errors
-/// The system refuses what has to be looked at.
+/// The engines of `--procs` cannot be built, or cannot contact a proc.
 pub(crate) fn info(args: InfoArgs) -> Result<ExitCode, Fault> {
     let Some(procs) = args.procs else {
         let report = host::Report::gather();
-        print(if args.json { json(&report)? } else { report.to_string() });
+        print(&if args.json { json(&report)? } else { report.to_string() })?;
         return Ok(ExitCode::SUCCESS);
     };
     let report = memory::measure(procs)?;
-    print(if args.json { json(&report)? } else { report.to_string() });
+    print(&if args.json { json(&report)? } else { report.to_string() })?;
     Ok(ExitCode::from(u8::from(!report.within_bounds())))
 }
 
@@ -52,12 +52,7 @@ fn json(report: &impl Serialize) -> Result<String, Fault> {
     Ok(serde_json::to_string(report)? + "\n")
 }
 
-fn print(text: String) {
-    // A closed stdout is no reason to panic.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-}
-
-/// A table; cells after the first are aligned to the right where `numbers` says so.
+/// A table. `numbers` says which columns hold numbers: their cells are aligned to the right.
 pub(crate) fn table<const N: usize>(
     header: [&str; N],
     numbers: [bool; N],

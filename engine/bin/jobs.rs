@@ -6,18 +6,37 @@ use tickwire::jobs::{Process, is_named, processes};
 
 use crate::fault::Fault;
 
-/// The processes of the job that a word names, or of the only one there is; by rank.
+/// All processes that take part in a job, but this one.
+fn others() -> Result<Vec<Process>, Fault> {
+    let own = std::process::id();
+    Ok(processes()?.into_iter().filter(|process| process.pid != own).collect())
+}
+
+/// The processes of the job with this name, sorted by rank. None if it has ended.
 ///
 /// # Errors
-/// If there is none, or there are several.
+/// The processes of this host cannot be listed.
+pub(crate) fn of_job(name: &str) -> Result<Vec<Process>, Fault> {
+    Ok(others()?.into_iter().filter(|process| process.job == name).collect())
+}
+
+/// The processes of the job that `word` names, sorted by rank. Without a word, those of the only job that runs.
+///
+/// # Errors
+/// There is no such job, or there are several.
 pub(crate) fn select(word: Option<&str>) -> Result<Vec<Process>, Fault> {
-    let own = std::process::id();
-    let mut found = processes()?;
-    found.retain(|process| process.pid != own && word.is_none_or(|word| is_named(process, word)));
-    // A process that was named means its whole job.
-    let names: Vec<String> = found.iter().map(|process| process.job.clone()).collect();
-    found = processes()?;
-    found.retain(|process| process.pid != own && names.contains(&process.job));
+    let mut found = others()?;
+    // A whole name means this job, even if the names of others begin with it.
+    let is_name = word.is_some_and(|word| found.iter().any(|process| process.job == word));
+    let is_meant = |process: &Process| match word {
+        Some(word) if is_name => process.job == word,
+        Some(word) => is_named(process, word),
+        None => true,
+    };
+    // A word that names one process means the whole job of this process.
+    let names: Vec<String> =
+        found.iter().filter(|process| is_meant(process)).map(|process| process.job.clone()).collect();
+    found.retain(|process| names.contains(&process.job));
     let mut jobs: BTreeMap<&str, u32> = BTreeMap::new();
     for process in &found {
         jobs.insert(&process.job, process.size);

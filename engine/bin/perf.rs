@@ -1,4 +1,4 @@
-//! `tickwire perf`: measures the engine as applications meet it, by its public interface and default configuration.
+//! `tickwire perf`: measures the engine as applications use it, through the public interface and with the default configuration.
 
 mod block;
 mod coll;
@@ -27,25 +27,26 @@ use figures::{Figures, Form};
 use loops::{Bench, Buffers};
 use rma::OneSided;
 
-/// How long a rank may take to send what it promised at the end.
+/// How long a rank may take at the end to complete its sends.
 pub(crate) const FINALIZE_TIME: Duration = Duration::from_secs(5);
 
 /// Measures latency, message rate, bandwidth, matching, collective and one-sided operations, idle ticks and waiting.
 ///
-/// Starts its ranks itself, each bound to one core; started by a launcher, it is one of them. Figures are of the
-/// public interface with the default configuration. Quiet cores make steady figures.
+/// The command starts its ranks itself, and binds each to one core. If a launcher has started the command, the command is one
+/// of the launcher's ranks. It measures the public interface with the default configuration. Figures are steady if nothing
+/// else uses the cores.
 #[derive(Args, Debug)]
 pub(crate) struct PerfArgs {
     /// What to measure
     #[command(subcommand)]
     suite: Suite,
-    /// Transports to use, by name and with commas: loopback, shm, ofi, or ofi:PROVIDER such as 'ofi:tcp;ofi_rxm';
-    /// loopback is always there for messages to oneself
+    /// Transports to use, separated by commas: loopback, shm, ofi, or ofi:PROVIDER such as 'ofi:tcp;ofi_rxm'; loopback is
+    /// always added, for messages to oneself
     #[arg(long, global = true, value_name = "NAMES", value_delimiter = ',')]
     #[arg(value_parser = transport_name)]
     transport: Vec<String>,
-    /// Who pairs receives with messages over libfabric: the engine (message) or the provider (tagged). Without it
-    /// TICKWIRE_OFI_TAG_MODE says so, else the engine does. For raw: tagged messages instead of plain ones
+    /// Who matches receives and messages over libfabric: the engine (message) or the provider (tagged). Without this option
+    /// TICKWIRE_OFI_TAG_MODE decides; if that is not set, the engine matches. For raw: tagged messages instead of plain ones
     #[arg(long, global = true, value_name = "MODE")]
     #[arg(value_parser = PossibleValuesParser::new(["message", "tagged"]))]
     mode: Option<String>,
@@ -55,23 +56,23 @@ pub(crate) struct PerfArgs {
     /// Print one JSON object at the end
     #[arg(long, global = true)]
     json: bool,
-    /// Time between two looks at sockets, us, instead of the default: an instruction counter slows time down, and would
-    /// count far too many looks
+    /// Time between two polls of the sockets, us. For runs under an instruction counter: it slows the program down, so that
+    /// far too many polls would be counted with the default
     #[arg(long, global = true, value_name = "US")]
     control_us: Option<u32>,
     /// How posted receives and unexpected messages are found: auto, lists or index
     #[arg(long, global = true, value_name = "HOW", default_value = "auto")]
     #[arg(value_parser = |word: &str| word.parse::<Matching>())]
     matching: Matching,
-    /// Take the buffers of p2p, depth and coll from the shared heap, which all peers on this host can read, and the one that rma makes
-    /// a window of. Copies within this process are measured too, as the limit, but not with --plain
+    /// Take the buffers of p2p, depth and coll from the shared heap, which all peers on this host can read. For rma: the buffer that
+    /// becomes a window. p2p then also measures copies within one process, which no message can beat, but not with --plain
     #[arg(long, global = true)]
     shared_heap: bool,
-    /// Write the buffers of p2p and depth before. What is only allocated, as MPI benchmarks do, is one page of zeros to the
-    /// kernel however long it is, and that stays in the nearest cache: long messages are read faster than data would be
+    /// Write data into the buffers of p2p and depth first. MPI benchmarks only allocate their buffers. The kernel maps such a
+    /// buffer to one page of zeros, which stays in the nearest cache: long messages are then read faster than real data
     #[arg(long, global = true)]
     written: bool,
-    /// A hundredth of the rounds: figures of no worth, for tests
+    /// A hundredth of the rounds, for tests: the figures are worthless
     #[arg(long, global = true, hide = true)]
     quick: bool,
 }
@@ -82,14 +83,14 @@ enum Suite {
     P2p(Ranks),
     /// Latency behind posted receives and unexpected messages that do not match, by their number
     Depth(Ranks),
-    /// Messages of every second double between ranks 0 and 1, beside contiguous ones and beside packing them by a call
+    /// Messages of every second double between ranks 0 and 1, compared with contiguous ones and with packing by a call
     Vector(Ranks),
-    /// Collective operations of all ranks, by the length of their buffers: rank 0's time of a call
+    /// Collective operations of all ranks, by the length of their buffers: time of a call on rank 0
     Coll(Ranks),
-    /// One-sided operations on windows, by rank 0 on rank 1's part: an operation and its flush
+    /// One-sided operations of rank 0 on rank 1's part of a window: time of an operation and its flush
     Rma(Ranks),
-    /// The same as p2p, where it can be, by a fabric's own calls without an engine: what --transport ofi or ofi:PROVIDER
-    /// gives to a program that is written straight to libfabric, with --mode tagged by its tagged messages
+    /// The figures of p2p by libfabric's own calls, without an engine: what --transport ofi or ofi:PROVIDER gives to a program
+    /// that calls libfabric itself; with --mode tagged, by tagged messages
     Raw(raw::RawArgs),
     /// N messages of 8 B from this process to itself, without other processes
     #[command(name = "self")]
@@ -97,7 +98,7 @@ enum Suite {
         /// Number of messages
         #[arg(value_name = "N", default_value = "1000000")]
         messages: usize,
-        /// Through a ring and a tick, as messages to others go; else each goes to its receive, which is posted, as it is sent
+        /// Send each message through a ring and a tick, as messages to others go; else the send delivers it to the posted receive
         #[arg(long)]
         by_tick: bool,
     },
@@ -107,10 +108,10 @@ enum Suite {
 
 #[derive(Args, Debug, Clone)]
 struct Ranks {
-    /// Number of ranks; those above 1 wait asleep until the end
+    /// Number of ranks; in p2p, depth and vector, ranks above 1 sleep until the end
     #[arg(long, value_name = "R", default_value = "2", value_parser = clap::value_parser!(u32).range(2..=4096))]
     ranks: u32,
-    /// Reach the ranks above 1 by this transport alone: what its connections cost that are open and idle
+    /// Reach the ranks above 1 over this transport alone, to see what open and idle connections over it cost
     #[arg(long, value_name = "NAME", value_parser = transport_name)]
     beside: Option<String>,
 }
@@ -130,7 +131,7 @@ impl Suite {
         }
     }
 
-    /// Processes that it needs.
+    /// Number of processes that the suite needs.
     fn ranks(&self) -> u32 {
         match self {
             Suite::P2p(of) | Suite::Depth(of) | Suite::Vector(of) | Suite::Coll(of) | Suite::Rma(of) => of.ranks,
@@ -140,7 +141,7 @@ impl Suite {
         }
     }
 
-    /// The transport beside those of the pair.
+    /// The transport between ranks 0 and 1 and all other ranks, if one was given.
     fn beside(&self) -> Option<&str> {
         match self {
             Suite::P2p(of) | Suite::Depth(of) | Suite::Vector(of) | Suite::Coll(of) | Suite::Rma(of) => {
@@ -150,7 +151,7 @@ impl Suite {
         }
     }
 
-    /// Figures that it gives.
+    /// Number of figures that the suite gives.
     fn figures(&self) -> usize {
         match self {
             Suite::P2p(_) => loops::P2P_FIGURES,
@@ -166,7 +167,7 @@ impl Suite {
 }
 
 impl PerfArgs {
-    /// A rank's configuration: the default one, with what was asked for.
+    /// The configuration of a rank: the default, changed by the options.
     fn builder_of(&self, rank: u32) -> Builder {
         let Some(beside) = self.suite.beside() else { return self.builder() };
         let pair: &[String] = if rank < 2 { &self.transport } else { &[] };
@@ -178,7 +179,7 @@ impl PerfArgs {
         self.builder().include(names)
     }
 
-    /// An engine's configuration, for the ranks of a pair or for any.
+    /// The same without `--beside`, for any engine.
     fn builder(&self) -> Builder {
         let mut builder = Engine::builder().limits(self.limits());
         if self.shared_heap {
@@ -201,7 +202,7 @@ impl PerfArgs {
         self.mode.as_deref() == Some("tagged")
     }
 
-    /// What a mode is asked for without, or against.
+    /// Refuses a `--mode` without a fabric, or against the environment.
     fn check_mode(&self) -> Result<(), Fault> {
         let Some(mode) = &self.mode else { return Ok(()) };
         let mut names = self.transport.iter().map(String::as_str).chain(self.suite.beside());
@@ -227,13 +228,13 @@ impl PerfArgs {
         }
     }
 
-    /// Only engines of one process can reach each other.
+    /// Whether these transports only connect engines of one process.
     fn within_process(&self) -> bool {
         let mut names = self.transport.iter().map(String::as_str).chain(self.suite.beside());
         !self.transport.is_empty() && names.all(|name| name == "loopback")
     }
 
-    /// The fabric that is to be measured by its own calls.
+    /// The fabric that `raw` measures.
     fn fabric(&self) -> Result<Choice, Fault> {
         let wrong = || Fault::wrong_use("raw measures one fabric: give --transport ofi, or ofi:PROVIDER");
         let [name] = &self.transport[..] else { return Err(wrong()) };
@@ -251,7 +252,7 @@ impl PerfArgs {
         }
     }
 
-    /// Whether copies within the process stand beside the figures.
+    /// Whether copies within the process are measured, too.
     fn compares(&self) -> bool {
         self.shared_heap && !self.plain && matches!(self.suite, Suite::P2p(_))
     }
@@ -264,7 +265,7 @@ impl PerfArgs {
     }
 }
 
-/// A transport that can be asked for by name.
+/// Checks the name of a transport.
 fn transport_name(word: &str) -> Result<String, String> {
     let known =
         ["loopback", "shm", "ofi"].contains(&word) || word.strip_prefix("ofi:").is_some_and(|name| !name.is_empty());
@@ -277,7 +278,7 @@ fn transport_name(word: &str) -> Result<String, String> {
 /// Runs a suite.
 ///
 /// # Errors
-/// Wrong use, or why something could not be measured.
+/// Wrong use, or a measurement that failed.
 pub(crate) fn perf(args: PerfArgs) -> Result<ExitCode, Fault> {
     args.check_mode()?;
     if args.suite.beside().is_some() && args.suite.ranks() < 3 {
@@ -335,7 +336,7 @@ fn as_rank(args: &PerfArgs, bootstrap: Bootstrap) -> Result<(), Fault> {
     }
 }
 
-/// The suites of the pair of ranks 0 and 1, where all others wait, and that of all ranks.
+/// Runs a suite on one rank. In the suites of ranks 0 and 1, all other ranks wait.
 fn measure_ranks(args: &PerfArgs, mut engine: Engine) -> Result<(), Fault> {
     let (rank, size) = (engine.rank().0, engine.size());
     let mut figures = args.sink(rank, size);
@@ -366,11 +367,10 @@ fn measure_ranks(args: &PerfArgs, mut engine: Engine) -> Result<(), Fault> {
     }
     ranks::leave_together(&mut engine)?;
     engine.finalize(FINALIZE_TIME)?;
-    figures.end();
-    Ok(())
+    figures.end()
 }
 
-/// Messages to oneself. Starts nothing and shows nothing while it runs, so that instructions can be counted.
+/// Measures messages to oneself. Starts no process and draws nothing meanwhile, so that the instructions of messages can be counted.
 fn own(args: &PerfArgs, messages: usize) -> Result<(), Fault> {
     let mut engine = args.builder().build(Bootstrap::solo())?;
     let mut figures = args.sink(0, 1);
@@ -381,6 +381,5 @@ fn own(args: &PerfArgs, messages: usize) -> Result<(), Fault> {
     let time = start.elapsed();
     figures.say("self", messages, time.as_nanos() as f64 / messages.max(1) as f64, "ns");
     engine.finalize(FINALIZE_TIME)?;
-    figures.end();
-    Ok(())
+    figures.end()
 }

@@ -12,12 +12,12 @@ use crate::fault::Fault;
 /// Red, green and blue.
 pub(crate) type Colour = [u8; 3];
 
-/// A place: to the right and down.
+/// A place: pixels to the right, and pixels down.
 pub(crate) type Point = (f32, f32);
 
-/// Most pixels of a picture: 256 MiB of it in memory.
+/// Most pixels of a picture: 192 MiB in memory.
 const PIXELS_MAX: u64 = 1 << 26;
-/// An arrow's head, as a part of its length on either side, and its length in pixels.
+/// The head of an arrow: half of its width as a fraction of its length, and its length in pixels.
 const HEAD_SLOPE: f32 = 0.42;
 const HEAD: f32 = 8.0;
 
@@ -33,7 +33,7 @@ impl Picture {
     /// A canvas of one colour.
     ///
     /// # Errors
-    /// It would be too large.
+    /// The picture would be too large.
     pub(crate) fn new(width: u32, height: u32, ground: Colour) -> Result<Self, Fault> {
         let pixels = u64::from(width) * u64::from(height);
         if pixels > PIXELS_MAX {
@@ -43,7 +43,7 @@ impl Picture {
         Ok(Picture { width, height, pixels: vec![ground; pixels as usize], font })
     }
 
-    /// Lays a colour over a pixel, in part.
+    /// Blends a colour over a pixel. `part` is the share of this colour, up to 1.
     fn blend(&mut self, x: i64, y: i64, colour: Colour, part: f32) {
         if x < 0 || y < 0 || x >= i64::from(self.width) || y >= i64::from(self.height) || part <= 0.0 {
             return;
@@ -104,7 +104,7 @@ impl Picture {
         }
     }
 
-    /// Writes words that begin at `left` and whose middle is at `middle`. Returns where they end.
+    /// Writes words from `left` on, at the height `middle`. Returns where they end.
     pub(crate) fn words(&mut self, words: &str, (left, middle): Point, size: f32, colour: Colour) -> f32 {
         let font = self.font.clone();
         let scaled = font.as_scaled(size);
@@ -123,13 +123,13 @@ impl Picture {
         x
     }
 
-    /// How wide and high a letter is: all are of one width.
+    /// Width and height of a letter. All letters have the same width.
     pub(crate) fn letter(&self, size: f32) -> Point {
         let scaled = self.font.as_scaled(size);
         (scaled.h_advance(scaled.glyph_id('m')), scaled.height())
     }
 
-    /// Whether there is a letter for each character.
+    /// Whether the font has all these characters.
     #[cfg(test)]
     pub(crate) fn knows(&self, words: &str) -> bool {
         words.chars().all(|letter| self.font.glyph_id(letter).0 != 0)
@@ -190,7 +190,7 @@ mod tests {
         assert!(middle[1] < 160, "{middle:?}");
         assert!((7..10).all(|y| head(y)[1] < 100) && head(14) == WHITE && head(2) == WHITE, "a head is wide");
 
-        // What lies outside is left out, and takes no time.
+        // Whatever lies outside of the canvas is left out, and takes no time.
         picture.line((-1e9, -1e9), (1e9, 1e9), RED);
         picture.fill((-1e9, -5.0), (1e9, -1.0), RED);
         picture.words("far away", (-1e6, 1e6), 14.0, RED);

@@ -14,11 +14,11 @@ use tickwire::launch::{Job, OnFailure};
 /// Ranks of several programs: `tickwire run -n 1 ./one : -n 2 ./two`. Each program has its own -n, --env and --wdir. An argument
 /// that is `:` alone ends the arguments of a program.
 ///
-/// The exit status is 0, that of the first rank that failed, 128 + signal if a signal ended that rank or the job, or 124 if
-/// the job took longer than --timeout.
+/// The exit status is 0 if no rank failed. Otherwise it is the status of the first rank that failed, 128 + signal if a signal
+/// ended that rank or the job, or 124 if the job took longer than --timeout.
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
-    /// Say the job's name and the launcher's number on stderr first
+    /// Say the job's name and the launcher's process number on stderr first
     #[arg(long)]
     print_job: bool,
     /// Start each line of output with the rank that wrote it, as in `[3] text`
@@ -27,21 +27,21 @@ pub(crate) struct RunArgs {
     /// What becomes of the other ranks when one fails
     #[arg(long, value_enum, default_value = "end")]
     on_failure: Then,
-    /// Bind each rank to a processor: one that no other job of this user uses, and a core of its own, as long as there are any
+    /// Bind each rank to a processor: preferably one that no other job of this user uses, on a core of its own
     #[arg(long)]
     pin: bool,
     /// End the job if it takes longer than this, in seconds
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<Duration>,
-    /// Write the events of all ranks to a file, which ui.perfetto.dev and chrome://tracing open when the job has ended; until
-    /// then those of rank N are in FILE.N, for `tickwire trace` [default: $TICKWIRE_TRACE]
+    /// Write the events of all ranks to a file that ui.perfetto.dev and chrome://tracing open; the file is there when the job has
+    /// ended; until then the events of rank N are in FILE.N, for `tickwire trace` [default: $TICKWIRE_TRACE]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     trace: Option<PathBuf>,
     #[command(flatten)]
     first: ProgramArgs,
 }
 
-/// What is said of each program.
+/// The options that each program of a job has for itself.
 #[derive(Args, Debug)]
 struct ProgramArgs {
     /// Number of ranks, 1 to 4096
@@ -50,7 +50,7 @@ struct ProgramArgs {
     /// Set a variable in the environment of the ranks; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
-    /// The directory in which the ranks start; a relative path of PROGRAM is one from there
+    /// The directory in which the ranks start; a relative path of PROGRAM starts there, too
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     wdir: Option<PathBuf>,
     /// The program of every rank, and its arguments
@@ -80,10 +80,10 @@ fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Runs the job and makes its outcome an exit status; 2 for a job that cannot be, 1 if the system refuses it.
+/// Runs the job and returns its exit status. The status is 2 for a job that is not possible, and 1 if the system refuses it.
 ///
 /// # Errors
-/// If what stands behind a `:` is no program with its number of ranks.
+/// The words behind a `:` have no program, or no number of ranks.
 pub(crate) fn run(args: RunArgs) -> Result<ExitCode, clap::Error> {
     let on_failure = match args.on_failure {
         Then::End => OnFailure::End,
@@ -115,7 +115,7 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, clap::Error> {
     })
 }
 
-/// The last program of a job so far is this one.
+/// Sets the program of the ranks that were added to the job last, with its arguments, environment and directory.
 fn with(job: Job, args: ProgramArgs) -> Job {
     let mut words = args.program.into_iter();
     let job = job.program(words.next().unwrap_or_default()).args(words);
@@ -126,7 +126,7 @@ fn with(job: Job, args: ProgramArgs) -> Job {
     }
 }
 
-/// Takes the programs apart that stand behind `:`.
+/// Splits the arguments into programs, at each `:`.
 fn programs(mut first: ProgramArgs) -> Result<(ProgramArgs, Vec<ProgramArgs>), clap::Error> {
     let words = std::mem::take(&mut first.program);
     let mut parts = words.split(|word| word == ":");

@@ -65,6 +65,6 @@ fn main() -> ExitCode {
         Command::Trace(args) => fault::report("trace", trace::trace(args)),
         Command::Perf(args) => fault::report("perf", perf::perf(args)),
         Command::Info(args) => fault::report("info", info::info(args)),
-        Command::Completions(args) => completions::completions(args, Cli::command()),
+        Command::Completions(args) => fault::report("completions", completions::completions(args, Cli::command())),
     }
 }

@@ -5,7 +5,7 @@ mod picture;
 mod screen;
 
 use std::collections::BTreeMap;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -15,27 +15,27 @@ use tickwire::internals::traces::hosts::What;
 use tickwire::internals::traces::page::Snapshot;
 use tickwire::jobs::{Hosts, Process, Told, now_ns};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, print};
 use crate::info::table;
-use crate::jobs::select;
+use crate::jobs::{of_job, select};
 use figures::{PEERS, Peer, RANKS, Rank, Row, TRANSPORTS, Transport, ranks};
 
 /// Shows what a running job does: ticks, idle share, messages, bytes and queues, by rank, by transport and by peer.
 ///
-/// It reads the page of statistics that every engine keeps in memory: the job is not slowed down, nor asked anything. Where a job runs
-/// on several hosts, a rank of each other one is asked for the pages there. Figures a second are those of the time since the last look;
-/// queues are those of the moment. Only jobs of the same user can be watched.
+/// The command reads the page of statistics that every engine keeps in memory. So it neither asks the job nor slows it down. If a job
+/// runs on several hosts, one rank of each other host is asked for the pages there. Rates are averages since the last look; queues are
+/// as they are now. Only jobs of the same user can be watched.
 ///
-/// Keys: q ends, s sorts by the next column, r turns the order around, up and down choose the rank whose peers are
-/// shown, p stops and goes on.
+/// Keys: q ends, s sorts by the next column, r reverses the order, up and down choose the rank whose peers are shown, p stops
+/// and goes on.
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
     /// The job: its name, or the number of its launcher or of one of its processes; the only one if there is one
     job: Option<String>,
-    /// Print the tables once and end, as is done where stdout is no terminal
+    /// Print the tables once and end; the default if stdout is no terminal
     #[arg(long)]
     once: bool,
-    /// Draw the screen into a picture, once, and end
+    /// Draw the screen once, as a picture in this file, and end
     #[arg(long, value_name = "FILE")]
     png: Option<PathBuf>,
     /// Time between two looks, ms
@@ -43,55 +43,60 @@ pub(crate) struct TopArgs {
     interval: u64,
 }
 
-/// How long the other hosts may take at each look.
+/// How long the other hosts may take to answer at each look.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// What is known of a rank at one moment.
 pub(crate) enum Seen {
-    /// It has a process, and a page if it has an engine.
+    /// The rank has a process, and a page if this process has an engine.
     Process {
-        /// The process, as it is called on its host.
+        /// The number of the process on its host.
         pid: u32,
-        /// Its page, and the time on the clock of the page, ns.
+        /// The page, and the time of the look by the clock of the page, ns.
         page: Option<(Box<Snapshot>, u64)>,
     },
-    /// Its host has not answered, or it is not known where it runs.
+    /// The rank's host has not answered, or is not known.
     Unknown,
 }
 
 /// What the pages of a job said at one moment.
 pub(crate) struct Sample {
-    /// When.
+    /// The time of the look.
     pub(crate) at: Instant,
-    /// The job.
+    /// The name of the job.
     pub(crate) job: String,
     /// Ranks of the job.
     pub(crate) size: u32,
-    /// What is known of each rank; nothing of those that have no process.
+    /// What is known of each rank. A rank without a process has no entry.
     pub(crate) ranks: BTreeMap<u32, Seen>,
 }
 
 /// A job that is looked at again and again.
 pub(crate) struct Watch {
-    /// Its name, or what the user has called it.
+    /// The word by which the user has named the job.
     word: Option<String>,
+    /// The job's name, once it is known.
+    job: Option<String>,
     /// The other hosts, once they are known.
     hosts: Option<Hosts>,
 }
 
 impl Watch {
     fn new(word: Option<String>) -> Self {
-        Watch { word, hosts: None }
+        Watch { word, job: None, hosts: None }
     }
 
-    /// Looks at all ranks.
+    /// Looks at all ranks. `None` if the job has ended since the first look.
     ///
     /// # Errors
-    /// There is no such job.
-    pub(crate) fn look(&mut self) -> Result<Sample, Fault> {
-        let processes = select(self.word.as_deref())?;
-        let (job, size) = processes.first().map(|p| (p.job.clone(), p.size)).unwrap_or_default();
-        self.word = Some(job.clone());
+    /// There is no such job, or the processes of this host cannot be listed.
+    pub(crate) fn look(&mut self) -> Result<Option<Sample>, Fault> {
+        let processes = match &self.job {
+            Some(job) => of_job(job)?,
+            None => select(self.word.as_deref())?,
+        };
+        let Some((job, size)) = processes.first().map(|p| (p.job.clone(), p.size)) else { return Ok(None) };
+        self.job = Some(job.clone());
         let (at, now_ns) = (Instant::now(), now_ns());
         let mut ranks: BTreeMap<u32, Seen> = BTreeMap::new();
         for process in &processes {
@@ -106,7 +111,7 @@ impl Watch {
         if !others.is_empty() {
             ranks.extend(self.look_elsewhere(&processes, &others));
         }
-        Ok(Sample { at, job, size, ranks })
+        Ok(Some(Sample { at, job, size, ranks }))
     }
 
     /// Looks at ranks that have no process here.
@@ -120,7 +125,7 @@ impl Watch {
     }
 }
 
-/// What another host has said of a rank; `None` if it has no process there.
+/// What another host has said of a rank. `None` if the rank has no process there.
 fn seen(told: Told) -> Option<Seen> {
     match told {
         Told::Answer { of, now_ns } => {
@@ -131,31 +136,30 @@ fn seen(told: Told) -> Option<Seen> {
     }
 }
 
-/// Watches until the user ends it or the job has ended.
+/// Watches the job until the user ends the command, or the job has ended.
 ///
 /// # Errors
 /// There is no such job, or the terminal cannot be used.
 pub(crate) fn top(args: TopArgs) -> Result<ExitCode, Fault> {
     let mut job = Watch::new(args.job);
-    let first = job.look()?;
+    let ended = |name: &str| print(&format!("job {name} has ended\n")).map(|()| ExitCode::SUCCESS);
+    let Some(first) = job.look()? else { return Ok(ExitCode::SUCCESS) };
     let interval = Duration::from_millis(args.interval);
     if args.once || args.png.is_some() || !std::io::stdout().is_terminal() {
         std::thread::sleep(interval);
-        let second = job.look()?;
+        let Some(second) = job.look()? else { return ended(&first.job) };
         if let Some(path) = &args.png {
             picture::draw(first, second)?.write(path)?;
             return Ok(ExitCode::SUCCESS);
         }
-        // A closed stdout is no reason to panic.
-        let _ = std::io::stdout().write_all(text(&first, &second).as_bytes());
+        print(&text(&first, &second))?;
         return Ok(ExitCode::SUCCESS);
     }
     let name = first.job.clone();
-    let ended = screen::watch(job, first, interval)?;
-    if ended {
-        let _ = writeln!(std::io::stdout(), "job {name} has ended");
+    match screen::watch(job, first, interval)? {
+        true => ended(&name),
+        false => Ok(ExitCode::SUCCESS),
     }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// All tables as text.

@@ -1,9 +1,8 @@
-//! `tickwire trace`: a picture of a trace file, or what Perfetto opens.
+//! `tickwire trace`: draws trace files, or makes a file of them that Perfetto opens.
 
 mod draw;
 mod window;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,17 +11,18 @@ use tickwire::internals::traces::join;
 use tickwire::internals::traces::read::Reading;
 use tickwire::internals::traces::words::{Nanoseconds, count};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, print};
 use window::{Messages, Window, time};
 
-/// Draws a trace file that `tickwire run --trace FILE` or TICKWIRE_TRACE has written, or makes what ui.perfetto.dev opens.
+/// Draws a trace file that `tickwire run --trace FILE` or TICKWIRE_TRACE has written, or makes a file for ui.perfetto.dev.
 ///
-/// A job leaves one file, which ui.perfetto.dev and chrome://tracing open. A program without a launcher that was killed leaves a
-/// file in a compact form, and so does each rank of a launcher that was killed: FILE.0, FILE.1 and so on. All events up to the
-/// end are in them. Both forms are drawn, and --json makes one file of any of them.
+/// A job that has ended leaves one file, which ui.perfetto.dev and chrome://tracing open. A program without a launcher that was
+/// killed leaves a file in a compact form. If a launcher was killed, each of its ranks leaves such a file: FILE.0, FILE.1 and so
+/// on. These files have all events up to the end. Both forms can be drawn, and --json joins files of either form in one.
 ///
-/// In a picture each rank is a band, each system a track whose slices say how many rows it handled; arrows lead from the sending
-/// of each message to its receipt. Times are those since the first event of the files, in ns, us, ms or s, such as 1.5ms.
+/// In a picture, each rank is a band and each system is a track. The slices of a track say how many rows the system handled.
+/// Arrows lead from the send of each message to its receipt. Times count from the first event of the files, in ns, us, ms or s,
+/// such as 1.5ms.
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("made").args(["png", "json"]).required(true).multiple(true)), after_help = "Examples:
   tickwire trace trace.json --png trace.png                      all of it
@@ -30,13 +30,13 @@ use window::{Messages, Window, time};
   tickwire trace trace.json --png trace.png --from 1ms --to 1.2ms --ranks 0,1
   tickwire trace trace.json.* --json trace.json                  one file of those of ranks")]
 pub(crate) struct TraceArgs {
-    /// The trace file, or several that are put together
+    /// The trace file, or several, which are joined
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Where the picture goes
+    /// The picture to write
     #[arg(long, value_name = "FILE")]
     png: Option<PathBuf>,
-    /// Where what ui.perfetto.dev opens goes: all of the files; it may be one of them
+    /// The file to write for ui.perfetto.dev, with the events of all FILEs; it may be one of them
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Draw from this time on [default: the first event]
@@ -45,7 +45,7 @@ pub(crate) struct TraceArgs {
     /// Draw up to this time [default: the last event]
     #[arg(long, value_name = "TIME", value_parser = time, requires = "png")]
     to: Option<u64>,
-    /// Draw the time in which these messages were on their way, counted from 0 in the order of their sending
+    /// Draw the time in which these messages were in flight; messages are counted from 0, in the order in which they were sent
     #[arg(long, value_name = "FIRST..END", requires = "png", conflicts_with_all = ["from", "to"])]
     messages: Option<Messages>,
     /// Draw only these ranks, and the messages between them
@@ -56,25 +56,24 @@ pub(crate) struct TraceArgs {
     width: u32,
 }
 
-/// Makes what is asked for, and says what was made.
+/// Makes the picture and the file that were asked for, and says what was made.
 ///
 /// # Errors
-/// A file is no trace, what is to be drawn is not in it, or what is made cannot be written.
+/// A file is no trace, the trace has nothing of the part to draw, or the output cannot be written.
 pub(crate) fn trace(args: TraceArgs) -> Result<ExitCode, Fault> {
     let mut words = String::new();
-    // First, as the array may take the place of a file.
+    // The picture comes first, since the JSON file may replace one of the trace files.
     if let Some(png) = &args.png {
         words += &picture(&args, png)?;
     }
     if let Some(json) = &args.json {
         words += &array(&args.files, json)?;
     }
-    // A closed stdout is no reason to panic.
-    let _ = std::io::stdout().write_all(words.as_bytes());
+    print(&words)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the events of all files to one.
+/// Joins the events of all files in one.
 fn array(files: &[PathBuf], json: &Path) -> Result<String, Fault> {
     let merged = join(json, files)?;
     let events = count(merged.events, "event", "events");
@@ -82,7 +81,7 @@ fn array(files: &[PathBuf], json: &Path) -> Result<String, Fault> {
     Ok(format!("{}: {events} of {files}{}\n", json.display(), left_out(merged.cut)))
 }
 
-/// What is said of events that were cut.
+/// The words about events that were left out, since they are cut at the end of a file.
 fn left_out(cut: u64) -> String {
     match cut {
         0 => String::new(),
@@ -90,7 +89,7 @@ fn left_out(cut: u64) -> String {
     }
 }
 
-/// Draws.
+/// Draws the picture, and returns words about it.
 fn picture(args: &TraceArgs, png: &Path) -> Result<String, Fault> {
     let names: Vec<String> = args.files.iter().map(|file| file.display().to_string()).collect();
     let name = names.join(", ");

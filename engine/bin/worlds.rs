@@ -5,10 +5,10 @@ use std::os::fd::BorrowedFd;
 
 use tickwire::bootstrap::{BootstrapError, BootstrapEvent, Exchange};
 
-/// A rank of a world that shares one host: every rank's card is the own one.
+/// A rank of a world on one host. It takes its own card for the card of every rank.
 ///
-/// True for shared memory, whose card names the host, and enough for engines that are built one after another, where a
-/// real fence would never end.
+/// That is right for shared memory, whose card names the host. Fences do nothing, so that engines can be built one after
+/// another: a real fence would never end.
 pub(crate) struct OneHost {
     rank: u32,
     size: u32,
@@ -51,7 +51,7 @@ impl Exchange for OneHost {
     }
 }
 
-/// A real job with further procs at its end that nobody ever contacts. They have the own card.
+/// A real job, with further procs at its end that nobody ever contacts. This rank's card stands for theirs.
 pub(crate) struct Extended {
     inner: Box<dyn Exchange>,
     more: u32,

@@ -1,5 +1,5 @@
-//! `tickwire whowaits --hosts`: the command is itself a job with a process on each host, and finds what each has found through its
-//! launcher. So nobody is asked who does not trust the user already.
+//! `tickwire whowaits --hosts`: the command is itself a job with one process on each host. Each process asks its host, and rank 0
+//! collects the answers through the launcher. So hosts need not accept any other connection.
 
 use super::WhoWaitsArgs;
 use crate::fault::Fault;
@@ -9,18 +9,18 @@ use tickwire::bootstrap::{Exchange, VALUE_BYTES_MAX};
 use tickwire::internals::traces::whowaits::RankReport;
 use tickwire::jobs::{report, together};
 
-/// Values between two fences: a rank may put 1 MiB.
+/// Most values that a rank puts between two fences. They stay below the 1 MiB that a rank may put.
 const VALUES_MAX: usize = 48;
-/// Bytes of a report that are passed on at most. A job that has more to say is asked host by host.
+/// Longest report that is passed on, bytes. A longer one is replaced by an empty one: such a job must be asked host by host.
 const REPORT_BYTES_MAX: usize = 64 << 20;
 
-/// The reports of all hosts, on rank 0 of this command's job; `None` on the others.
+/// The reports of all hosts, on rank 0 of this command's job. `None` on the other ranks.
 ///
 /// # Errors
-/// The launcher cannot be spoken to, or no host has a process of the job.
+/// The launcher cannot be used, no host has a process of the job, or the hosts run different jobs.
 pub(super) fn reports(args: &WhoWaitsArgs) -> Result<Option<Vec<RankReport>>, Fault> {
     let mut exchange = Bootstrap::from_env()?.into_exchange();
-    // A host that has no rank of the job has nothing to say; if none has, the reason of one will do.
+    // A host without a rank of the job reports nothing. If no host has one, rank 0 tells why its own host has none.
     let here = select(args.job.as_deref());
     let (found, reason) = match &here {
         Ok(processes) => (report(processes, args.asking.patience()), None),
@@ -47,7 +47,7 @@ pub(super) fn reports(args: &WhoWaitsArgs) -> Result<Option<Vec<RankReport>>, Fa
     Ok(Some(together(hosts.into_iter().map(|(_, reports)| reports).collect())))
 }
 
-/// The bytes of all ranks, at each of them.
+/// Exchanges bytes: every rank gets those of all ranks.
 fn gather(exchange: &mut dyn Exchange, own: Vec<u8>) -> Result<Vec<Vec<u8>>, Fault> {
     let own = if own.len() > REPORT_BYTES_MAX { b"[\"\",[]]".to_vec() } else { own };
     exchange.put("length", &(own.len() as u64).to_le_bytes())?;

@@ -1,4 +1,4 @@
-//! What libfabric offers on this machine, and which of it would be used.
+//! Which providers libfabric has on this machine, and which of them would be used.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use tickwire::internals::transports::ofi::{Candidate, Choice, Library, Verdict, 
 #[derive(Serialize)]
 pub(super) struct Fabric {
     version: Option<String>,
-    /// Why it cannot be used, and what to do.
+    /// Why libfabric cannot be used, and what to do.
     missing: Option<String>,
-    /// In libfabric's order, the most performant first.
+    /// In libfabric's order, the fastest first.
     candidates: Vec<Found>,
 }
 
@@ -25,7 +25,7 @@ struct Found {
 }
 
 impl Fabric {
-    /// Loads the library and asks it, with the choice that the environment makes.
+    /// Loads the library and asks it for providers, with the choice that the environment makes.
     pub(super) fn gather() -> Self {
         let none = |version, missing: String| Fabric { version, missing: Some(missing), candidates: Vec::new() };
         let library = match Library::get() {
@@ -44,7 +44,7 @@ impl Fabric {
             Err(error) => return none(version, error.to_string()),
         };
         let found = candidates.iter().map(found).collect();
-        // What the lists name in vain.
+        // Nothing may be taken: the environment may name providers that are not there.
         let missing = choice.take(candidates).err().map(|error| error.to_string());
         Fabric { version, missing, candidates: found }
     }

@@ -14,19 +14,19 @@ use tickwire::{AtomicsDomain, Bootstrap, Limits};
 use super::routes::{self, To};
 use super::ways::{self, Way};
 
-/// Where segments of shared memory are made.
+/// Where segments of shared memory are made if this process may make no memfd.
 const SHM_DIRECTORY: &str = "/dev/shm";
 
 /// The report of `tickwire info`.
 #[derive(Serialize)]
 pub(crate) struct Report {
     versions: Versions,
-    /// Who has started this process, with how many ranks and hosts.
+    /// The launcher of this process, with the number of ranks and hosts.
     launcher: String,
     transports: Vec<Found>,
-    /// By class of traffic.
+    /// Which transport each class of traffic takes.
     routes: Vec<To>,
-    /// Why there are none.
+    /// Why there are no routes.
     routes_missing: Option<String>,
     protocols: Vec<Way>,
     libfabric: Fabric,
@@ -45,7 +45,7 @@ struct Versions {
 #[derive(Serialize)]
 struct Found {
     name: String,
-    /// Why it cannot be used.
+    /// Why the transport cannot be used.
     missing: Option<String>,
     capabilities: Vec<(&'static str, String)>,
 }
@@ -58,9 +58,9 @@ struct Machine {
     shm_directory: &'static str,
     shm_free_bytes: Option<u64>,
     shm_bytes: Option<u64>,
-    /// What a shared heap would have; `None` where there can be none.
+    /// The size that a shared heap would have. `None` if there cannot be one.
     shared_heap_bytes: Option<usize>,
-    /// Why there can be none.
+    /// Why there cannot be a shared heap.
     shared_heap_missing: Option<String>,
 }
 
@@ -112,10 +112,10 @@ fn locked_version(name: &str) -> &'static str {
     version.unwrap_or("unknown")
 }
 
-/// The compiler's name for itself, which linkers leave in the program.
+/// The version of the compiler, out of the text that compilers and linkers leave in the program.
 fn compiler() -> Option<String> {
     let program = std::fs::read("/proc/self/exe").ok()?;
-    // In two parts, so that this very string is not what is found.
+    // In two parts, so that the search does not find this string itself.
     let mark = ["rustc ver", "sion "].concat();
     let mut found = program.windows(mark.len()).enumerate().filter(|(_, bytes)| *bytes == mark.as_bytes());
     found.find_map(|(place, _)| {
@@ -126,7 +126,7 @@ fn compiler() -> Option<String> {
     })
 }
 
-/// What connects this process to others, or why nothing can. All ranks of a job are asked the same.
+/// What connects this process to other ranks, or why nothing can. All ranks of a job must run this, since they look for each other.
 fn launcher() -> String {
     match Bootstrap::from_env() {
         Ok(bootstrap) => bootstrap.describe(),
@@ -139,7 +139,7 @@ fn transports() -> Vec<Found> {
     let loopback = Loopback::join(&Hub::alone(0, limits.ring_bytes), 0);
     let shm = Shm::open(ShmConfig::new(format!("info-{}", std::process::id()), 0, 2));
     let ofi = OfiConfig::new("info", 0, 2);
-    // Why there is none is told with the candidates, but for a tag mode that cannot be.
+    // If no endpoint can be opened, the table of candidates says why, unless a tag mode is the reason.
     let opened = ofi.choice.or_environment().and_then(|choice| Ofi::open(&OfiConfig { choice, ..ofi }));
     let (fabrics, refused) = match opened {
         Ok(fabrics) => (fabrics, None),
@@ -150,7 +150,7 @@ fn transports() -> Vec<Found> {
     near.into_iter().chain(fabrics.into_iter().map(fabric)).chain(refused).collect()
 }
 
-/// An endpoint over libfabric: also who matches, and what fits its tags.
+/// An endpoint over libfabric. Its description also says who matches, and what fits into its tags.
 fn fabric(mut ofi: Ofi) -> Found {
     let mut capabilities = describe(&mut ofi);
     capabilities.push(("matching", ofi.who_matches().to_owned()));
@@ -184,7 +184,7 @@ fn describe(transport: &mut impl Transport) -> Vec<(&'static str, String)> {
         Reach::Host => "own host",
         Reach::Network => "network",
     };
-    // Of windows whose members all are reached by it.
+    // Atomics domains of windows whose members all reach each other over this transport.
     let (allocated, created) = match (shares, capabilities.remote_read || capabilities.reach == Reach::Process) {
         (true, true) => (AtomicsDomain::Processor, AtomicsDomain::Lock),
         (true, false) => (AtomicsDomain::Processor, AtomicsDomain::Engine),
@@ -212,7 +212,7 @@ fn describe(transport: &mut impl Transport) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Rows of the table of limits, by the fields that they show.
+/// Makes the rows of the table of limits, one for each field that is named.
 macro_rules! limit_rows {
     ($limits:ident: $($field:ident $(. $part:ident)? = $what:literal;)*) => {
         [$(Limit {
@@ -320,9 +320,11 @@ impl Report {
         let mut table = super::table::<1>(["transport"], [false], []);
         let names = open.iter().map(|found| found.name.as_str());
         table.set_header(std::iter::once("transport").chain(names));
-        for row in 0..open.first().map_or(0, |found| found.capabilities.len()) {
-            let values = open.iter().map(|found| found.capabilities[row].1.as_str());
-            table.add_row(std::iter::once(open[0].capabilities[row].0).chain(values));
+        // Some transports say more than others.
+        let Some(longest) = open.iter().max_by_key(|found| found.capabilities.len()) else { return table };
+        for (row, (name, _)) in longest.capabilities.iter().enumerate() {
+            let values = open.iter().map(|found| found.capabilities.get(row).map_or("", |(_, value)| value.as_str()));
+            table.add_row(std::iter::once(*name).chain(values));
         }
         table
     }

@@ -1,5 +1,5 @@
-//! What procs cost in memory: known ones and contacted ones, in parts that can be checked, next to what the system
-//! counts.
+//! What procs cost in memory: known ones and contacted ones. The parts are computed from the engine's tables, and stand next
+//! to the growth of memory that the system counts.
 
 use std::fmt;
 
@@ -16,18 +16,19 @@ use tickwire::internals::components::wire::Header;
 use tickwire::internals::components::{Arrival, KnownProc, Pieces, ProcTable, Row, Vc};
 use tickwire::internals::transports::rings::memory::RawRing;
 use tickwire::internals::transports::{Capabilities, LinkEvent, Reach, Sent, Transport};
+use tickwire::traces::Ring;
 use tickwire::{Bootstrap, Engine, Limits, ProcId};
 
 use crate::fault::Fault;
 use crate::worlds::OneHost;
 
-/// Most bytes of columns and their ticks for a contacted proc with two slots of 8 B.
+/// Upper bound of the bytes of columns and their change ticks, for a contacted proc with two slots of 8 B.
 const COMPONENTS_MAX: f64 = 96.0;
-/// The same with what bevy keeps for an entity, and slack.
+/// The same bound, with the bytes that bevy keeps for an entity, and slack.
 const CONTACTED_MAX: f64 = 160.0;
-/// Most bytes of a proc that was never contacted.
+/// Upper bound of the bytes of a proc that was never contacted.
 const KNOWN_MAX: f64 = 24.0;
-/// What bevy keeps for an entity beside its columns: generation, location and spawn tick; its place in the archetype;
+/// Bytes that bevy keeps for an entity besides its columns: generation, location and spawn tick; its place in the archetype;
 /// its place in the table.
 const META_BYTES: usize = size_of::<u32>() + size_of::<EntityLocation>() + size_of::<Tick>();
 const ENTITY_BYTES: usize = META_BYTES + size_of::<ArchetypeEntity>() + size_of::<Entity>();
@@ -48,13 +49,13 @@ impl EndpointSlot for Second {
     const NAME: &'static str = "second";
 }
 
-/// The report of `tickwire info --procs`. Bytes a proc, unless a name says otherwise.
+/// The report of `tickwire info --procs`. Figures are bytes for each proc, unless a name says otherwise.
 #[derive(Serialize)]
 pub(crate) struct Report {
     procs: u32,
     known: Known,
     contacted: Contacted,
-    /// Stated, not allocated here.
+    /// Computed from the limits. No ring is allocated here.
     rings: Rings,
     bounds: Vec<Bound>,
 }
@@ -62,11 +63,11 @@ pub(crate) struct Report {
 /// What shared memory takes for rings, in whole pages.
 #[derive(Serialize)]
 struct Rings {
-    /// For each pair of procs that are connected: both rings as they begin, made by the one of the two that calls.
+    /// For each connected pair of procs: both rings at their first size. The proc that connects makes them.
     pair: usize,
-    /// What one ring of a pair may grow to.
+    /// The size to which one ring of a pair may grow.
     ring_max: usize,
-    /// What all rings together that have grown may take of those that one proc writes: no field a proc.
+    /// Most bytes of all grown rings together that one proc writes. This is not a figure for each peer.
     grown_max: usize,
 }
 
@@ -92,9 +93,9 @@ struct Contacted {
     components: usize,
     ticks: usize,
     entity: usize,
-    /// Columns: reserved by doubling. Large columns are not touched there, so that the system does not count it.
+    /// Spare capacity of columns, which grow by doubling. The system does not count it in large columns, where nobody has touched it.
     slack_columns: f64,
-    /// Entity table: reserved by doubling, and written.
+    /// Spare capacity of the entity table, which grows by doubling. The system counts it, since it is written.
     slack_entities: f64,
     measured_growth: f64,
 }
@@ -109,7 +110,8 @@ struct Bound {
 
 /// Builds the world and contacts everyone.
 pub(crate) fn measure(procs: u32) -> Result<Report, Fault> {
-    // What every engine has, whatever the size of its world. It stays, so that its memory is not what the next one gets.
+    // The memory that every engine takes, whatever the size of its world. This engine stays, so that the next one does not get its
+    // memory.
     let first = resident_bytes();
     let small = build("info-base", 1)?;
     let base = resident_bytes().saturating_sub(first);
@@ -132,7 +134,8 @@ pub(crate) fn measure(procs: u32) -> Result<Report, Fault> {
 /// An engine in a world of itself and `procs` others.
 fn build(kind: &str, procs: u32) -> Result<Engine, Fault> {
     let exchange = OneHost::new(kind, 0, procs + 1);
-    let builder = Engine::builder().slot::<First>().slot::<Second>().transport(Nowhere::new());
+    // With a sink of its own, this engine replaces no trace file that the environment names.
+    let builder = Engine::builder().trace(Ring::new(1)).slot::<First>().slot::<Second>().transport(Nowhere::new());
     Ok(builder.include(["loopback", "shm", Nowhere::NAME]).build(Bootstrap::custom(exchange))?)
 }
 
@@ -187,7 +190,7 @@ fn contacted(engine: &Engine, procs: u32, more_entities: usize, growth: usize) -
     })
 }
 
-/// Places in bevy's table of entities: numbers are given in order, and the table doubles from four.
+/// Places in bevy's table of entities. Entities are numbered in order, and the table doubles, beginning with four places.
 fn reserved_entities(engine: &Engine) -> usize {
     (engine.world().entities().count_spawned() as usize).next_power_of_two().max(4)
 }
@@ -272,7 +275,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// A transport that reaches every proc and never gets there: a contact opens no socket and no ring.
+/// A transport that reaches every proc, but never finishes connecting. So a contact opens no socket and no ring.
 struct Nowhere {
     capabilities: Capabilities,
     links: u32,
@@ -293,7 +296,7 @@ impl Nowhere {
     }
 }
 
-// SAFETY: what it gives out is its own, and stays as long as is said.
+// SAFETY: this transport gives out no span, and reads none that it is given.
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 unsafe impl Transport for Nowhere {
     type RowState = ();

@@ -1,7 +1,8 @@
-//! Which transport each class of traffic would go over, with what the environment says: what the routes of an engine are that is built so.
+//! Which transport each class of traffic would take in this environment. An engine is built, and asked for its routes.
 
 use comfy_table::Table;
 use serde::Serialize;
+use tickwire::traces::Ring;
 use tickwire::{Bootstrap, Engine, ProcId, TrafficClass};
 
 use crate::worlds::OneHost;
@@ -11,17 +12,19 @@ use crate::worlds::OneHost;
 pub(super) struct To {
     /// Which rank.
     to: &'static str,
-    /// By class, in the order of [`TrafficClass::ALL`]; `None` where no transport is left.
+    /// The transport of each class, in the order of [`TrafficClass::ALL`]. `None` if no transport is left.
     over: [Option<String>; 3],
 }
 
-/// The routes to the own rank and to another one of this host.
+/// The routes to this rank itself, and to another rank of this host.
 ///
 /// # Errors
-/// Why no engine can be built.
+/// No engine can be built. The words say why.
 pub(super) fn gather() -> Result<Vec<To>, String> {
     let exchange = OneHost::new("info", 0, 2);
-    let mut engine = Engine::builder().build(Bootstrap::custom(exchange)).map_err(|error| error.to_string())?;
+    // With a sink of its own, this engine replaces no trace file that the environment names.
+    let mut engine =
+        Engine::builder().trace(Ring::new(1)).build(Bootstrap::custom(exchange)).map_err(|error| error.to_string())?;
     let mut to = |to, proc| {
         let over = TrafficClass::ALL.map(|class| {
             let chosen = engine.routes(proc, class).into_iter().find(|route| route.chosen);

@@ -1,4 +1,4 @@
-//! Which protocol moves a message, by transport and length: what the engine's own endpoints answer.
+//! Which protocol moves a message, by transport and length. The engine's own endpoints are asked.
 
 use comfy_table::Table;
 use serde::Serialize;
@@ -7,20 +7,20 @@ use tickwire::internals::components::Protocol;
 use tickwire::internals::systems::procs::endpoint::{Endpoint, Place};
 use tickwire::internals::transports::{AnyTransport, Hub, Loopback, Shm, ShmConfig, heap};
 
-/// How messages of some lengths go.
+/// How messages of a range of lengths go.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Way {
     transport: &'static str,
-    /// Bytes, from and to; `None` for whatever is longer.
+    /// Shortest and longest message, bytes. `None`: there is no longest one.
     from: u64,
     to: Option<u64>,
-    /// With credit.
+    /// The protocol of a message that has credit.
     protocol: String,
-    /// In synchronous mode, and without credit.
+    /// The protocol in synchronous mode, or without credit.
     offered: String,
 }
 
-/// Opens each transport once; those that are missing have no ways.
+/// Opens each transport once. A transport that cannot be opened has no ways.
 pub(super) fn all(limits: &Limits) -> Vec<Way> {
     let mut ways = Vec::new();
     let mut add = |name, transport, memory| {
@@ -33,7 +33,7 @@ pub(super) fn all(limits: &Limits) -> Vec<Way> {
     if let Ok(shm) = Shm::open(config()) {
         add("shm", AnyTransport::from(shm), ", through the kernel, or spliced");
     }
-    // As an engine does that is asked to; what is in the heap is read where the kernel reads nothing, too.
+    // As an engine with the shared heap. Its receivers read the heap themselves, even if the kernel may not read other memory.
     let mut shared = config();
     (shared.shared_heap, shared.cross_memory_attach) = (true, false);
     if heap::open().is_ok()
@@ -44,7 +44,7 @@ pub(super) fn all(limits: &Limits) -> Vec<Way> {
     ways
 }
 
-/// The ways of an endpoint: it is asked at every length at which its answer can change.
+/// The ways of an endpoint. The endpoint is asked at every length at which its answer can change.
 fn of(transport: &'static str, endpoint: &Endpoint, memory: &str) -> Vec<Way> {
     let place = if endpoint.mapped.bytes > 0 { Place::Mapped } else { Place::Run };
     let Endpoint { part_bytes, eager_max, read_min, mapped_min, .. } = *endpoint;
@@ -97,7 +97,7 @@ mod tests {
         let loopback = Loopback::join(&Hub::alone(0, limits.ring_bytes), 0).unwrap();
         let endpoint = Endpoint::new(AnyTransport::from(loopback), limits, None);
         let ways = of("loopback", &endpoint, "");
-        // Between two rows nothing changes, and at each row something does.
+        // The answer stays the same within a row, and changes from row to row.
         let words = |length, offered| words(&endpoint, endpoint.protocol(length, Place::Run, offered), "");
         for way in &ways {
             for length in [way.from, way.to.unwrap_or(1 << 40)] {

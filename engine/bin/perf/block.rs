@@ -21,7 +21,7 @@ pub(crate) struct BlockArgs {
     /// Number of wake-ups
     #[arg(long, value_name = "N", default_value = "200", value_parser = clap::value_parser!(u32).range(1..))]
     wakeups: u32,
-    /// Time between two wake-ups, ms; on a loaded machine more, until the rank has fallen asleep
+    /// Time between two wake-ups, ms; longer on a loaded machine, until the rank sleeps
     #[arg(long, value_name = "MS", default_value = "10", value_parser = clap::value_parser!(u32).range(1..))]
     sleep_ms: u32,
 }
@@ -49,8 +49,7 @@ pub(super) fn as_rank(args: &PerfArgs, block: &BlockArgs, mut engine: Engine) ->
     }
     super::ranks::leave_together(&mut engine)?;
     engine.finalize(FINALIZE_TIME)?;
-    figures.end();
-    Ok(())
+    figures.end()
 }
 
 /// The clock that all processes of a host share, ns.
@@ -63,13 +62,13 @@ fn nanoseconds(clock: ClockId) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// How long rank 1 may take to fall asleep where other processes take all processors.
+/// How long rank 1 may take to fall asleep if other processes use all processors.
 const ASLEEP_TIME: Duration = Duration::from_secs(10);
 
-/// One message after `first`, then as many as wake-ups, each with the time at which it was sent.
+/// Sends one message after the time `first`, then one for each wake-up. These carry the time at which they were sent.
 fn send(engine: &mut Engine, first: Duration, sleep_ms: u32, wakeups: u32) -> Result<(), Fault> {
     let world = engine.comm_world();
-    // Connected, and rank 1 is about to block.
+    // With this message the ranks are connected, and rank 1 is about to block.
     let mut thread = [0; 4];
     engine.recv(&mut thread, Rank(1), Tag(1), world)?;
     let thread = u32::from_ne_bytes(thread);
@@ -128,7 +127,7 @@ fn results(engine: &mut Engine) -> Result<[f64; 5], Fault> {
 
 /// Whether a thread of this host runs, or waits for a processor.
 fn is_awake(thread: u32) -> bool {
-    // The name before the state may have anything in it.
+    // The state follows the name in parentheses. The name may contain any character, so the last `) ` is searched for.
     let stat = std::fs::read_to_string(format!("/proc/{thread}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('R'))
 }

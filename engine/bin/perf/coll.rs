@@ -9,14 +9,14 @@ use tickwire::{Comm, Engine, HeapBuffer, HeapError, LeasedBytes, Rank, Sequence,
 const SIZES: [usize; 5] = [8, 1 << 10, 16 << 10, 64 << 10, 1 << 20];
 /// Longest buffer, bytes.
 const MAX: usize = 1 << 20;
-/// Calls of a short operation, with two ranks, and with more, which share processors.
+/// Number of calls of a short operation: with two ranks, and with more ranks, which may share processors.
 const CALLS: [usize; 2] = [20_000, 400];
-/// Operations in which a rank may run ahead are followed by a barrier as often, where they are short.
+/// In short operations a rank may run ahead of the others. After this many calls of such an operation a barrier follows.
 const AHEAD: usize = 16;
 
 /// The tag of blocks.
 const TAG: Tag = Tag(1);
-/// What a rank computes between two ticks, where it does.
+/// How long a rank computes between two ticks, in the measurements in which it computes.
 const COMPUTES: Duration = Duration::from_micros(50);
 
 type Done = Result<(), tickwire::Error>;
@@ -27,12 +27,12 @@ pub(crate) fn figures(ranks: u32) -> usize {
     1 + 7 * SIZES.len() + 3 * parts + 2
 }
 
-/// Bytes of a part of a buffer: whole doubles, as many for each rank.
+/// Bytes of one rank's part of a buffer: whole doubles, and as many for each rank.
 fn part(bytes: usize, ranks: usize) -> usize {
     bytes / ranks / 8 * 8
 }
 
-/// Doubles of a rank's own, or in the shared heap.
+/// A buffer of doubles: a vector, or memory of the shared heap.
 enum Doubles {
     Plain(Vec<f64>),
     Shared(HeapBuffer<f64>),
@@ -69,17 +69,17 @@ impl DerefMut for Doubles {
     }
 }
 
-/// Changes one number in each cache line: what is unchanged may still be in the reader's cache.
+/// Changes one number in each cache line. An unchanged line may still be in the reader's cache.
 fn touch(doubles: &mut [f64], round: usize) {
     doubles.iter_mut().step_by(8).for_each(|number| *number = (round % 128) as f64);
 }
 
-/// Writes a buffer before it is used: else the system gives it its pages while calls are timed.
+/// Writes a buffer before it is used. Otherwise its page faults would fall into the timed calls.
 fn write(doubles: &mut [f64]) {
     touch(doubles, 1);
 }
 
-/// The processor is busy with something else.
+/// Keeps the processor busy, as an application's own work does.
 fn compute() {
     let start = Instant::now();
     while start.elapsed() < COMPUTES {
@@ -99,13 +99,13 @@ pub(crate) struct Collectives<'a> {
 }
 
 impl<'a> Collectives<'a> {
-    /// With plain buffers, or with some in the shared heap.
+    /// With plain buffers, or with buffers in the shared heap.
     pub(crate) fn new(engine: &'a mut Engine, say: Say<'a>, shared: bool, quick: bool) -> Result<Self, HeapError> {
         let (send, receive) = (Doubles::new(engine, shared)?, Doubles::new(engine, shared)?);
         Ok(Collectives { world: engine.comm_world(), engine, say, quick, shared, send, receive })
     }
 
-    /// Times calls, and says what one takes.
+    /// Times calls, and says how long one of them takes.
     fn time(
         &mut self,
         metric: &str,
@@ -124,7 +124,7 @@ impl<'a> Collectives<'a> {
         Ok(self.engine.barrier(self.world)?)
     }
 
-    /// All of them.
+    /// Measures all operations.
     pub(crate) fn measure(&mut self) -> Done {
         let ranks = self.engine.size() as usize;
         let many = CALLS[usize::from(ranks > 2)];
@@ -239,7 +239,7 @@ impl<'a> Collectives<'a> {
         })
     }
 
-    /// Ranks that compute between ticks, all of them or the first one alone: until the sum is done.
+    /// A sum during which ranks compute between their ticks: all ranks, or rank 0 alone.
     fn overlapping(&mut self, bytes: usize, calls: usize) -> Done {
         let (count, first) = (bytes / 8, self.engine.rank() == Rank(0));
         for (metric, computes) in [("iallreduce_all_compute", true), ("iallreduce_one_computes", first)] {
@@ -260,7 +260,7 @@ impl<'a> Collectives<'a> {
         Ok(())
     }
 
-    /// Those in which each rank has a part.
+    /// Operations in which each rank has a part of the buffer.
     fn parts(&mut self, bytes: usize, calls: usize) -> Done {
         let ranks = self.engine.size() as usize;
         let (count, part) = (part(bytes, ranks) / 8 * ranks, part(bytes, ranks) / 8);

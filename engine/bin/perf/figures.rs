@@ -1,10 +1,12 @@
 //! What a suite prints: lines, a table or JSON.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+
+use crate::fault::{Fault, print};
 
 /// The form of the output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,10 +33,12 @@ pub(crate) struct Figures {
     ranks: u32,
     figures: Vec<Figure>,
     bar: Option<ProgressBar>,
+    /// Whether all figures so far could be printed.
+    printed: Result<(), Fault>,
 }
 
 impl Figures {
-    /// For a suite that gives `expected` figures. A bar is drawn only with a table, on a terminal, between figures.
+    /// For a suite that gives `expected` figures. A progress bar is drawn only for a table on a terminal, and only between measurements.
     pub(crate) fn new(form: Form, suite: &'static str, ranks: u32, expected: usize) -> Self {
         let drawn = form == Form::Table && expected > 1 && std::io::stderr().is_terminal();
         let bar = drawn.then(|| {
@@ -45,15 +49,17 @@ impl Figures {
         if let Some(bar) = &bar {
             bar.tick();
         }
-        Figures { form, suite, ranks, figures: Vec::with_capacity(expected), bar }
+        Figures { form, suite, ranks, figures: Vec::with_capacity(expected), bar, printed: Ok(()) }
     }
 
     /// Takes a figure.
     pub(crate) fn say(&mut self, metric: &str, parameter: usize, value: f64, unit: &str) {
         match self.form {
             Form::Nothing => {}
-            // A closed stdout is no reason to panic.
-            Form::Plain => drop(writeln!(std::io::stdout(), "{metric} {parameter} {value:.4} {unit}")),
+            Form::Plain => {
+                let said = print(&format!("{metric} {parameter} {value:.4} {unit}\n"));
+                self.printed = std::mem::replace(&mut self.printed, Ok(())).and(said);
+            }
             Form::Json | Form::Table => {
                 self.figures.push(Figure { metric: metric.into(), parameter, value, unit: unit.into() });
                 if let Some(bar) = &self.bar {
@@ -66,12 +72,15 @@ impl Figures {
     }
 
     /// Prints what was not printed yet.
-    pub(crate) fn end(self) {
+    ///
+    /// # Errors
+    /// Some of the figures could not be written.
+    pub(crate) fn end(self) -> Result<(), Fault> {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
         let text = match self.form {
-            Form::Plain | Form::Nothing => return,
+            Form::Plain | Form::Nothing => return self.printed,
             Form::Json => serde_json::json!({
                 "suite": self.suite,
                 "version": env!("CARGO_PKG_VERSION"),
@@ -81,7 +90,7 @@ impl Figures {
             .to_string(),
             Form::Table => table(&self.figures).to_string(),
         };
-        let _ = writeln!(std::io::stdout(), "{text}");
+        print(&(text + "\n"))
     }
 }
 
@@ -90,7 +99,7 @@ fn table(figures: &[Figure]) -> Table {
     let preset = if std::io::stdout().is_terminal() { presets::UTF8_FULL_CONDENSED } else { presets::ASCII_MARKDOWN };
     table.load_preset(preset).set_header(["metric", "of", "value", "unit"]);
     let mut figures: Vec<&Figure> = figures.iter().collect();
-    // By metric, in the order in which these came; a stable sort keeps the order within.
+    // Sorted by metric, in the order in which metrics came first. The sort is stable, so figures of one metric keep their order.
     let metrics: Vec<&str> = figures.iter().map(|figure| &*figure.metric).collect();
     figures.sort_by_key(|figure| metrics.iter().position(|metric| *metric == figure.metric));
     let mut before = "";
@@ -137,7 +146,7 @@ fn describe(metric: &str) -> (&str, &str) {
     }
 }
 
-/// Four digits that count.
+/// A number with four digits in all, or with as many as its whole part has.
 fn short(value: f64) -> String {
     let before = if value.abs() >= 1.0 { value.abs().log10().floor() as usize + 1 } else { 1 };
     format!("{value:.*}", 4usize.saturating_sub(before))

@@ -1,4 +1,4 @@
-//! What a tick costs that finds nothing.
+//! What an idle tick costs: a tick that finds nothing to do.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -25,8 +25,8 @@ const END: Tag = Tag(2);
 
 /// Time of a tick that finds nothing, with connected peers that sleep and procs that were never contacted
 ///
-/// With `--in-process`, `--control-us 1000000` and two values of `--ticks`, the difference of what an instruction counter
-/// such as `valgrind --tool=cachegrind` reports is the cost of the ticks between them.
+/// To count instructions: run twice under an instruction counter such as `valgrind --tool=cachegrind`, with `--in-process`,
+/// `--control-us 1000000` and two values of `--ticks`. The difference of both counts is the cost of the further ticks.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct IdleArgs {
     /// Connected peers
@@ -36,7 +36,7 @@ pub(crate) struct IdleArgs {
     #[arg(long, value_name = "K", default_value = "0")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=PROCS_MAX as i64 - 4096))]
     pub(super) known: u32,
-    /// Exactly so many ticks, instead of as many as make a steady figure
+    /// Exactly this many ticks, instead of as many as make a steady figure
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     ticks: Option<u64>,
     /// Peers are engines of this process, on one thread; nothing else is started
@@ -50,7 +50,7 @@ impl IdleArgs {
         self.peers + 1
     }
 
-    /// Nothing else has to be started.
+    /// Whether no other process has to be started.
     pub(super) fn within_process(&self) -> bool {
         self.in_process || self.peers == 0
     }
@@ -59,7 +59,7 @@ impl IdleArgs {
 /// One rank of a job: rank 0 measures, the others sleep.
 pub(super) fn as_rank(args: &PerfArgs, idle: &IdleArgs, bootstrap: Bootstrap) -> Result<(), Fault> {
     if bootstrap.rank() > 0 {
-        // Peers that leave the cores to rank 0; they are not what is measured.
+        // Peers sleep at once, so that they leave the cores to rank 0. Only rank 0 is measured.
         let limits = Limits { spins: 0, yields: 0, sleep_ms_max: 10_000, ..args.limits() };
         let mut engine = args.builder().limits(limits).build(bootstrap)?;
         let world = engine.comm_world();
@@ -82,7 +82,7 @@ pub(super) fn as_rank(args: &PerfArgs, idle: &IdleArgs, bootstrap: Bootstrap) ->
     Ok(())
 }
 
-/// All engines in this process; only the first is ticked once all are connected.
+/// All engines are in this process. Once all are connected, only the first one ticks.
 pub(super) fn in_process(args: &PerfArgs) -> Result<(), Fault> {
     let super::Suite::Idle(idle) = &args.suite else { return Ok(()) };
     let hub = args.within_process().then(|| Hub::new(idle.ranks(), LOOPBACK_RING_BYTES));
@@ -101,7 +101,7 @@ pub(super) fn in_process(args: &PerfArgs) -> Result<(), Fault> {
     let mut requests = Vec::with_capacity(peers.len());
     for (rank, peer) in (1..).zip(peers.iter_mut()) {
         requests.push(first.irecv(Vec::<u8>::new(), Rank(rank), HELLO, world)?);
-        // Nobody asks for it: the engine sends it once it is connected.
+        // The request is dropped. The engine sends the message all the same, once it is connected.
         drop(peer.isend(Vec::<u8>::new(), Rank(0), HELLO, world)?);
     }
     let end = Instant::now() + CONNECT_TIME;
@@ -125,7 +125,7 @@ pub(super) fn in_process(args: &PerfArgs) -> Result<(), Fault> {
 }
 
 fn measure(args: &PerfArgs, idle: &IdleArgs, engine: &mut Engine) -> Result<(), Fault> {
-    // What connecting has left is done, and what follows can be told from it.
+    // Finishes what connecting has left, so that only idle ticks follow.
     while !engine.tick().is_idle() {}
     let before = engine.counters().runs();
     let ticks = idle.ticks.unwrap_or(if args.quick { SAMPLE_TICKS / 100 } else { SAMPLE_TICKS });
@@ -150,6 +150,5 @@ fn measure(args: &PerfArgs, idle: &IdleArgs, engine: &mut Engine) -> Result<(), 
         0 => figures.say("idle", idle.peers as usize, median, "ns"),
         known => figures.say("idle_known", known as usize, median, "ns"),
     }
-    figures.end();
-    Ok(())
+    figures.end()
 }

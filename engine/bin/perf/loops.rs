@@ -1,4 +1,4 @@
-//! The loops of the common measure, metric by metric as MPI benchmarks run them: same sizes, warm-up, window, buffers.
+//! The loops of `perf p2p`, `perf depth` and `perf self`. Sizes, warm-up, windows and buffers are those of MPI benchmarks.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -11,9 +11,9 @@ pub(super) const MAX: usize = 4 << 20;
 pub(super) const WINDOW: usize = 64;
 /// Lengths of messages whose latency is measured, bytes.
 pub(super) const LATENCIES: [usize; 12] = [0, 8, 64, 128, 256, 512, 1024, 4096, 16384, 65536, 1 << 20, MAX];
-/// Lengths of messages whose rate is measured, or their bandwidth above [`APART_MAX`], bytes.
+/// Lengths of messages whose rate is measured, bytes. Above [`APART_MAX`] the bandwidth is reported instead.
 pub(super) const RATES: [usize; 9] = [0, 8, 64, 256, 1024, 8192, 65536, 1 << 20, MAX];
-/// Longest messages that are received in places of their own within a window, bytes.
+/// Longest message that has a receive buffer of its own within a window, bytes. Longer messages of a window share one.
 pub(super) const APART_MAX: usize = 8192;
 
 /// Figures that [`Bench::p2p`] gives.
@@ -22,13 +22,13 @@ pub(crate) const P2P_FIGURES: usize = LATENCIES.len() + RATES.len();
 pub(crate) const DEPTH_FIGURES: usize = 15;
 /// Figures that [`Bench::copies`] gives.
 pub(crate) const COPY_FIGURES: usize = COPIED.len();
-/// Lengths of the messages that are copied straight out of the shared heap, bytes.
+/// Lengths of the copies, bytes.
 const COPIED: [usize; 4] = [16384, 65536, 1 << 20, 4 << 20];
 
 /// One figure: metric, parameter, value, unit.
 pub(crate) type Say<'a> = &'a mut dyn FnMut(&str, usize, f64, &str);
 
-/// Bytes of the longest message.
+/// A buffer for the longest message.
 enum Bytes {
     Plain(Vec<u8>),
     Shared(HeapBuffer),
@@ -54,14 +54,14 @@ impl DerefMut for Bytes {
     }
 }
 
-/// What messages are sent from, and what they are received into.
+/// The buffer that messages are sent from, and the one that they are received into.
 pub(crate) struct Buffers {
     send: Bytes,
     receive: Bytes,
 }
 
 impl Buffers {
-    /// Plain ones, or ones in the shared heap; `written` with what is no zero.
+    /// Plain buffers, or buffers in the shared heap. With `written`, they are filled with ones.
     pub(crate) fn new(engine: &Engine, shared: bool, written: bool) -> Result<Self, HeapError> {
         let one = || {
             let mut bytes = if shared { engine.alloc(MAX).map(Bytes::Shared)? } else { Bytes::Plain(vec![0; MAX]) };
@@ -74,11 +74,11 @@ impl Buffers {
     }
 }
 
-/// What every suite has.
+/// One rank of a measurement.
 pub(crate) struct Bench<'a> {
     engine: &'a mut Engine,
     say: Say<'a>,
-    /// A hundredth of the rounds.
+    /// Whether only a hundredth of the rounds is run.
     quick: bool,
     rank: u32,
     peer: Rank,
@@ -131,7 +131,7 @@ impl<'a> Bench<'a> {
         if self.quick { rounds.div_ceil(100) } else { rounds }
     }
 
-    /// Both ranks are here: one message each way.
+    /// Returns once both ranks have called it: one message each way.
     fn barrier(&mut self) -> Done {
         let tag = Tag(999);
         if self.rank == 0 {
@@ -188,7 +188,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Copies between the two buffers by rank 0 while rank 1 waits, µs: what no receiver of such a message can be faster than.
+    /// Rank 0 copies between its two buffers while rank 1 waits, µs. No receiver of such a message can be faster.
     pub(crate) fn copies(&mut self) -> Done {
         for bytes in COPIED {
             let rounds = self.rounds((1 << 30) / bytes).max(1);
@@ -206,7 +206,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Windows of messages from rank 0, their receives posted before; seconds for all of them.
+    /// Sends windows of messages from rank 0. Their receives are posted before. Returns the seconds for all windows.
     fn window(&mut self, rounds: usize, bytes: usize) -> Result<f64, OperationError> {
         let (peer, world, rank) = (self.peer, self.world, self.rank);
         let send = &self.send[..bytes];

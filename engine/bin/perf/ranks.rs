@@ -17,14 +17,17 @@ pub(super) fn start(args: &PerfArgs) -> Result<ExitCode, Fault> {
     let job = Job::new(args.suite.ranks()).program(std::env::current_exe()?).args(std::env::args_os().skip(1));
     // Ranks share the terminal, so that rank 0 sees whether there is one.
     let outcome = job.pin(true).output(Output::Inherit).run()?;
+    if let (None, Some(error)) = (outcome.first_failure, &outcome.trace_error) {
+        return Err(Fault::failure(error));
+    }
     Ok(ExitCode::from(outcome.code().clamp(0, 255) as u8))
 }
 
-/// The ranks of a suite as threads, each bound to one core: the only ones that loopback connects.
+/// Runs the ranks of a suite as threads, each bound to one core. Loopback only connects engines of one process.
 pub(super) fn threads(args: &PerfArgs) -> Result<(), Fault> {
     let ranks = args.suite.ranks();
     let hub = Hub::new(ranks, LOOPBACK_RING_BYTES);
-    // All are there before one of them speaks.
+    // All engines are built before any of them runs.
     let build = |rank: u32| {
         let bootstrap = Bootstrap::custom(OneHost::new("perf", rank, ranks));
         args.builder().hub(hub.clone()).build(bootstrap).map_err(|error| Fault::from(error).at(&format!("rank {rank}")))
@@ -72,7 +75,7 @@ pub(super) fn greet(engine: &mut Engine) -> Result<(), OperationError> {
     Ok(())
 }
 
-/// Returns at every rank once ranks 0 and 1 are here. The others sleep in it.
+/// Returns on every rank once ranks 0 and 1 have called it. The other ranks sleep in it until then.
 pub(super) fn leave_together(engine: &mut Engine) -> Result<(), OperationError> {
     let (world, rank, size, tag) = (engine.comm_world(), engine.rank().0, engine.size(), Tag(998));
     if rank == 0 {

@@ -1,4 +1,4 @@
-//! What a fabric gives to a program that is written straight to it: `perf p2p`'s loops without an engine.
+//! What a fabric gives to a program that calls libfabric itself: the loops of `perf p2p`, without an engine.
 
 use std::time::{Duration, Instant};
 use tickwire::bootstrap::Exchange;
@@ -11,18 +11,18 @@ use crate::fault::Fault;
 /// What is measured.
 #[derive(clap::Args, Debug, Clone)]
 pub(super) struct RawArgs {
-    /// Instead of messages, writes and reads of 8 B in the other rank's memory, each with the wait for its completion
+    /// Measure writes and reads of 8 B in the other rank's memory instead of messages, each with the wait for its completion
     #[arg(long)]
     one_sided: bool,
 }
 
 impl RawArgs {
-    /// Figures that it gives.
+    /// Number of figures that the suite gives.
     pub(super) fn figures(&self) -> usize {
         if self.one_sided { ONE_SIDED_FIGURES } else { loops::P2P_FIGURES }
     }
 
-    /// What cannot be measured together.
+    /// Refuses options that exclude each other.
     pub(super) fn check(&self, tagged: bool) -> Result<(), Fault> {
         match self.one_sided && tagged {
             true => Err(Fault::wrong_use("one-sided operations have no tags: leave --mode tagged out")),
@@ -31,26 +31,26 @@ impl RawArgs {
     }
 }
 
-/// Figures of one-sided operations, their bytes and their rounds.
+/// Number of figures of one-sided operations, bytes of an operation, and rounds.
 const ONE_SIDED_FIGURES: usize = 2;
 const ONE_SIDED_BYTES: usize = 8;
 const ONE_SIDED_ROUNDS: usize = 20_000;
-/// Says that there is nothing more to serve.
+/// The byte that rank 0 writes last. It tells rank 1 that no operation follows.
 const OVER: u8 = 255;
 
-/// The key of a rank's address.
+/// The key under which a rank puts its address.
 const ADDRESS: &str = "raw-address";
-/// Bytes of a word that all is ready.
+/// Bytes of a message that only says that its sender is ready.
 const WORD: usize = 4;
-/// How long a provider is progressed at the end.
+/// How long a rank progresses its provider at the end.
 const FLUSH_TIME: Duration = Duration::from_millis(20);
 
-/// One of the two ranks, which learn each other's addresses by the launcher.
+/// Runs one of the two ranks. They learn each other's addresses through the launcher.
 pub(super) fn as_rank(args: &PerfArgs, raw: &RawArgs, exchange: Box<dyn Exchange>) -> Result<(), Fault> {
     if raw.one_sided { one_sided(args, exchange) } else { messages(args, exchange) }
 }
 
-/// Writes and reads by rank 0 in the memory of rank 1, which does nothing but progress its provider.
+/// Rank 0 writes and reads in the memory of rank 1. Rank 1 only progresses its provider.
 fn one_sided(args: &PerfArgs, mut exchange: Box<dyn Exchange>) -> Result<(), Fault> {
     let rank = exchange.rank();
     let mut figures = args.sink(rank, exchange.size());
@@ -74,7 +74,7 @@ fn one_sided(args: &PerfArgs, mut exchange: Box<dyn Exchange>) -> Result<(), Fau
         while memory.first() != OVER {
             memory.progress()?;
         }
-        // What says that the last write has come may still be on its way.
+        // The acknowledgement of the last write may still be on its way.
         let start = Instant::now();
         while start.elapsed() < FLUSH_TIME {
             memory.progress()?;
@@ -82,8 +82,7 @@ fn one_sided(args: &PerfArgs, mut exchange: Box<dyn Exchange>) -> Result<(), Fau
     }
     exchange.fence()?;
     exchange.finish();
-    figures.end();
-    Ok(())
+    figures.end()
 }
 
 /// Time of an operation, µs.
@@ -113,16 +112,15 @@ fn messages(args: &PerfArgs, mut exchange: Box<dyn Exchange>) -> Result<(), Faul
     Pair { fabric, first: rank == 0, quick: args.quick }.p2p(&mut say)?;
     exchange.fence()?;
     exchange.finish();
-    figures.end();
-    Ok(())
+    figures.end()
 }
 
-/// One of the two ranks, over its endpoint.
+/// One of the two ranks, with its endpoint.
 struct Pair {
     fabric: Bare,
     /// Whether it is rank 0.
     first: bool,
-    /// A hundredth of the rounds.
+    /// Whether only a hundredth of the rounds is run.
     quick: bool,
 }
 
@@ -162,7 +160,7 @@ impl Pair {
         self.fabric.wait_received(1).map(|bytes| assert!(bytes == WORD))
     }
 
-    /// Both ranks are here: one message each way.
+    /// Returns once both ranks have called it: one message each way.
     fn barrier(&mut self) -> Result<(), OfiError> {
         self.fabric.post(0, WORD)?;
         if self.first {
@@ -174,7 +172,7 @@ impl Pair {
         }
     }
 
-    /// Half a round trip, µs. A receive is posted before the message that will be answered with its message.
+    /// Half a round trip, µs. A rank posts each receive before it sends the message that the peer answers.
     fn pingpong(&mut self, rounds: usize, bytes: usize) -> Result<f64, OfiError> {
         let (fabric, all) = (&mut self.fabric, rounds + rounds / 10);
         let mut start = Instant::now();
@@ -199,7 +197,7 @@ impl Pair {
         Ok(start.elapsed().as_secs_f64() / rounds as f64 / 2.0 * 1e6)
     }
 
-    /// Windows of messages from rank 0, their receives posted before; seconds for all of them.
+    /// Sends windows of messages from rank 0. Their receives are posted before. Returns the seconds for all windows.
     fn window(&mut self, rounds: usize, bytes: usize) -> Result<f64, OfiError> {
         let warmup = rounds / 10 + 1;
         let mut start = Instant::now();
@@ -223,7 +221,7 @@ impl Pair {
                 assert!(length == WINDOW * bytes);
             }
         }
-        // Until the last message has come.
+        // The time ends once the last message has come.
         self.barrier()?;
         Ok(start.elapsed().as_secs_f64())
     }

@@ -8,17 +8,17 @@ use tickwire::{Comm, Engine, HeapError, LockKind, Rank, Tag, Window, WindowError
 const SIZES: [usize; 5] = [8, 1 << 10, 4 << 10, 64 << 10, 1 << 20];
 /// Lengths of accumulates, bytes.
 const UPDATED: [usize; 2] = [8, 64 << 10];
-/// Lengths of puts into a buffer of the program's, bytes.
+/// Lengths of puts into a buffer of the program, bytes.
 const CREATED: [usize; 3] = [8, 4 << 10, 1 << 20];
 /// Bytes of a part of a window.
 const MAX: usize = 4 << 20;
 /// Figures of the suite.
 pub(crate) const FIGURES: usize = 2 * SIZES.len() + UPDATED.len() + CREATED.len() + 7;
-/// How long the target computes at a time, and how often the origin updates meanwhile.
+/// How long the target computes at a time, without a call of the engine, while the origin updates.
 const COMPUTED: Duration = Duration::from_millis(1);
-/// How long that goes on.
+/// How long this measurement takes.
 const PASSIVE: Duration = Duration::from_millis(500);
-/// Tag of the message that ends it.
+/// Tag of the message that ends this measurement.
 const ENDED: Tag = Tag(9);
 
 /// Why the suite ends early.
@@ -32,36 +32,36 @@ pub(crate) enum Ended {
 
 type Done = Result<(), WindowError>;
 
-/// Changes one byte in each cache line: what is unchanged may still be in the reader's cache.
+/// Changes one byte in each cache line. An unchanged line may still be in the reader's cache.
 fn touch(bytes: &mut [u8], round: usize) {
     bytes.iter_mut().step_by(64).for_each(|byte| *byte = round as u8);
 }
 
-/// The suite, of ranks 0 and 1.
+/// The suite. Most operations are those of rank 0 on rank 1's part.
 pub(crate) struct OneSided<'a> {
     engine: &'a mut Engine,
     say: Say<'a>,
     quick: bool,
-    /// A buffer that is made a window is in the shared heap.
+    /// Whether the buffer that becomes a window is in the shared heap.
     shared: bool,
     world: Comm,
-    /// The own rank, and the other one.
+    /// The own rank, and the rank that it operates on.
     ranks: [Rank; 2],
     send: Vec<u8>,
     receive: Vec<u8>,
 }
 
 impl<'a> OneSided<'a> {
-    /// With plain buffers, or with one in the shared heap where a buffer is made a window.
+    /// With plain buffers. If `shared`, the buffer that becomes a window is in the shared heap.
     pub(crate) fn new(engine: &'a mut Engine, say: Say<'a>, shared: bool, quick: bool) -> Self {
         let (world, rank) = (engine.comm_world(), engine.rank());
         let ranks = [rank, Rank(1 - rank.0.min(1))];
-        // Written, so that the system gives them their pages before calls are timed.
+        // Written, so that their page faults do not fall into the timed calls.
         let (send, receive) = (vec![1; MAX], vec![1; MAX]);
         OneSided { engine, say, quick, shared, world, ranks, send, receive }
     }
 
-    /// Times an operation of rank 0, or of both, and says what one takes.
+    /// Times an operation of rank 0, or of every rank if `both`, and says how long one takes.
     fn time(
         &mut self,
         (metric, parameter): (&str, usize),
@@ -83,11 +83,11 @@ impl<'a> OneSided<'a> {
         Ok(self.engine.barrier(self.world)?)
     }
 
-    /// All of them.
+    /// Measures all operations.
     pub(crate) fn measure(&mut self) -> Result<(), Ended> {
         let window = self.engine.win_allocate::<u8>(MAX, self.world)?;
         self.engine.win_lock_all(window)?;
-        // A fabric connects with the first operation, and MPI when a window is made.
+        // Connects before anything is timed: a fabric connects with the first operation, but MPI when a window is made.
         self.engine.put(&self.send[..8], Rank(1), 0, window)?;
         self.engine.win_flush(Rank(1), window)?;
         for bytes in SIZES {
@@ -167,7 +167,7 @@ impl<'a> OneSided<'a> {
         })
     }
 
-    /// Memory of the program's own, made a window; and a target that computes.
+    /// Operations on a window made of the program's own memory, also while the target computes.
     fn created(&mut self, window: Window<u8>) -> Done {
         let target = Rank(1);
         self.engine.win_lock_all(window)?;
@@ -189,9 +189,11 @@ impl<'a> OneSided<'a> {
                 count += 1;
             }
             (self.say)("passive_accumulate", 8, passive.as_secs_f64() / f64::from(count) * 1e6, "us");
-            self.engine.send(&[0u8; 0], target, ENDED, self.world)?;
+            for rank in 1..self.engine.size() {
+                self.engine.send(&[0u8; 0], Rank(rank), ENDED, self.world)?;
+            }
         } else {
-            // It calls the engine once after each computation.
+            // The target calls the engine once after each computation.
             let mut ended = false;
             while !ended {
                 let computed = Instant::now() + COMPUTED;

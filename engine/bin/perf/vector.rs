@@ -5,15 +5,17 @@ use std::time::Instant;
 use tickwire::internals::components::{LeasedBytes, Pieces};
 use tickwire::{Comm, Datatype, Engine, OperationError, Rank, Tag, Typed};
 
-/// Lengths of the messages, bytes of doubles that are sent.
+/// Lengths of the messages, bytes.
 const SIZES: [usize; 3] = [1 << 10, 64 << 10, 1 << 20];
 /// Figures that [`vector`] gives.
 pub(crate) const FIGURES: usize = 4 * SIZES.len();
 
 /// Half a round trip of each kind of message between ranks 0 and 1, µs.
 ///
-/// `contiguous` is bytes at both ends; `packed` is the same after every second double was packed into these bytes; `strided`
-/// leaves from every second double and arrives in bytes; `vector` leaves from there and arrives there.
+/// - `contiguous`: contiguous bytes at both ends.
+/// - `packed`: the same, but the sender packs every second double into these bytes first.
+/// - `strided`: sent from every second double, received into contiguous bytes.
+/// - `vector`: every second double at both ends.
 pub(crate) fn vector(engine: &mut Engine, say: Say<'_>, quick: bool) -> Result<(), OperationError> {
     let mut pair = Pair { world: engine.comm_world(), rank: engine.rank().0, engine };
     for bytes in SIZES {
@@ -62,7 +64,7 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// Half the time of a round, µs, after a tenth of them as warm-up. A round is told whether it is this rank that sends first.
+    /// Half the time of a round, µs. A tenth as many rounds come first as warm-up. The argument of `round`: this rank sends first.
     fn rounds(
         &mut self,
         rounds: usize,

@@ -1,4 +1,4 @@
-//! From two samples of a job to the rows of its tables.
+//! Makes the rows of the tables from two samples of a job.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub(crate) const TRANSPORTS: [&str; 7] = ["TRANSPORT", "LINKS", "OUT/S", "IN/S",
 pub(crate) const PEERS: [&str; 11] =
     ["PEER", "STATE", "TRANSPORT", "ONE-SIDED", "OUT/S", "IN/S", "READ/S", "OUT", "IN AND READ", "POSTED", "SENDS"];
 
-/// A rank that has not ticked for so long is said to be silent, ns: it may just not have had a processor.
+/// A rank that has not ticked for this long is shown as silent, ns. In a shorter time it may just not have had a processor.
 const SILENT_NS: u64 = 500_000_000;
 
 /// A row of a table.
@@ -40,7 +40,7 @@ pub(crate) trait Row<const N: usize> {
     fn cells(&self) -> [String; N];
 }
 
-/// Bytes a second, and in all.
+/// Bytes sent, received and read: a second, and in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Flow {
     pub(crate) rates: [f64; 3],
@@ -83,7 +83,7 @@ pub(crate) struct Rank {
     pub(crate) state: String,
     /// Ticks, frames sent and frames received a second.
     pub(crate) rates: [f64; 3],
-    /// Of the ticks, those that found nothing; of the time, that in which it slept.
+    /// Share of the ticks that found nothing, and share of the time in which the rank slept.
     pub(crate) idle: f64,
     pub(crate) asleep: f64,
     pub(crate) flow: Flow,
@@ -214,7 +214,7 @@ impl Row<7> for Transport {
     fn cells(&self) -> [String; 7] {
         let [out, into, read] = self.flow.rates.map(bytes);
         let [sent, received, direct] = self.flow.sums;
-        // What one side has read out of the other's memory was sent by it too.
+        // Bytes that a receiver has read out of a sender's memory were sent, too.
         let [sent, received] = [sent.saturating_add(direct), received].map(|n| Bytes(n).to_string());
         [self.name.clone(), self.links.to_string(), out, into, read, sent, received]
     }

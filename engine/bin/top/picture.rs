@@ -10,7 +10,7 @@ use super::screen::Screen;
 use crate::fault::Fault;
 use crate::picture::{Colour, Picture, Point};
 
-/// Height of letters, and what is free around the screen, pixels.
+/// Height of letters, and width of the margin around the screen, pixels.
 const SIZE: f32 = 15.0;
 const MARGIN: f32 = 12.0;
 
@@ -56,7 +56,7 @@ fn draw_cell(picture: &mut Picture, cell: &Cell, (left, top): Point, (wide, high
         picture.fill((left, top), (left + wide, top + high), ground);
     }
     let (x, y) = ((left + wide / 2.0).floor(), (top + high / 2.0).floor());
-    // What lines leave the middle of the cell to the left, right, up and down.
+    // Whether a line leads from the middle of the cell to the left, to the right, up and down.
     let lines = match cell.symbol() {
         " " | "" => return,
         "─" => [true, true, false, false],
@@ -76,7 +76,7 @@ fn draw_cell(picture: &mut Picture, cell: &Cell, (left, top): Point, (wide, high
     }
 }
 
-/// The colours that the screen uses; others are those of letters.
+/// The colours that the screen uses. Any other colour becomes `otherwise`.
 fn colour(color: Color, otherwise: Colour) -> Colour {
     match color {
         Color::Cyan => [86, 182, 194],

@@ -1,6 +1,5 @@
 //! The live tables: what `tickwire top` draws on a terminal, and its keys.
 
-use std::io;
 use std::time::{Duration, Instant};
 
 use ratatui::Frame;
@@ -12,11 +11,12 @@ use ratatui::widgets::{Block, Cell, Row as Cells, Table, TableState};
 
 use super::figures::{PEERS, RANKS, Rank, Row, TRANSPORTS, Transport, ranks};
 use super::{Sample, Watch, headline};
+use crate::fault::Fault;
 
-/// Columns of the table of ranks that a narrow terminal does without, first those that tell least.
+/// Columns of the table of ranks that are left out on a narrow terminal. Those that tell least go first.
 const DROPPED: [usize; 9] = [10, 1, 7, 6, 11, 5, 13, 12, 9];
 
-/// Columns that are words: of ranks, of transports, and of peers; the others are numbers.
+/// Columns that hold words, in the tables of ranks, of transports, and of peers. All other columns hold numbers.
 const STATE: usize = 2;
 const TRANSPORT: &[usize] = &[0];
 const CONNECTION: &[usize] = &[1, 2, 3];
@@ -33,11 +33,11 @@ pub(super) struct Screen {
     stopped: bool,
 }
 
-/// Draws until the user ends it; `true` if the job has ended first.
+/// Draws until the user ends the command or the job has ended. Returns `true` if the job has ended.
 ///
 /// # Errors
 /// The terminal cannot be used.
-pub(super) fn watch(job: Watch, first: Sample, interval: Duration) -> io::Result<bool> {
+pub(super) fn watch(job: Watch, first: Sample, interval: Duration) -> Result<bool, Fault> {
     let mut terminal = ratatui::try_init()?;
     let ended = run(&mut terminal, job, Screen::new(first), interval);
     ratatui::restore();
@@ -49,7 +49,7 @@ fn run(
     mut job: Watch,
     mut screen: Screen,
     interval: Duration,
-) -> io::Result<bool> {
+) -> Result<bool, Fault> {
     // The first figures come soon, whatever the interval.
     let mut due = Instant::now() + interval.min(Duration::from_millis(250));
     loop {
@@ -68,20 +68,21 @@ fn run(
             continue;
         }
         match job.look() {
-            Ok(sample) => screen.show(sample),
-            Err(_) => return Ok(true),
+            Ok(Some(sample)) => screen.show(sample),
+            Ok(None) => return Ok(true),
+            Err(fault) => return Err(fault),
         }
     }
 }
 
 impl Screen {
-    /// Shows a sample; figures follow with the next.
+    /// Shows the first sample. Rates follow with the next one.
     pub(super) fn new(now: Sample) -> Self {
         let ranks = ranks(&now, &now);
         Screen { before: None, now, ranks, column: 0, descending: false, chosen: 0, stopped: false }
     }
 
-    /// Shows a sample, and figures of the time since the last.
+    /// Shows a further sample, and the rates since the sample before.
     pub(super) fn show(&mut self, sample: Sample) {
         let before = std::mem::replace(&mut self.now, sample);
         self.ranks = ranks(&before, &self.now);
@@ -97,7 +98,7 @@ impl Screen {
         });
     }
 
-    /// A key; `true` ends.
+    /// Handles a key. Returns `true` if the key ends the command.
     fn key(&mut self, key: KeyCode, modifiers: KeyModifiers) -> bool {
         let step = |ranks: &[Rank], chosen: u32, by: isize| {
             let at = ranks.iter().position(|rank| rank.rank == chosen).unwrap_or(0);
@@ -110,7 +111,7 @@ impl Screen {
             KeyCode::Char('p') => self.stopped = !self.stopped,
             KeyCode::Char('r') => self.descending = !self.descending,
             KeyCode::Char('s') => {
-                // The state is no number.
+                // Sorting by process number or by state would tell nothing, so these columns are skipped.
                 self.column = match (self.column + 1) % RANKS.len() {
                     1 | 2 => 3,
                     column => column,
@@ -136,7 +137,7 @@ impl Screen {
         (width, (rows + 3 * 3 + 2).min(usize::from(u16::MAX)) as u16)
     }
 
-    /// Draws it all.
+    /// Draws the whole screen.
     pub(super) fn draw(&self, frame: &mut Frame<'_>) {
         let transports = Transport::all(&self.ranks);
         let rows = self.ranks.len() as u16 + 3;
@@ -199,8 +200,8 @@ impl Screen {
     }
 }
 
-/// The columns that fit a width, each with its own: of those that do not, the least telling are left out first, but never
-/// the one that is sorted by.
+/// The columns that fit into a width, each with its own width. If not all fit, those that tell least are left out first, but
+/// never the column by which the table is sorted.
 fn columns<const N: usize>(
     header: &[String; N],
     cells: &[[String; N]],
@@ -221,7 +222,7 @@ fn columns<const N: usize>(
     columns
 }
 
-/// A cell, words at its left and numbers at its right.
+/// A cell. Words are aligned to the left, numbers to the right.
 fn aligned<'a>(cell: impl Into<Text<'a>>, number: bool) -> Cell<'a> {
     let text: Text<'a> = cell.into();
     Cell::new(if number { text.right_aligned() } else { text })
@@ -234,7 +235,7 @@ fn row<'a, C: Into<Text<'a>>, const N: usize>(cells: [C; N], words: &[usize]) ->
 /// Characters of the longest figure, with its unit.
 const FIGURE: u16 = 9;
 
-/// A table that takes the whole width. Its columns have the room of their names, or of a figure if that is longer.
+/// A table that takes the whole width. Columns share it in proportion to their names, or to a figure if that is longer.
 fn plain<'a, const N: usize>(title: &str, header: [&'a str; N], words: &[usize], rows: Vec<Cells<'a>>) -> Table<'a> {
     let widths = header.map(|name| Constraint::Fill((name.len() as u16).max(FIGURE)));
     Table::new(rows, widths)

@@ -9,7 +9,7 @@ use super::window::Window;
 use crate::fault::Fault;
 use crate::picture::{Colour, Picture, Point};
 
-/// Heights and widths, pixels: what stands left of the tracks, above and below them; a track; what is between two ranks.
+/// Pixels: width left of the tracks; margin around the picture; height above the tracks; height of a track; gap between ranks.
 const GUTTER: f32 = 190.0;
 const MARGIN: f32 = 18.0;
 const HEAD: f32 = 62.0;
@@ -17,11 +17,11 @@ const TRACK: f32 = 20.0;
 const GAP: f32 = 26.0;
 /// Height of letters.
 const SIZE: f32 = 13.0;
-/// Letters of a track's name.
+/// Letters of a track's name that are shown at most.
 const NAME_MAX: usize = 15;
 /// Pixels between two times on the axis, at least.
 const STEP_MIN: f32 = 110.0;
-/// Arrows that are drawn: of more, only some, since nobody could tell them apart.
+/// Most arrows that are drawn. Of more messages only some get an arrow, since nobody could tell so many apart.
 const ARROWS_MAX: usize = 600;
 
 const GROUND: Colour = [246, 247, 249];
@@ -34,10 +34,10 @@ const FAINT: Colour = [106, 115, 125];
 const IDLE: Colour = [208, 213, 220];
 const BUSY: Colour = [120, 131, 146];
 const ERROR: Colour = [200, 30, 30];
-/// Of systems, by track.
+/// Colours of systems, by track.
 const SYSTEMS: [Colour; 7] =
     [[224, 159, 62], [88, 129, 87], [131, 103, 199], [38, 132, 168], [62, 92, 168], [158, 86, 119], [110, 124, 58]];
-/// Of ranks, and so of the messages that they send.
+/// Colours of ranks, and of the messages that they send.
 const RANKS: [Colour; 6] =
     [[205, 62, 48], [28, 104, 196], [20, 140, 92], [196, 116, 12], [130, 62, 180], [12, 134, 150]];
 
@@ -51,7 +51,7 @@ const INSTANTS: u32 = 1002;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Drawn {
     pub(super) slices: u64,
-    /// Messages that were on their way, those of them with an arrow, and those whose receipt the trace does not have.
+    /// Messages that were in flight; how many of them have an arrow; and of how many the trace has no receipt.
     pub(super) messages: u64,
     pub(super) arrows: u64,
     pub(super) lost: u64,
@@ -71,13 +71,13 @@ impl Drawn {
     }
 }
 
-/// Where things stand.
+/// The layout of the picture.
 struct Plan {
     window: Window,
     left: f32,
     right: f32,
     bottom: f32,
-    /// The ranks and where their first tracks begin.
+    /// The ranks, and the height at which the first track of each begins.
     bands: Vec<(u32, f32)>,
     tracks: Vec<u32>,
 }
@@ -111,7 +111,7 @@ impl Plan {
         Some(top + (place as f32 + 0.5) * TRACK)
     }
 
-    /// The part of a line that is within the tracks, and whether its end is.
+    /// The part of a line that is within the tracks, and whether its end is within them.
     fn clip(&self, from: Point, to: Point) -> Option<(Point, Point, bool)> {
         let at = |x: f32| (x, from.1 + (to.1 - from.1) * (x - from.0) / (to.0 - from.0));
         if from.0 > self.right || to.0 < self.left || to.0 < from.0 {
@@ -153,7 +153,7 @@ pub(super) fn draw(reading: &Reading, window: Window, width: u32) -> Result<(Pic
     Ok((picture, drawn))
 }
 
-/// Papers, lines and times.
+/// Draws the ground of the tracks, the grid lines and the times.
 fn axis(picture: &mut Picture, plan: &Plan) {
     for (_, top) in &plan.bands {
         for place in 0..plan.tracks.len() {
@@ -165,18 +165,18 @@ fn axis(picture: &mut Picture, plan: &Plan) {
     let least = (to_ns - from_ns) as f64 * f64::from(STEP_MIN / (plan.right - plan.left));
     let step = [1u64, 2, 5].iter().flat_map(|first| (0..18).map(move |zeros| first * 10u64.pow(zeros)));
     let step = step.filter(|step| *step as f64 >= least).min().unwrap_or(u64::MAX);
-    let mut at = from_ns.next_multiple_of(step);
-    while at <= to_ns {
+    let mut next = from_ns.checked_next_multiple_of(step);
+    while let Some(at) = next.filter(|&at| at <= to_ns) {
         let x = plan.x(at);
         picture.fill((x.floor(), HEAD - 6.0), (x.floor() + 1.0, plan.bottom), GRID);
         let words = moment(at, step);
         let half = picture.letter(SIZE).0 * words.chars().count() as f32 / 2.0;
         picture.words(&words, ((x - half).min(plan.right - 2.0 * half), HEAD - 16.0), SIZE, FAINT);
-        at += step;
+        next = at.checked_add(step);
     }
 }
 
-/// A time on the axis: as many places as its step needs.
+/// A time on the axis, with as many decimal places as the step needs.
 fn moment(ns: u64, step: u64) -> String {
     let (unit, of) = match step {
         0..1000 if ns < 100_000 => ("ns", 1),
@@ -188,7 +188,7 @@ fn moment(ns: u64, step: u64) -> String {
     format!("{:.places$} {unit}", ns as f64 / of as f64)
 }
 
-/// The tracks of a rank, and how many slices they have.
+/// Draws the tracks of a rank. Returns how many slices were drawn.
 fn tracks(picture: &mut Picture, plan: &Plan, rank: u32, band: &Band) -> u64 {
     let mut drawn = 0;
     for &number in &plan.tracks {
@@ -212,7 +212,7 @@ fn tracks(picture: &mut Picture, plan: &Plan, rank: u32, band: &Band) -> u64 {
     drawn
 }
 
-/// A slice, and its words where there is room: those of an instant stand beside it, from `free` on. Returns where they end.
+/// Draws a slice, and its words if there is room. Words of an instant stand beside it, from `free` on. Returns the next `free`.
 fn draw_slice(
     picture: &mut Picture,
     plan: &Plan,
@@ -256,7 +256,7 @@ fn of_rank(rank: u32) -> Colour {
     RANKS[rank as usize % RANKS.len()]
 }
 
-/// The messages that were on their way in the window, in the colours of their senders.
+/// Draws the messages that were in flight in the window, in the colours of their senders.
 fn arrows(picture: &mut Picture, plan: &Plan, flights: &[Flight], drawn: &mut Drawn) {
     let Window { from_ns, to_ns } = plan.window;
     let under_way = |flight: &&Flight| {
@@ -268,7 +268,7 @@ fn arrows(picture: &mut Picture, plan: &Plan, flights: &[Flight], drawn: &mut Dr
     let received: Vec<_> = under_way.iter().filter_map(|flight| Some((flight.from, flight.to?))).collect();
     drawn.lost = drawn.messages - received.len() as u64;
     for &((from, sent, begin), (to, got, end)) in received.iter().step_by(received.len().div_ceil(ARROWS_MAX).max(1)) {
-        // A track is not drawn if nothing of it is in the window: then its end is not either.
+        // A track with nothing in the window is not drawn. Then this end of the arrow is outside, and takes the height of the other end.
         let (y, to_y) = (plan.y(from, sent), plan.y(to, got));
         let down = if from <= to { 1.0 } else { -1.0 };
         let (Some(y), Some(to_y)) = (y.or(to_y), to_y.or(y)) else { continue };

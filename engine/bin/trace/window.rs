@@ -14,17 +14,17 @@ pub(crate) struct Window {
     pub(crate) to_ns: u64,
 }
 
-/// Messages by their place in the order of their sending.
+/// A range of messages, in the order in which they were sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Messages {
     first: usize,
     end: usize,
 }
 
-/// A time with its unit.
+/// Reads a time with its unit, and returns ns.
 ///
 /// # Errors
-/// It has none, or is no number.
+/// There is no unit, or no number.
 pub(crate) fn time(words: &str) -> Result<u64, String> {
     let bad = || format!("`{words}` is no time: write a number and ns, us, ms or s, such as 1.5ms");
     let units = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("ms", 1e6), ("s", 1e9)];
@@ -50,10 +50,10 @@ impl FromStr for Messages {
 }
 
 impl Messages {
-    /// The time from the sending of the first to the receipt of the last of them, and a twentieth on each side.
+    /// The time from the first send to the last receipt of these messages, and a twentieth of it on each side.
     ///
     /// # Errors
-    /// The trace has fewer.
+    /// The trace has fewer messages.
     pub(crate) fn window(self, reading: &Reading) -> Result<Window, Fault> {
         let all = reading.flights.len();
         let flights = reading.flights.get(self.first..self.end).ok_or_else(|| {
