@@ -271,7 +271,11 @@ macro_rules! borrowed {
         }
         // SAFETY: as the buffer itself.
         #[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
-        unsafe impl<B: OneRun> OneRun for $type {}
+        unsafe impl<B: OneRun> OneRun for $type {
+            fn is_in_place(&self) -> bool {
+                (**self).is_in_place()
+            }
+        }
     )*};
 }
 

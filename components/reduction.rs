@@ -143,9 +143,9 @@ pub mod op {
         BitOr;
         /// Bitwise exclusive or (`MPI_BXOR`).
         BitXor;
-        /// The smaller value, with its index (`MPI_MINLOC`).
+        /// The smaller value, with its index (`MPI_MINLOC`). Between a NaN and a number, the number wins.
         MinLoc;
-        /// The greater value, with its index (`MPI_MAXLOC`).
+        /// The greater value, with its index (`MPI_MAXLOC`). Between a NaN and a number, the number wins.
         MaxLoc;
         /// The right operand: an update with it overwrites the target (`MPI_REPLACE`).
         Replace;
@@ -206,17 +206,24 @@ pub mod op {
     combine!(Min: f32 f64, |left, right| left.min(right));
     combine!(Max: f32 f64, |left, right| left.max(right));
 
+    /// Whether `other` is a NaN, and `one` is a number or a NaN of a lower index. Without this, a NaN would hide what it is combined with, and
+    /// the result would depend on the order.
+    fn is_number_or_first<V: PartialOrd, I: Ord>(one: &Indexed<V, I>, other: &Indexed<V, I>) -> bool {
+        let is_nan = |value: &V| value.partial_cmp(value).is_none();
+        is_nan(&other.value) && (!is_nan(&one.value) || one.index < other.index)
+    }
+
     impl<V: PartialOrd + Send + Sync + 'static, I: Ord + Send + Sync + 'static> Operation<Indexed<V, I>> for MinLoc {
         fn combine(&self, left: Indexed<V, I>, right: Indexed<V, I>) -> Indexed<V, I> {
             let less = right.value < left.value || right.value == left.value && right.index < left.index;
-            if less { right } else { left }
+            if less || is_number_or_first(&right, &left) { right } else { left }
         }
     }
 
     impl<V: PartialOrd + Send + Sync + 'static, I: Ord + Send + Sync + 'static> Operation<Indexed<V, I>> for MaxLoc {
         fn combine(&self, left: Indexed<V, I>, right: Indexed<V, I>) -> Indexed<V, I> {
             let greater = right.value > left.value || right.value == left.value && right.index < left.index;
-            if greater { right } else { left }
+            if greater || is_number_or_first(&right, &left) { right } else { left }
         }
     }
 }

@@ -150,6 +150,14 @@ impl Submissions {
         }))
     }
 
+    /// Makes a slot free again. Not once the engine is closed: a late thread may still refuse the slot's task a second time, and another
+    /// operation must not get this answer.
+    pub fn put_back(&self, slot: u32) {
+        if self.closed.load(Ordering::SeqCst) == 0 {
+            let _ = self.free.push(slot);
+        }
+    }
+
     /// Wakes the engine if it sleeps.
     pub fn ring(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -167,7 +175,7 @@ impl Submissions {
         if state.abandoned {
             let left = state.clear();
             drop(state);
-            let _ = self.free.push(slot);
+            self.put_back(slot);
             return catch_unwind(AssertUnwindSafe(|| drop((left, answer, lease)))).err();
         }
         let replaced = state.answer.replace((answer, lease));

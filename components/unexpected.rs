@@ -271,6 +271,16 @@ impl UnexpectedQueue {
         self.live[form] = true;
     }
 
+    /// Whether an entry is older than another one of the queue. Walks the queue between them.
+    #[cold]
+    pub fn is_before(&self, first: Row, second: Row) -> bool {
+        let mut row = self.entries[first as usize].next;
+        while row != NIL && row != second {
+            row = self.entries[row as usize].next;
+        }
+        row == second
+    }
+
     /// Takes an entry out of the queue. Its row stays in use until [`UnexpectedQueue::release`].
     pub fn claim(&mut self, row: Row) -> Unexpected {
         let entry = self.entries[row as usize];

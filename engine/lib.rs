@@ -146,7 +146,7 @@ pub use crate::api::receipt::Receipted;
 pub use crate::api::regions::Region;
 pub use crate::api::registered::Registered;
 pub use crate::api::request::{Failed, OperationError, Posted, Rejected, Request, Test, Tested, Waitable};
-pub use crate::api::scope::Scope;
+pub use crate::api::scope::{Borrowed, Owned, Scope, Takes};
 pub use crate::api::send_options::SendOptions;
 pub use crate::api::shared_heap::ENV_SHARED_HEAP;
 #[cfg(feature = "dynamic-endpoints")]

@@ -42,7 +42,7 @@ impl Engine {
     }
 }
 
-impl<'env> Scope<'_, 'env> {
+impl<'env, L> Scope<'_, 'env, L> {
     /// As [`Engine::scatter_block`], with borrowed buffers.
     pub fn scatter_block(&mut self, from: Rank, tag: Tag, comm: Comm) -> ScatterBlock<'_, 'env, ()> {
         ScatterBlock::new(GraphBuilder::new(self.engine, "scatter block", comm, self.lends), from, tag)

@@ -67,6 +67,9 @@ impl Engine {
     }
 
     fn end_scope(&mut self) {
+        // Receives are paired with what is there already, such as sends of this rank to itself, before they are cancelled.
+        self.advance(false);
+        self.let_go();
         let mut open = self.open_loans();
         if self.closed == Closed::No {
             // Also receives whose handles were dropped: they would still write to borrowed buffers.

@@ -141,7 +141,8 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::probe`]. [`OperationError::Count`] if the message is not a whole number of elements, and [`OperationError::Memory`] if
-    /// there is no memory for it. In both cases the message can still be received.
+    /// there is no memory for it. In both cases the message can still be received, unless a receive of another thread has taken the message
+    /// that was found first: then the one behind it is dropped.
     pub fn recv_vec<T: Basic>(
         &mut self,
         source: impl Into<Source>,

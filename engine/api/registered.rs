@@ -106,7 +106,9 @@ impl Engine {
     ///
     /// For other buffers, only operations and persistent requests that hold them keep it. Such a buffer's memory may be freed and its
     /// addresses used again without the engine knowing.
-    pub fn register<B: Pieces>(&mut self, buffer: B) -> Registered<B> {
+    ///
+    /// The buffer must be owned: if the result of a borrowed one were forgotten, the registration would outlive the memory.
+    pub fn register<B: Pieces + 'static>(&mut self, buffer: B) -> Registered<B> {
         let registrations = &mut self.store.progress().registrations;
         let runs = (0..buffer.pieces()).map(|index| buffer.piece(index));
         let numbers = runs.filter(|run| !run.is_empty()).map(|run| registrations.announce(run)).collect();

@@ -16,13 +16,41 @@ use tickwire_components::{Comm, IntoBuffer, LeasedBytes, Pieces, Rank, Source, S
 ///
 /// It forwards the calls that are safe on a borrowed engine, but does not hand out the engine itself: the closure could exchange the engine
 /// for another one, and the original would leave the scope together with the buffers.
-pub struct Scope<'scope, 'env: 'scope> {
+///
+/// `L` says which buffers it takes: [`Borrowed`] ones, or only [`Owned`] ones, as in [`Submitter::call`](crate::Submitter::call).
+pub struct Scope<'scope, 'env: 'scope, L = Borrowed> {
     pub(crate) engine: &'scope mut Engine,
     /// Whether leaving the scope ends the operations that it has posted. `false` in a call of another thread, where no borrowed buffer can
     /// be posted.
     pub(crate) lends: bool,
     /// Invariant in the buffers' lifetime. Not `Send`, since it may hold cells of this thread.
-    _env: PhantomData<(&'scope mut &'env (), *mut ())>,
+    _env: PhantomData<(&'scope mut &'env (), *mut (), L)>,
+}
+
+/// The buffers of an [`Engine::scope`](crate::Engine::scope): also borrowed ones, and ones that must stay on this thread. All of them come
+/// back before the scope ends.
+#[derive(Debug)]
+pub enum Borrowed {}
+
+/// The buffers of a call of another thread: those that may outlive the call. The engine may move to another thread meanwhile, so they must
+/// be `Send`.
+#[derive(Debug)]
+pub enum Owned {}
+
+/// Which buffers a [`Scope`] takes. Implemented for [`Borrowed`] and [`Owned`], and for no other type.
+#[diagnostic::on_unimplemented(
+    message = "the buffer `{B}` cannot be used in a call of another thread",
+    note = "such a buffer must be `Send` and owned, since the operation may outlive the call"
+)]
+pub trait Takes<B>: sealed::Sealed {}
+
+impl<B> Takes<B> for Borrowed {}
+impl<B: Send + 'static> Takes<B> for Owned {}
+
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Borrowed {}
+    impl Sealed for super::Owned {}
 }
 
 impl Engine {
@@ -106,12 +134,12 @@ impl Engine {
     }
 
     /// A scope that takes only owned buffers, for code that must not exchange the engine for another one.
-    pub(crate) fn borrowed(&mut self) -> Scope<'_, 'static> {
+    pub(crate) fn borrowed(&mut self) -> Scope<'_, 'static, Owned> {
         Scope { engine: self, lends: false, _env: PhantomData }
     }
 }
 
-impl<'env> Scope<'_, 'env> {
+impl<'env, L> Scope<'_, 'env, L> {
     /// As [`Engine::isend`], with a borrowed buffer.
     ///
     /// # Errors
@@ -123,7 +151,10 @@ impl<'env> Scope<'_, 'env> {
         to: Rank,
         tag: Tag,
         comm: Comm,
-    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>>
+    where
+        L: Takes<B::Buffer>,
+    {
         self.engine.post_send(buffer.into_buffer(), to, tag, comm, self.lends)
     }
 
@@ -137,7 +168,10 @@ impl<'env> Scope<'_, 'env> {
         to: Rank,
         tag: Tag,
         comm: Comm,
-    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>>
+    where
+        L: Takes<B::Buffer>,
+    {
         self.engine.post_synchronous(buffer.into_buffer(), to, tag, comm, self.lends)
     }
 
@@ -152,7 +186,10 @@ impl<'env> Scope<'_, 'env> {
         tag: Tag,
         comm: Comm,
         options: SendOptions,
-    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>>
+    where
+        L: Takes<B::Buffer>,
+    {
         self.engine.post_with(buffer.into_buffer(), to, tag, comm, self.lends, options)
     }
 
@@ -166,7 +203,10 @@ impl<'env> Scope<'_, 'env> {
         to: Rank,
         tag: Tag,
         comm: Comm,
-    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>>
+    where
+        L: Takes<B::Buffer>,
+    {
         self.engine.post_ready(buffer.into_buffer(), to, tag, comm, self.lends)
     }
 
@@ -178,7 +218,10 @@ impl<'env> Scope<'_, 'env> {
         &mut self,
         message: Message,
         buffer: B,
-    ) -> Result<Request<B::Buffer>, RejectedMessage<B::Buffer>> {
+    ) -> Result<Request<B::Buffer>, RejectedMessage<B::Buffer>>
+    where
+        L: Takes<B::Buffer>,
+    {
         self.engine.receive_message(message, buffer.into_buffer(), self.lends)
     }
 
@@ -193,7 +236,10 @@ impl<'env> Scope<'_, 'env> {
         source: impl Into<Source>,
         tag: impl Into<TagFilter>,
         comm: Comm,
-    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>>
+    where
+        L: Takes<B::Buffer>,
+    {
         self.engine.post_receive(buffer.into_buffer(), source.into(), tag.into(), comm, self.lends)
     }
 
@@ -207,7 +253,10 @@ impl<'env> Scope<'_, 'env> {
         to: Rank,
         tag: Tag,
         comm: Comm,
-    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>> {
+    ) -> Result<Request<B::Buffer>, Rejected<B::Buffer>>
+    where
+        L: Takes<B::Buffer>,
+    {
         self.engine.post_buffered(buffer.into_buffer(), to, tag, comm)
     }
 
@@ -235,14 +284,14 @@ impl<'env> Scope<'_, 'env> {
     }
 }
 
-impl Scope<'_, '_> {
+impl<L> Scope<'_, '_, L> {
     /// For the engine's own code, which does not exchange the engine.
     pub(crate) fn engine_mut(&mut self) -> &mut Engine {
         self.engine
     }
 }
 
-impl Deref for Scope<'_, '_> {
+impl<L> Deref for Scope<'_, '_, L> {
     type Target = Engine;
     #[inline]
     fn deref(&self) -> &Engine {

@@ -113,9 +113,12 @@ impl Engine {
         comm: Comm,
     ) -> Result<Status, OperationError> {
         let incoming = self.post_receive(into, source.into(), receive_tag.into(), comm, true)?;
-        let sent = match self.lending(|engine| engine.post_send(buffer, to, send_tag, comm, true)) {
+        // A rejected buffer is dropped in here, too: that may panic, and the receive has borrowed memory already.
+        let posted =
+            |engine: &mut Engine| engine.post_send(buffer, to, send_tag, comm, true).map_err(|rejected| rejected.error);
+        let sent = match self.lending(posted) {
             Ok(outgoing) => self.wait_lent(outgoing).map(drop),
-            Err(rejected) => Err(rejected.error.into()),
+            Err(error) => Err(error.into()),
         };
         if let Err(error) = sent {
             // If a message was paired with the receive meanwhile, the receive completes.

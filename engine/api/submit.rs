@@ -8,14 +8,16 @@ pub use submitted::Submitted;
 
 use crate::api::send_options::SendOptions;
 use crate::run::engine::Engine;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use tickwire_components::submission::{Answer, Operation, Submission, Submissions, Task};
 use tickwire_components::{
-    Comm, IntoBuffer, Lease, LeasedBytes, Lent, NIL, Panic, Pieces, PostError, Rank, RequestId, Row, Source, Tag,
-    TagFilter,
+    Comm, IntoBuffer, Lease, LeasedBytes, Lent, NIL, Panic, Pieces, PostError, Rank, RequestError, RequestId, Row,
+    Source, Tag, TagFilter,
 };
 use tickwire_systems::steps::finish::free_request;
+use tickwire_systems::store::words_of;
 
 /// Values of `Submissions::closed`.
 const CLOSED_FINALIZED: u32 = 1;
@@ -60,11 +62,20 @@ impl Engine {
         }
         let all = self.store.all();
         let (slot, generation) = (all.callbacks.take_slot(row), all.requests[row as usize].generation);
-        let outcome = self.outcome(RequestId { row, generation });
+        // A sink or an error handler of the application may panic in it. The thread that waits must be told all the same.
+        let told = catch_unwind(AssertUnwindSafe(|| self.outcome(RequestId { row, generation })));
+        let (outcome, panicked) = match told {
+            Ok(outcome) => (outcome, None),
+            Err(panic) => (Err(RequestError::Poisoned(words_of(&*panic))), Some(panic)),
+        };
+        if self.is_lost() {
+            return panicked;
+        }
         let tables = self.store.all();
         let lease = std::mem::take(&mut tables.held[row as usize].0);
         free_request(tables.progress, tables.cars, tables.requests, row);
-        self.submissions.answer(slot?, Answer::Done(outcome), lease)
+        let Some(slot) = slot else { return panicked };
+        panicked.or(self.submissions.answer(slot, Answer::Done(outcome), lease))
     }
 
     /// Refuses all operations that were submitted and are not done, and all later ones. The engine is closed, so panics of wakers change

@@ -6,7 +6,7 @@ use super::send::Outbox;
 use crate::run::engine::{Closed, Engine};
 use bevy_app::AppExit;
 use bevy_ecs::prelude::*;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// After an `AppExit`, sends the remaining messages and finalizes the engine.
 ///
@@ -25,13 +25,14 @@ pub(super) fn finalize(
     if engine.closed == Closed::Finalized {
         return;
     }
-    let end = Instant::now() + bounds.finalize;
-    while !outbox.post(engine, &mut commands) && Instant::now() < end {
+    let end = Instant::now().checked_add(bounds.finalize);
+    let left = || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+    while !outbox.post(engine, &mut commands) && !left().is_zero() {
         engine.tick();
         outbox.tell(engine, &mut commands);
         std::thread::yield_now();
     }
-    if let Err(error) = engine.finalize(end.saturating_duration_since(Instant::now())) {
+    if let Err(error) = engine.finalize(left()) {
         commands.queue(TickwireError::Finalize(error));
     }
     // Messages that still have no row when the time is over are refused by the closed engine.

@@ -42,10 +42,11 @@ impl Engine {
         let (mut pending, mut orderly) = (0, false);
         if poisoned.is_none() {
             self.free_dropped();
-            let _ = self.flush(start + timeout);
+            let end = start.checked_add(timeout);
+            let _ = self.flush(end);
             pending = self.sends_pending();
             orderly = pending == 0 && !(dropped && self.store.progress().active > 0);
-            self.say_goodbye(Some(start + timeout), orderly);
+            self.say_goodbye(end, orderly);
         }
         // Peers must stop reading before any buffer is given back to the application.
         self.close_transports();
@@ -98,8 +99,8 @@ impl Engine {
     }
 
     /// Makes progress until no send is pending.
-    fn flush(&mut self, end: Instant) -> Result<(), tickwire_components::RequestError> {
-        self.wait_deadline(Some(end), |engine| {
+    fn flush(&mut self, end: Option<Instant>) -> Result<(), tickwire_components::RequestError> {
+        self.wait_deadline(end, |engine| {
             engine.closed.check_request()?;
             Ok(engine.sends_pending() == 0)
         })

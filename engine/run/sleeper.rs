@@ -61,7 +61,8 @@ impl Sleeper {
 impl Drop for Sleeper {
     fn drop(&mut self) {
         self.shared.give(Order::End);
-        if let Some(thread) = self.thread.take() {
+        // A waker may hold the last reference to the task that owns this. Then this runs on the thread itself, which ends with its next look.
+        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
         }
     }

@@ -16,6 +16,8 @@ const LOOKS_A_TICK: u32 = 30;
 const LOOKS_A_LOOK_AT_BOARDS: u32 = SPINS_SHARED / 4;
 /// Empty looks before the processor is told that this is a spin loop.
 const EAGER_LOOKS: u32 = 2_000;
+/// Looks that find work between two looks at the time, in a wait that has a deadline.
+const BUSY_LOOKS: u32 = 64;
 
 /// The status of a wait for a null request (`MPI_REQUEST_NULL`).
 const NOTHING: Status = Status::NULL;
@@ -94,15 +96,15 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::wait`], for at most `time`.
+    /// As [`Engine::wait`], for at most `time`; `Duration::MAX` is no limit.
     ///
     /// # Errors
     /// [`RequestError::Timeout`] if the request is not done by then. The request stays pending.
     pub fn wait_for(&mut self, request: &impl Waitable, time: Duration) -> Result<Status, RequestError> {
         let id = request.request_id();
-        let end = Instant::now() + time;
+        let end = Instant::now().checked_add(time);
         self.observer.awaited = id;
-        let ended = self.wait_deadline(Some(end), |engine| engine.is_done(id));
+        let ended = self.wait_deadline(end, |engine| engine.is_done(id));
         self.observer.awaited.row = NIL;
         self.let_go();
         ended?;
@@ -221,7 +223,7 @@ impl Engine {
         end: Option<Instant>,
         mut done: impl FnMut(&mut Engine) -> Result<bool, RequestError>,
     ) -> Result<(), RequestError> {
-        let mut idle = 0u32;
+        let (mut idle, mut busy) = (0u32, 0u32);
         // Takes the account of earlier work, so that the loop sees only its own.
         self.take_work();
         loop {
@@ -231,7 +233,14 @@ impl Engine {
                     ended => return ended.map(drop),
                 }
                 match self.take_work().is_idle() {
-                    false => idle = 0,
+                    false => {
+                        idle = 0;
+                        busy = busy.wrapping_add(1);
+                        // Work for others must not put off the end of the wait.
+                        if busy.is_multiple_of(BUSY_LOOKS) && end.is_some_and(|end| end <= Instant::now()) {
+                            return Err(RequestError::Timeout);
+                        }
+                    }
                     // A send is still blocked: the tick was in vain.
                     true => idle = idle.saturating_add(LOOKS_A_TICK),
                 }

@@ -2,11 +2,13 @@
 //! [`provider_matched`](crate::protocols::provider_matched).
 
 use crate::rows::Rows;
+use crate::steps::credit::forget;
+use crate::steps::finish::abort;
 use crate::steps::posted::{key, leave_index};
 use crate::steps::provider::{is_at_provider, recall};
 use crate::steps::unexpected::{find_place, receive_unexpected};
 use tickwire_components::index::EnvelopeKey;
-use tickwire_components::{Arrival, ArrivalState, DeferredMessage, NIL, Pending};
+use tickwire_components::{Arrival, ArrivalState, DeferredMessage, NIL, Pending, car_flags, context};
 
 /// Defers a message that was not paired, if it must wait for a receive or behind another message. `false` if it need not wait.
 #[cold]
@@ -52,6 +54,20 @@ pub(crate) fn match_deferred(rows: &mut Rows<'_>, arrivals: &[Arrival]) -> bool 
         }
         let found = rows.progress.unexpected.entries[deferred.entry as usize];
         let mut receive = deferred.receive;
+        let replaced = EnvelopeKey { context: context::abandoned(found.context), ..found.key() };
+        if receive == NIL
+            && matches!(context::plane(found.context), context::ABANDONED | context::BLOCK_ABANDONED)
+            && let Some(row) = rows.progress.posted.find(&replaced)
+        {
+            // The message that this one replaces never comes. Its receive ends.
+            rows.progress.posted.remove(&key(&rows.cars[row as usize]), row);
+            rows.progress.provider.deferred.remove(place);
+            rows.progress.starved_peers -= 1;
+            rows.progress.unexpected.release(deferred.entry);
+            forget(&mut rows.progress, &mut rows.vcs, &found);
+            abort(&mut rows.progress, &mut rows.cars, row, car_flags::ABANDONED);
+            continue;
+        }
         if receive == NIL
             && let Some(row) = rows.progress.posted.find(&found.key())
         {

@@ -13,7 +13,7 @@ pub mod failure;
 pub mod inquiry;
 mod intake;
 pub mod kept;
-mod messages;
+pub(crate) mod messages;
 pub(crate) mod passing;
 pub mod remains;
 

@@ -10,6 +10,8 @@
 use crate::procs::endpoint::Endpoint;
 use crate::protocols;
 use crate::protocols::direct::moved;
+use crate::protocols::graph::failure::is_of_graph;
+use crate::protocols::graph::messages::take_abandoned;
 use crate::protocols::{deferred, provider_matched};
 use crate::rows::{Rows, Wire};
 use crate::steps::credit::feed;
@@ -28,6 +30,10 @@ pub fn match_cars(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
         return match_arrivals(rows, wire);
     }
     while let Some(row) = rows.progress.new_receives.pop(&mut rows.cars) {
+        // Where nothing is deferred, a receive of a graph has looked for this when it was posted.
+        if rows.progress.has_provider() && is_of_graph(&rows.cars[row as usize]) && take_abandoned(rows, row) {
+            continue;
+        }
         if !take_unexpected(rows, row) {
             let vc_row = rows.cars[row as usize].vc;
             if rows.vcs.get(vc_row as usize).is_some_and(|vc| vc.state == VcState::Failed) {

@@ -46,7 +46,7 @@ impl Engine {
     }
 }
 
-impl<'env> Scope<'_, 'env> {
+impl<'env, L> Scope<'_, 'env, L> {
     /// As [`Engine::graph`], with borrowed buffers.
     pub fn graph(&mut self, comm: Comm) -> GraphBuilder<'_, 'env, ()> {
         GraphBuilder::new(self.engine, "graph", comm, self.lends)

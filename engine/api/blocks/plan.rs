@@ -45,7 +45,8 @@ impl Engine {
                             ([], _) => {}
                             ([_], Some(place)) => inlet.memory = InletMemory::Place(place),
                             (&[to], None) => {
-                                plan.connect(&mut inlet, part, parts, method(node), method(to as usize));
+                                let waits = starts_after(sketch, node as u32, to);
+                                plan.connect(&mut inlet, (part, parts), waits, method(node), method(to as usize));
                             }
                             _ => plan.fan_out(&mut inlet, part),
                         }
@@ -109,8 +110,16 @@ impl Plan {
         passage
     }
 
-    /// Decides through which memory a part's bytes go from one transport to another.
-    fn connect(&mut self, inlet: &mut Inlet, part: &InSketch, message: &[InSketch], from: &Endpoint, to: &Endpoint) {
+    /// Decides through which memory a part's bytes go from one transport to another. `waits` says that the outgoing message starts only
+    /// when the incoming one is done: then there must be room for the whole part, since a window is emptied by the outgoing message.
+    fn connect(
+        &mut self,
+        inlet: &mut Inlet,
+        (part, message): (&InSketch, &[InSketch]),
+        waits: bool,
+        from: &Endpoint,
+        to: &Endpoint,
+    ) {
         let (receive, send) = (from.abilities, to.abilities);
         inlet.supplier = supplier(part, receive, send, to.eager_max);
         // If several messages share a window, each is granted at least one piece.
@@ -122,7 +131,7 @@ impl Plan {
             Supplier::Segment => InletMemory::Place(part.segment),
             // No grant has room for an element.
             _ if whole.is_none() => InletMemory::Place(self.temporary(part.bytes as usize)),
-            _ if bytes <= PASSED_WHOLE_MAX as u64 => InletMemory::Place(self.temporary(part.bytes as usize)),
+            _ if waits || bytes <= PASSED_WHOLE_MAX as u64 => InletMemory::Place(self.temporary(part.bytes as usize)),
             _ => InletMemory::Window(NIL),
         };
         if inlet.supplier == Supplier::Segment && part.combine == Combine::Never {
@@ -142,6 +151,27 @@ impl Plan {
             inlet.segment = Span::EMPTY;
         }
     }
+}
+
+/// Whether a node starts only after another one is done: a path of edges leads from the one to the other, and at least one of these edges
+/// makes its second node wait for the end of its first. Over the edges of bytes that are passed on, both nodes move at the same time.
+fn starts_after(sketch: &Sketch, first: u32, then: u32) -> bool {
+    if sketch.edges.is_empty() {
+        return false;
+    }
+    // For each node: whether it was reached, and whether by a path with a waiting edge.
+    let mut reached = vec![[false; 2]; sketch.nodes.len()];
+    let mut open = vec![(first, false)];
+    while let Some((node, waits)) = open.pop() {
+        if std::mem::replace(&mut reached[node as usize][usize::from(waits)], true) {
+            continue;
+        }
+        if let NodeSketch::Incoming { parts, .. } = &sketch.nodes[node as usize] {
+            open.extend(parts.iter().flat_map(|part| &part.to).map(|&to| (to, waits)));
+        }
+        open.extend(sketch.edges.iter().filter(|(before, _)| *before == node).map(|&(_, after)| (after, true)));
+    }
+    reached[then as usize][1]
 }
 
 /// The length of a grant of about this many bytes that holds whole elements. Bytes are combined element by element. If the end of a grant

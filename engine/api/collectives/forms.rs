@@ -3,7 +3,7 @@
 use super::{exchange, neighbors, prefix, reduction, spread};
 use crate::api::persistent::Persistent;
 use crate::api::request::{OperationError, Posted, Rejected};
-use crate::api::scope::Scope;
+use crate::api::scope::{Scope, Takes};
 use crate::run::engine::Engine;
 use std::ops::Range;
 use tickwire_components::{Comm, LeasedBytes, List, NoBytes, OneRun, Operation, Rank, Sequence};
@@ -49,7 +49,7 @@ macro_rules! forms {
             }
         )*}
 
-        impl<'env> Scope<'_, 'env> {$(
+        impl<'env, L> Scope<'_, 'env, L> {$(
             #[doc = concat!("See [`Engine::", stringify!($name), "`].")]
             ///
             /// # Errors
@@ -66,7 +66,7 @@ macro_rules! forms {
             /// # Errors
             #[doc = concat!("As [`Engine::", stringify!($iname), "`].")]
             pub fn $iname<$($generic),*>(&mut self, $($arg: $type,)* comm: Comm) -> Posted<$buffer>
-            where $($generic: 'env $(+ $bound)*),*
+            where $($generic: 'env $(+ $bound)*, L: Takes<$generic>),*
             {
                 self.engine.post_collective($call($($arg),*), comm, self.lends)
             }
@@ -77,7 +77,7 @@ macro_rules! forms {
             #[doc = concat!("As [`Engine::", stringify!($init), "`].")]
             pub fn $init<$($generic),*>(&mut self, $($arg: $type,)* comm: Comm)
                 -> Result<Persistent<$buffer>, Rejected<$buffer>>
-            where $($generic: 'env $(+ $bound)*),*
+            where $($generic: 'env $(+ $bound)*, L: Takes<$generic>),*
             {
                 self.engine.init_collective($call($($arg),*), comm, self.lends)
             }

@@ -15,6 +15,7 @@ pub(super) fn barrier() -> Call<NoBytes, impl Draw<NoBytes>> {
 pub(super) fn bcast<B: Sequence>(buffer: B, root: Rank) -> Call<B, impl Draw<B>> {
     Call::new("bcast", buffer, move |member, buffer| {
         let root = check_root(member, root)?;
+        check_in_place(buffer, false, "no member")?;
         let whole = buffer.piece(0);
         let (part, element) = (whole.len(), COPIED);
         let call = Collective { kind: CollectiveKind::Broadcast, root, input: whole, output: whole, part, element };

@@ -11,6 +11,15 @@ use tickwire_systems::procs::communicators::live;
 /// The row of the communicator (self) whose handler is used if there is no other.
 const SELF_ROW: Row = 1;
 
+/// What an error handler calls a collective operation.
+const COLLECTIVE: &str = "collective operation";
+
+/// Whether an error of an operation of several ranks is one for the error handler: an operation that was cancelled is none.
+fn ends_together(error: &RequestError) -> bool {
+    use RequestError::{Abandoned, OtherType, PeerFailed, Short, Truncated};
+    matches!(error, Truncated { .. } | PeerFailed { .. } | OtherType(_) | Short { .. } | Abandoned(_))
+}
+
 impl Engine {
     /// How a request that is done has ended. An error goes to the handler of its communicator first.
     #[inline]
@@ -67,17 +76,25 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn raise_request(&mut self, id: RequestId, error: &RequestError) {
-        use RequestError::{NotReady, PeerFailed, PeerFailedPending, Truncated};
-        if !matches!(error, Truncated { .. } | PeerFailed { .. } | PeerFailedPending { .. } | NotReady) {
-            return;
-        }
+        use RequestError::{NotReady, OtherType, PeerFailed, PeerFailedPending, Truncated};
         let all = self.store.all();
         let Some(car) = all.cars.get(id.row as usize) else { return };
-        // Errors of the engine's own messages are raised by the code that has posted them.
-        if context::plane(car.context) != context::USER {
+        let (is_error, what) = match (context::plane(car.context), car.kind) {
+            (context::USER, kind) => (
+                matches!(
+                    error,
+                    Truncated { .. } | PeerFailed { .. } | PeerFailedPending { .. } | NotReady | OtherType(_)
+                ),
+                if kind == CarKind::Send { "send" } else { "receive" },
+            ),
+            (context::COLLECTIVE, CarKind::Graph) => (ends_together(error), COLLECTIVE),
+            (context::BLOCK, CarKind::Graph) => (ends_together(error), "graph"),
+            // Errors of the engine's own messages are raised by the code that has posted them.
+            _ => return,
+        };
+        if !is_error {
             return;
         }
-        let what = if car.kind == CarKind::Send { "send" } else { "receive" };
         let word = car.context;
         // The communicator's handler is used for as long as no other communicator has taken its row.
         let row = context::id(word);
@@ -85,6 +102,15 @@ impl Engine {
         if all.communicators.get(row as usize).filter(is_its).is_some() {
             self.raise(row, None, what, error);
         }
+    }
+
+    /// Passes on the error of a collective operation that had no request, after the error handler.
+    #[cold]
+    pub(crate) fn raise_collective(&self, row: Row, error: RequestError) -> RequestError {
+        if ends_together(&error) {
+            self.raise(row, None, COLLECTIVE, &error);
+        }
+        error
     }
 
     /// Runs a communicator's error handler. If the communicator does not exist, `given` is the handle that the caller passed.

@@ -70,8 +70,13 @@ impl Engine {
             return Err(self.raise_comm(comm, "graph_create_adjacent", error.into()));
         }
         let made = self.comm_dup(comm)?;
-        self.comm_set_topology(made, topology)?;
-        Ok(made)
+        match self.comm_set_topology(made, topology) {
+            Ok(()) => Ok(made),
+            Err(error) => {
+                let _ = self.comm_free(made);
+                Err(error)
+            }
+        }
     }
 
     /// Makes a communicator from edges that its members name together (`MPI_Dist_graph_create`). An edge goes from one rank to another, and
@@ -86,6 +91,17 @@ impl Engine {
             return Err(self.raise_comm(comm, "graph_create", TopologyError::Rank { rank, last }.into()).into());
         }
         let made = self.comm_dup(comm)?;
+        match self.meet_neighbors(made, edges, ranks) {
+            Ok(()) => Ok(made),
+            Err(error) => {
+                let _ = self.comm_free(made);
+                Err(error)
+            }
+        }
+    }
+
+    /// Tells the ends of edges of each other, and gives the communicator its topology.
+    fn meet_neighbors(&mut self, made: Comm, edges: &[(Rank, Rank)], ranks: u32) -> Result<(), Error> {
         // The notices below are received from any source, whatever the application has promised about its own receives.
         let promised = self.communicator(made, "graph_create")?.no_wildcard;
         self.comm_set_no_wildcard(made, false)?;
@@ -119,7 +135,7 @@ impl Engine {
         destinations.sort_unstable_by_key(|rank| rank.0);
         self.comm_set_no_wildcard(made, promised)?;
         self.comm_set_topology(made, Topology::Graph { sources, destinations })?;
-        Ok(made)
+        Ok(())
     }
 
     /// Sets the topology of a communicator, in place of the one that it may have. Local; all members must do the same.

@@ -14,7 +14,7 @@ use tickwire_components::{
 
 macro_rules! forward {
     ($($(#[$doc:meta])* fn $name:ident $(<$($generic:ident: $bound:path),*>)? (&mut self $(, $arg:ident: $type:ty)*) -> $result:ty;)*) => {
-        impl Scope<'_, '_> {$(
+        impl<L> Scope<'_, '_, L> {$(
             $(#[$doc])*
             #[inline]
             #[allow(clippy::missing_errors_doc, clippy::too_many_arguments, reason = "those of the forwarded call")]

@@ -1,6 +1,6 @@
 //! Persistent requests with borrowed buffers. They end with their scope.
 
-use super::Scope;
+use super::{Scope, Takes};
 use crate::api::persistent::{Mode, Persistent};
 use crate::api::request::{Failed, Rejected};
 use tickwire_components::submission::Operation;
@@ -18,13 +18,16 @@ macro_rules! send_init {
             to: Rank,
             tag: Tag,
             comm: Comm,
-        ) -> Result<Persistent<B::Buffer>, Rejected<B::Buffer>> {
+        ) -> Result<Persistent<B::Buffer>, Rejected<B::Buffer>>
+        where
+            L: Takes<B::Buffer>,
+        {
             self.engine.init(buffer.into_buffer(), Operation::Send { to, tag }, Mode::$mode, comm, self.lends)
         }
     )*};
 }
 
-impl<'env> Scope<'_, 'env> {
+impl<'env, L> Scope<'_, 'env, L> {
     send_init! {
         /// As [`Engine::send_init`](crate::Engine::send_init), with a borrowed buffer.
         send_init Standard;
@@ -46,7 +49,10 @@ impl<'env> Scope<'_, 'env> {
         source: impl Into<Source>,
         tag: impl Into<TagFilter>,
         comm: Comm,
-    ) -> Result<Persistent<B::Buffer>, Rejected<B::Buffer>> {
+    ) -> Result<Persistent<B::Buffer>, Rejected<B::Buffer>>
+    where
+        L: Takes<B::Buffer>,
+    {
         let operation = Operation::Receive { source: source.into(), tag: tag.into() };
         self.engine.init(buffer.into_buffer(), operation, Mode::Standard, comm, self.lends)
     }

@@ -5,7 +5,7 @@ use crate::api::communicators::Agreement;
 use crate::api::error::Error;
 use crate::api::probe::message::Message;
 use crate::api::request::Request;
-use crate::api::scope::Scope;
+use crate::api::scope::{Owned, Scope};
 use crate::run::engine::Engine;
 use crate::run::park::block_on;
 use crate::run::promise::{Promise, promise};
@@ -68,7 +68,7 @@ impl Engine {
     }
 }
 
-impl Scope<'_, '_> {
+impl<L> Scope<'_, '_, L> {
     pub(super) fn cancel_submitted(&mut self, slot: u32) -> bool {
         self.engine_mut().cancel_slot(slot)
     }
@@ -106,7 +106,7 @@ impl Submitter {
     /// as a panic in a callback does.
     pub fn call<T: Send + 'static>(
         &self,
-        function: impl FnOnce(&mut Scope<'_, 'static>) -> T + Send + 'static,
+        function: impl FnOnce(&mut Scope<'_, 'static, Owned>) -> T + Send + 'static,
     ) -> Called<T> {
         let (teller, promise) = promise(Err(RequestError::Finalized));
         let room = |left: usize| left.checked_sub(1);
@@ -145,15 +145,24 @@ impl Submitter {
     /// Why the operation was not posted, or the error with which it ended.
     pub async fn post<B: Pieces + Send + 'static, E: Into<Error> + Send + 'static>(
         &self,
-        post: impl FnOnce(&mut Scope<'_, 'static>) -> Result<Request<B>, E> + Send + 'static,
+        post: impl FnOnce(&mut Scope<'_, 'static, Owned>) -> Result<Request<B>, E> + Send + 'static,
     ) -> Result<(B, Status), Error> {
         let posted = self.call(|engine| {
             let request = post(engine).map_err(Into::into)?;
-            let done = engine.completion(&request)?;
-            Ok::<_, Error>((request, done))
+            match engine.completion(&request) {
+                Ok(done) => Ok::<_, Error>((request, done)),
+                Err(error) => {
+                    let _ = engine.cancel(&request);
+                    Err(error.into())
+                }
+            }
         });
         let (request, done) = posted.await??;
-        done.await?;
+        if let Err(error) = done.await {
+            // A receive that is told of a failed member is still posted. Nobody would get the message that it takes.
+            let cancelled = self.call(move |engine| drop(engine.cancel(&request))).await;
+            return Err(cancelled.err().unwrap_or(error).into());
+        }
         Ok(self.call(move |engine| engine.take(request)).await??)
     }
 
@@ -243,7 +252,7 @@ impl Submitter {
 
     async fn agree(
         &self,
-        start: impl FnOnce(&mut Scope<'_, 'static>) -> Result<Agreement, CommError> + Send + 'static,
+        start: impl FnOnce(&mut Scope<'_, 'static, Owned>) -> Result<Agreement, CommError> + Send + 'static,
     ) -> Result<Option<Comm>, CommError> {
         let agreed = self.call(|engine| start(engine).and_then(|agreement| engine.agreed(agreement)));
         agreed.await.map_err(CommError::Wait)??.await

@@ -88,7 +88,7 @@ impl<B: 'static> Future for Submitted<B> {
                 drop(state);
                 drop(left);
                 self.slot = NIL;
-                let _ = shared.free.push(slot);
+                shared.put_back(slot);
                 Poll::Ready(outcome)
             }
             None => {
@@ -113,7 +113,7 @@ impl<B> Drop for Submitted<B> {
             let left = state.clear();
             drop(state);
             drop(left);
-            let _ = self.shared.free.push(self.slot);
+            self.shared.put_back(self.slot);
         } else {
             state.abandoned = true;
             state.waker = None;

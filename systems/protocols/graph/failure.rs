@@ -19,8 +19,8 @@ use crate::steps::finish::{abort, free_car};
 use crate::steps::matching::find_posted;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, ArrivalState, Body, CarKind, CarState, Large, NIL, Node, Pending, Request, RequestState, Row, Span, Way,
-    car_flags, context,
+    Arrival, ArrivalState, Body, Car, CarKind, CarState, Large, NIL, Node, Pending, Request, RequestState, Row, Span,
+    Way, car_flags, context,
 };
 
 /// A graph fails: nodes that have not begun leave it.
@@ -142,6 +142,12 @@ fn leave_send(rows: &mut Rows<'_>, row: Row) {
 pub(crate) fn is_abandonment(header: &Header) -> bool {
     let empty = header.kind() == Some(Kind::Eager) && header.length == 0;
     empty && matches!(context::plane(header.context()), context::ABANDONED | context::BLOCK_ABANDONED)
+}
+
+/// Whether a message is one of a graph.
+#[cold]
+pub(crate) fn is_of_graph(car: &Car) -> bool {
+    matches!(context::plane(car.context), context::COLLECTIVE | context::BLOCK)
 }
 
 /// Ends the receive of the message that was replaced. `false` if that receive is not posted.

@@ -50,15 +50,19 @@ pub(super) fn block_of<'a>(progress: &'a Progress, nodes: &[Node], row: Row) -> 
     Some((progress.graphs.get(graph)?.blocks.as_deref()?, computation))
 }
 
-/// A receive that is to be posted ends at once if its peer has said that it cannot go on with the message.
-fn take_abandoned(rows: &mut Rows<'_>, row: Row) -> bool {
+/// A receive that is to be posted ends at once if its peer has said that it cannot go on with the message. But an older message that the
+/// receive matches goes first: another operation of the same tag was abandoned then.
+pub(crate) fn take_abandoned(rows: &mut Rows<'_>, row: Row) -> bool {
     let Rows { progress, cars, vcs, .. } = rows;
     if progress.unexpected.count == 0 {
         return false;
     }
-    let wanted = key(&cars[row as usize]);
-    let wanted = EnvelopeKey { context: context::abandoned(wanted.context), ..wanted };
+    let usual = key(&cars[row as usize]);
+    let wanted = EnvelopeKey { context: context::abandoned(usual.context), ..usual };
     let Some(entry) = progress.unexpected.find(&wanted) else { return false };
+    if progress.unexpected.find(&usual).is_some_and(|message| progress.unexpected.is_before(message, entry)) {
+        return false;
+    }
     // A message that replaces another has no bytes. One with bytes is not from an engine like this one, and nobody takes it.
     let Unexpected { length, kept, .. } = progress.unexpected.entries[entry as usize];
     if length != 0 || !matches!(kept, Kept::Whole { buffer: NIL }) {

@@ -60,7 +60,8 @@ pub(super) fn ask_for_left(rows: &mut Rows<'_>, now_ns: u64) {
 fn is_left(left: &LeftReceive, cars: &[Car], requests: &[tickwire_components::Request]) -> bool {
     let (car, request) = (&cars[left.row as usize], &requests[left.row as usize]);
     (request.generation, request.state) == (left.generation, RequestState::Detached)
-        && (car.kind, car.state) == (CarKind::Receive, CarState::Posted)
+        && car.kind == CarKind::Receive
+        && matches!(car.state, CarState::New | CarState::Posted)
 }
 
 /// A peer says that a message will never come. The receive that was left for it ends, and the peer is asked after the operation's other

@@ -192,7 +192,8 @@ impl Engine {
         let vc = vc_of(all.boards, row as Row, failure.rank);
         let (car, large) = as_row(&Car::default(), failure, vc);
         let outcome = outcome(all.progress, &[car], &[large], all.vcs, all.procs, 0);
-        outcome.err().unwrap_or(RequestError::Abandoned(Rank(failure.rank)))
+        let error = outcome.err().unwrap_or(RequestError::Abandoned(Rank(failure.rank)));
+        self.raise_collective(row as Row, error)
     }
 }
 
