@@ -367,3 +367,19 @@ fn every_command_has_help() {
     }
     assert!(good(&examples::heat(&["--help"])).contains("--iterations"));
 }
+
+#[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for args in [&["info"][..], &["completions", "bash"], &["perf", "self", "10", "--plain"]] {
+        let output = Command::new(binary("tickwire")).args(args).stdout(full()).output().unwrap();
+        let line = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {line}");
+        assert!(line.contains("the output cannot be written: No space left on device"), "{line}");
+        assert_eq!(line.lines().count(), 1, "{line}");
+    }
+    let run = Command::new(binary("tickwire")).args(["run", "-n", "2", "--", "echo", "hi"]).stdout(full()).output();
+    let run = run.unwrap();
+    assert_eq!(run.status.code(), Some(1));
+    assert!(text(&run.stderr).contains("the ranks' output cannot be written"), "{}", text(&run.stderr));
+}

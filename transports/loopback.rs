@@ -313,6 +313,18 @@ impl Drop for Loopback {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rings::inbox::SLOTS;
+
+    #[test]
+    fn links_that_wait_for_procs_are_bounded_too() {
+        let hub = Hub::new(2, 4096);
+        let mut caller = Loopback::join(&hub, 0).expect("a place");
+        for _ in 0..SLOTS {
+            let link = caller.connect(1, &[], 0).expect("there is a number");
+            caller.close_link(link);
+        }
+        assert!(caller.connect(1, &[], 0).is_err_and(|error| error.contains("at most")));
+    }
 
     #[test]
     fn who_goes_before_it_has_seen_a_new_link_tells_its_peer() {

@@ -42,6 +42,21 @@ fn of_equal_values_the_lowest_index_is_taken() {
     assert_eq!(apply(op::MaxLoc, vec![at(1.0, 3), at(2.0, 0)], vec![at(1.0, 5), at(1.0, 9)]), [at(1.0, 3), at(2.0, 0)]);
 }
 
+/// The order in which a NaN meets the others does not matter.
+#[test]
+fn a_number_wins_against_a_nan() {
+    let at = |value: f64, index: u64| Indexed { value, index };
+    let (nan, one, two) = (at(f64::NAN, 2), at(5.0, 6), at(3.0, 3));
+    assert_eq!(apply(op::MinLoc, vec![nan, one], vec![two, nan]), [two, one]);
+    assert_eq!(apply(op::MaxLoc, vec![nan, one], vec![two, nan]), [two, one]);
+    let later = at(f64::NAN, 7);
+    for found in
+        [apply(op::MinLoc, vec![nan, later], vec![later, nan]), apply(op::MaxLoc, vec![nan, later], vec![later, nan])]
+    {
+        assert!(found.iter().all(|of| of.value.is_nan() && of.index == 2), "{found:?}");
+    }
+}
+
 /// Where a peer has its operands is its own word.
 #[test]
 fn operands_that_are_not_aligned_are_left_alone() {

@@ -219,3 +219,32 @@ fn a_member_that_ends_fails_those_that_wait_for_it() {
         talk_on(&mut cluster, &[1, 2]);
     }
 }
+
+/// A rank has sent the message of a first block, and cannot send that of a second one with the same tag. The receiver starts late. The first
+/// block gets its message, and only the second one fails.
+#[test]
+fn a_message_that_has_come_goes_before_the_news_that_a_later_one_does_not() {
+    for seed in 0..4 {
+        let net = SimNet::new(3, SimConfig::calm(seed));
+        let mut cluster = Cluster::sim(3, &net);
+        let world = cluster.engines[0].comm_world();
+        // All know each other.
+        for (from, to) in [(2usize, 0usize), (0, 1)] {
+            let send = cluster.engines[from].isend(vec![1u8], Rank(to as u32), TAG, world).unwrap();
+            let receive = cluster.engines[to].irecv(vec![0u8], Rank(from as u32), TAG, world).unwrap();
+            cluster.finish(BOUND, to, receive).unwrap();
+            cluster.finish(BOUND, from, send).unwrap();
+        }
+        let first = posted(cluster.engines[0].gather_block(Rank(1), TAG, world).send(numbers(100)).start());
+        cluster.finish(BOUND, 0, first).unwrap();
+        let second = cluster.engines[0].scatter_block(Rank(2), TAG, world).forward(100, Rank(1));
+        let second = posted(second.start());
+        net.kill(2, Death::At(cluster.now_ns));
+        check(&cluster.finish(BOUND, 0, second).unwrap_err().error);
+        cluster.tick_times(50);
+        let mut receive = || posted(cluster.engines[1].scatter_block(Rank(0), TAG, world).recv(vec![0u8; 100]).start());
+        let (first, second) = (receive(), receive());
+        assert!(cluster.finish(BOUND, 1, first).unwrap().0.1 == numbers(100), "seed {seed}");
+        check(&cluster.finish(BOUND, 1, second).unwrap_err().error);
+    }
+}

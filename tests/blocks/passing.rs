@@ -1,6 +1,6 @@
 //! Cut-through: bytes go on as they arrive, through a window.
 
-use crate::kit::{BOUND, Held, TAG, all_at_rest, clusters, numbers, start_chain};
+use crate::kit::{BOUND, Held, TAG, all_at_rest, clusters, numbers, posted, start_chain};
 use tickwire::internals::components::limits::FORWARD_WINDOW;
 use tickwire::testing::{Cluster, SimConfig, SimNet, rows};
 use tickwire::{Engine, Persistent, Rank, Test, op};
@@ -143,6 +143,37 @@ fn persistent_blocks_give_what_is_in_their_buffers_at_each_start() {
                 assert_eq!(cluster.engines[2].buffer(&mut last).unwrap().1, vec![total; count]);
             }
             drop((first, middle, last));
+            all_at_rest(&mut cluster);
+        }
+    }
+}
+
+/// A message passes on what another one has brought, but only once that one has ended. There must be room for all of it, however long it is.
+#[test]
+fn what_waits_for_the_end_of_the_message_that_it_passes_on_needs_no_window() {
+    for (length, through) in [1000, 1 << 20].into_iter().flat_map(|length| [(length, false), (length, true)]) {
+        for mut cluster in clusters(3) {
+            let world = cluster.engines[0].comm_world();
+            let bytes = numbers(length);
+            let source = posted(cluster.engines[0].gather_block(Rank(1), TAG, world).send(bytes.clone()).start());
+            let (mut graph, place) = cluster.engines[1].graph(world).with_place(vec![1u32, 2]);
+            let (from, to) = (graph.receive(Rank(0), TAG), graph.send(Rank(2), TAG));
+            graph.pass(from, length, to);
+            match through {
+                false => graph.after(from, to),
+                true => {
+                    let sum = graph.reduce(place.part(0..1), place.part(1..2).elements(), op::Sum);
+                    graph.after(from, sum);
+                    graph.after(sum, to);
+                }
+            }
+            let middle = posted(graph.start());
+            let last = cluster.engines[2].scatter_block(Rank(1), TAG, world).recv(vec![0u8; length]);
+            let last = posted(last.start());
+            assert!(cluster.finish(BOUND, 2, last).unwrap().0.1 == bytes, "{length} bytes");
+            let sums = cluster.finish(BOUND, 1, middle).unwrap().0.1;
+            assert_eq!(sums, [if through { 3 } else { 1 }, 2]);
+            cluster.finish(BOUND, 0, source).unwrap();
             all_at_rest(&mut cluster);
         }
     }

@@ -22,6 +22,7 @@ fn an_error_on_a_communicator_whose_handler_is_abort_ends_the_process() {
         ("free", line("comm_free", "0 (world)", "the communicators of the world")),
         ("stale", line("send", "2", "communicator 2 has been freed")),
         ("freed", line("receive", "3", "message truncated: 5 bytes")),
+        ("graph", line("graph", "0 (world)", "message truncated: 5 bytes")),
     ];
     for (what, start) in cases {
         let output = Command::new(env!("CARGO_BIN_EXE_tests-communicators")).arg(what).output().unwrap();

@@ -147,6 +147,11 @@ fn abort(what: &str) {
             engine.comm_free(child).unwrap();
             let _ = engine.take(request);
         }
+        "graph" => {
+            let _sent = engine.gather_block(me, Tag(1), world).send(vec![1u8; 5]).start();
+            let received = engine.scatter_block(me, Tag(1), world).recv(vec![0u8; 2]).start().unwrap();
+            let _ = engine.wait_take(received);
+        }
         other => panic!("no such test: {other}"),
     }
     println!("still here");

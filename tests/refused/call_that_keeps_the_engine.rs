@@ -1,7 +1,7 @@
-use tickwire::{Scope, Submitter};
+use tickwire::{Owned, Scope, Submitter};
 
 fn keep(submitter: &Submitter) {
-    let kept = submitter.call(|engine: &mut Scope<'_, 'static>| engine);
+    let kept = submitter.call(|engine: &mut Scope<'_, 'static, Owned>| engine);
     drop(kept);
 }
 

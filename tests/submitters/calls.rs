@@ -137,3 +137,28 @@ fn calls_of_a_closed_engine_say_so() {
     assert!(matches!(behind.wait(), Err(RequestError::NotPosted(PostError::Poisoned(_)))));
     assert!(matches!(engine.isend([1u8], ME, Tag(1), Comm(0)).map(drop).unwrap_err().error, PostError::Poisoned(_)));
 }
+
+/// Calls of another thread keep the engine busy for as long as it waits. The wait ends in time all the same.
+#[test]
+fn calls_of_others_do_not_put_off_the_end_of_a_wait() {
+    let mut engine = solo();
+    let (world, submitter) = (engine.comm_world(), engine.submitter());
+    let never = engine.irecv(vec![0u8], ME, Tag(1), world).unwrap();
+    let ended = AtomicBool::new(false);
+    let calls = std::thread::scope(|scope| {
+        let caller = scope.spawn(|| {
+            // The bound lets a wait that does not end fail the test.
+            let called = (0..3_000_000).take_while(|_| !ended.load(Ordering::Relaxed));
+            called.map(|_| drop(submitter.call(|_| ()))).count()
+        });
+        let waited = engine.wait_for(&never, Duration::from_millis(50));
+        ended.store(true, Ordering::Relaxed);
+        assert_eq!(waited, Err(RequestError::Timeout));
+        caller.join().unwrap()
+    });
+    assert!(calls < 3_000_000, "the wait has ended with the calls");
+    // No limit is possible, too.
+    engine.send(&[7u8], ME, Tag(1), world).unwrap();
+    assert_eq!(engine.wait_for(&never, Duration::MAX).unwrap().length, 1);
+    engine.finalize(Duration::MAX).unwrap();
+}

@@ -1,11 +1,11 @@
 //! Two tables of connections over rings on the heap.
 
 use super::inbox::Inbox;
-use super::links::{Ends, InboxView, Links};
+use super::links::{Ends, InboxView, Links, ring as ring_doorbell, silence};
 use super::memory::{HeapMemory, RawRing};
 use crate::testing::copy;
 use crate::{Other, Sent, Take};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use tickwire_components::wire::{Header, Kind, frame_bytes};
@@ -334,4 +334,14 @@ fn what_is_delivered_is_of_all_watched_rings_in_turn_and_what_is_not_watched_is_
     assert_eq!(eager(&mut fifth, link, 0), Sent::Done);
     flood(&mut writers, &links);
     assert!(reader.links.deliver(5, &mut Taken::default()).1);
+}
+
+#[test]
+fn a_doorbell_that_a_peer_has_made_blocking_holds_nobody_up() {
+    let doorbell = eventfd(0, EventfdFlags::empty()).expect("a doorbell");
+    silence(&doorbell);
+    ring_doorbell(&doorbell);
+    silence(&doorbell);
+    let mut polled = [PollFd::new(&doorbell, PollFlags::IN)];
+    assert_eq!(poll(&mut polled, Some(&Timespec::default())), Ok(0), "it is silent again");
 }
