@@ -30,8 +30,9 @@ pub fn match_cars(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
         return match_arrivals(rows, wire);
     }
     while let Some(row) = rows.progress.new_receives.pop(&mut rows.cars) {
-        // Where nothing is deferred, a receive of a graph has looked for this when it was posted.
-        if rows.progress.has_provider() && is_of_graph(&rows.cars[row as usize]) && take_abandoned(rows, row) {
+        // The receive has looked for this when it was posted. But then an older message may have been there, which another receive of the
+        // same tag has taken since, or messages may have been deferred.
+        if is_of_graph(&rows.cars[row as usize]) && take_abandoned(rows, row) {
             continue;
         }
         if !take_unexpected(rows, row) {

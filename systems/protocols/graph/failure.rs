@@ -145,7 +145,7 @@ pub(crate) fn is_abandonment(header: &Header) -> bool {
 }
 
 /// Whether a message is one of a graph.
-#[cold]
+#[inline(always)]
 pub(crate) fn is_of_graph(car: &Car) -> bool {
     matches!(context::plane(car.context), context::COLLECTIVE | context::BLOCK)
 }
