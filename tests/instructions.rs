@@ -19,8 +19,8 @@ const BY_TICK_MAX: f64 = if cfg!(debug_assertions) { 3300.0 } else { 900.0 };
 const BETWEEN_MAX: f64 = if cfg!(debug_assertions) { 5000.0 } else { 1000.0 };
 
 /// Most instructions of a tick that polls sockets and writes the page of statistics, which happens once a
-/// millisecond.
-const LOOK_MAX: f64 = if cfg!(debug_assertions) { 5000.0 } else { 3000.0 };
+/// millisecond. In a build for tests, which is not optimised across the parts of a crate, it calls many small functions.
+const LOOK_MAX: f64 = if cfg!(debug_assertions) { 6000.0 } else { 3000.0 };
 
 /// Whether valgrind is installed. If it must be, its absence fails the test. Elsewhere the test says so.
 fn valgrind() -> bool {
