@@ -35,6 +35,9 @@ fn draft(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
+/// Ranks of a job at most, as far as their parts are looked for.
+const RANKS_MAX: u32 = 4096;
+
 /// Removes the parts of a file that an earlier job has left, of any number of ranks, and a draft. What cannot be removed stays.
 pub fn remove_parts(path: &Path) {
     let _ = std::fs::remove_file(draft(path));
@@ -44,7 +47,8 @@ pub fn remove_parts(path: &Path) {
         let found = entry.file_name();
         let rest = found.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
         let number = rest.and_then(|rest| rest.strip_prefix(b".")).unwrap_or_default();
-        if !number.is_empty() && number.iter().all(u8::is_ascii_digit) {
+        let number: Option<u32> = std::str::from_utf8(number).ok().and_then(|number| number.parse().ok());
+        if number.is_some_and(|rank| rank < RANKS_MAX && found == part(Path::new(name), rank).as_os_str()) {
             let _ = std::fs::remove_file(entry.path());
         }
     }
@@ -225,8 +229,11 @@ mod tests {
             write_part(&part(&path, rank), 1);
         }
         std::fs::write(draft(&path), "[\n").unwrap();
+        for of_another in ["trace.json.20261128", "trace.json.007"] {
+            std::fs::write(folder.join(of_another), "mine").unwrap();
+        }
         remove_parts(&path);
-        assert_eq!(names(), ["trace.json", "trace.json.txt"]);
+        assert_eq!(names(), ["trace.json", "trace.json.007", "trace.json.20261128", "trace.json.txt"]);
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -38,7 +38,8 @@ fn file_of(path: PathBuf, rank: u32, size: u32) -> (PathBuf, bool) {
     static USED: Mutex<BTreeMap<PathBuf, u32>> = Mutex::new(BTreeMap::new());
     let said = |name| std::env::var(name).ok().and_then(|number| number.parse().ok());
     let is_started = std::env::var_os(ENV_RANK).is_some();
-    let launched = std::env::var_os(ENV_SOLO).is_none() && (said(ENV_RANK), said(ENV_SIZE)) == (Some(rank), Some(size));
+    let launched =
+        std::env::var(ENV_SOLO).as_deref() != Ok("1") && (said(ENV_RANK), said(ENV_SIZE)) == (Some(rank), Some(size));
     let path = match (is_started && !launched, size > 1 && !launched) {
         (true, _) => {
             let mut name = path.into_os_string();

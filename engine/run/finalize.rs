@@ -17,6 +17,9 @@ use tickwire_transports::Sent;
 /// Most time that a dropped engine takes to send pending messages.
 const DROP_TIME: Duration = Duration::from_millis(500);
 
+/// A century: longer than anybody waits, and short enough to be added to a time.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
 impl Engine {
     /// Sends pending messages, tells the peers, and closes the engine. Idempotent. Receives without a message are given up.
     ///
@@ -42,7 +45,7 @@ impl Engine {
         let (mut pending, mut orderly) = (0, false);
         if poisoned.is_none() {
             self.free_dropped();
-            let end = start.checked_add(timeout);
+            let end = Some(start + timeout.min(LONGEST));
             let _ = self.flush(end);
             pending = self.sends_pending();
             orderly = pending == 0 && !(dropped && self.store.progress().active > 0);

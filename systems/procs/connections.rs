@@ -41,9 +41,15 @@ pub fn maintain(store: &mut StoreMut<'_>) {
         let _ = contact(store, proc);
         store.progress().pending |= Pending::POST;
     }
+    // A goodbye that was read before the link failed counts, wherever it stands in the list.
+    let finalized: Vec<Row> = ended.iter().filter(|(_, why)| *why == Ended::Finalized).map(|(row, _)| *row).collect();
+    let mut failed: Vec<Row> = Vec::new();
     for (row, why) in ended {
         let mut all = store.all();
         match why {
+            Ended::Link(_) if finalized.contains(&row) => depart(&mut all, row, Ended::FINALIZED.to_owned()),
+            // The first failure may have put another link in place. The second one is not about that.
+            Ended::Link(_) if failed.contains(&row) => {}
             // A transport is still moving a message that was sent before the goodbye. Wait for that message, or for the end of the link.
             Ended::Finalized if is_moved_to(&all, row) => {
                 let again = (row, Ended::Finalized);
@@ -55,7 +61,10 @@ pub fn maintain(store: &mut StoreMut<'_>) {
             Ended::Finalized => depart(&mut all, row, Ended::FINALIZED.to_owned()),
             Ended::Unfinished => fail(&mut all, row, Ended::UNFINISHED.to_owned()),
             Ended::Corrupt(words) => fail(&mut all, row, format!("protocol violation: {words}")),
-            Ended::Link(words) if is_called(&all, row) => call_failed(&mut all, row, words),
+            Ended::Link(words) if is_called(&all, row) => {
+                failed.push(row);
+                call_failed(&mut all, row, words);
+            }
             Ended::Link(words) => fail(&mut all, row, words),
         }
     }

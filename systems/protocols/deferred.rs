@@ -8,7 +8,7 @@ use crate::steps::posted::{key, leave_index};
 use crate::steps::provider::{is_at_provider, recall};
 use crate::steps::unexpected::{find_place, receive_unexpected};
 use tickwire_components::index::EnvelopeKey;
-use tickwire_components::{Arrival, ArrivalState, DeferredMessage, NIL, Pending, car_flags, context};
+use tickwire_components::{Arrival, ArrivalState, DeferredMessage, Kept, NIL, Pending, car_flags, context};
 
 /// Defers a message that was not paired, if it must wait for a receive or behind another message. `false` if it need not wait.
 #[cold]
@@ -57,6 +57,8 @@ pub(crate) fn match_deferred(rows: &mut Rows<'_>, arrivals: &[Arrival]) -> bool 
         let replaced = EnvelopeKey { context: context::abandoned(found.context), ..found.key() };
         if receive == NIL
             && matches!(context::plane(found.context), context::ABANDONED | context::BLOCK_ABANDONED)
+            && found.length == 0
+            && matches!(found.kept, Kept::Whole { buffer: NIL })
             && let Some(row) = rows.progress.posted.find(&replaced)
         {
             // The message that this one replaces never comes. Its receive ends.

@@ -3,7 +3,7 @@
 use crate::kit::{BOUND, Held, TAG, all_at_rest, clusters, numbers, posted, start_chain};
 use tickwire::internals::components::limits::FORWARD_WINDOW;
 use tickwire::testing::{Cluster, SimConfig, SimNet, rows};
-use tickwire::{Engine, Persistent, Rank, Test, op};
+use tickwire::{Engine, Persistent, Rank, Tag, Test, op};
 
 /// The number of rounds until the last engine of a chain has all bytes.
 fn rounds(cluster: &mut Cluster, bytes: &[u8]) -> u32 {
@@ -176,5 +176,35 @@ fn what_waits_for_the_end_of_the_message_that_it_passes_on_needs_no_window() {
             cluster.finish(BOUND, 0, source).unwrap();
             all_at_rest(&mut cluster);
         }
+    }
+}
+
+/// Two messages are passed on, and each leaves only when the other one has come.
+#[test]
+fn messages_that_wait_for_each_other_crosswise_need_no_window() {
+    for mut cluster in clusters(3) {
+        let world = cluster.engines[0].comm_world();
+        let (bytes, tags) = (numbers(300_000), [TAG, Tag(TAG.0 + 1)]);
+        let sources =
+            tags.map(|tag| posted(cluster.engines[0].gather_block(Rank(1), tag, world).send(bytes.clone()).start()));
+        let mut graph = cluster.engines[1].graph(world);
+        let [first, second] = tags.map(|tag| {
+            let (from, to) = (graph.receive(Rank(0), tag), graph.send(Rank(2), tag));
+            graph.pass(from, bytes.len(), to);
+            (from, to)
+        });
+        graph.after(first.0, second.1);
+        graph.after(second.0, first.1);
+        let middle = posted(graph.start());
+        for tag in tags {
+            let last = cluster.engines[2].scatter_block(Rank(1), tag, world).recv(vec![0u8; bytes.len()]);
+            let last = posted(last.start());
+            assert!(cluster.finish(BOUND, 2, last).unwrap().0.1 == bytes);
+        }
+        cluster.finish(BOUND, 1, middle).unwrap();
+        for source in sources {
+            cluster.finish(BOUND, 0, source).unwrap();
+        }
+        all_at_rest(&mut cluster);
     }
 }

@@ -45,7 +45,7 @@ impl Engine {
                             ([], _) => {}
                             ([_], Some(place)) => inlet.memory = InletMemory::Place(place),
                             (&[to], None) => {
-                                let waits = starts_after(sketch, node as u32, to);
+                                let waits = || starts_after(sketch, node as u32, to);
                                 plan.connect(&mut inlet, (part, parts), waits, method(node), method(to as usize));
                             }
                             _ => plan.fan_out(&mut inlet, part),
@@ -116,7 +116,7 @@ impl Plan {
         &mut self,
         inlet: &mut Inlet,
         (part, message): (&InSketch, &[InSketch]),
-        waits: bool,
+        waits: impl Fn() -> bool,
         from: &Endpoint,
         to: &Endpoint,
     ) {
@@ -131,7 +131,7 @@ impl Plan {
             Supplier::Segment => InletMemory::Place(part.segment),
             // No grant has room for an element.
             _ if whole.is_none() => InletMemory::Place(self.temporary(part.bytes as usize)),
-            _ if waits || bytes <= PASSED_WHOLE_MAX as u64 => InletMemory::Place(self.temporary(part.bytes as usize)),
+            _ if bytes <= PASSED_WHOLE_MAX as u64 || waits() => InletMemory::Place(self.temporary(part.bytes as usize)),
             _ => InletMemory::Window(NIL),
         };
         if inlet.supplier == Supplier::Segment && part.combine == Combine::Never {
@@ -154,7 +154,8 @@ impl Plan {
 }
 
 /// Whether a node starts only after another one is done: a path of edges leads from the one to the other, and at least one of these edges
-/// makes its second node wait for the end of its first. Over the edges of bytes that are passed on, both nodes move at the same time.
+/// makes its second node wait for the end of its first. Over the edges of bytes that are passed on, both nodes move at the same time. But
+/// an incoming message may fill a window, so it does not end before the outgoing one that empties the window starts.
 fn starts_after(sketch: &Sketch, first: u32, then: u32) -> bool {
     if sketch.edges.is_empty() {
         return false;
@@ -168,6 +169,13 @@ fn starts_after(sketch: &Sketch, first: u32, then: u32) -> bool {
         }
         if let NodeSketch::Incoming { parts, .. } = &sketch.nodes[node as usize] {
             open.extend(parts.iter().flat_map(|part| &part.to).map(|&to| (to, waits)));
+        }
+        if let (NodeSketch::Outgoing { parts, .. }, true) = (&sketch.nodes[node as usize], waits) {
+            let passed = parts.iter().filter_map(|part| match part {
+                OutSketch::Passed { message, .. } => Some((*message, true)),
+                OutSketch::Given(_) => None,
+            });
+            open.extend(passed);
         }
         open.extend(sketch.edges.iter().filter(|(before, _)| *before == node).map(|&(_, after)| (after, true)));
     }

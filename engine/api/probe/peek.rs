@@ -44,13 +44,16 @@ impl Engine {
             link = vc.link;
         }
         let provider = &all.progress.provider;
+        // A move that is in progress needs the answer of its own peek.
+        if !provider.queue.is_empty() || provider.pull != Pull::No {
+            return None;
+        }
         let transport = all.endpoints.get_mut(provider.endpoint as usize)?.transport.get().matching()?;
         // Discards the late result of an earlier peek.
         transport.peeked();
         let pulls = how == Look::Pull;
         let wanted = ReceiveEnvelope { link, context, source, tag };
-        let busy = !provider.queue.is_empty() || provider.pull != Pull::No;
-        if busy || transport.peek(&wanted, pulls) != Sent::Done {
+        if transport.peek(&wanted, pulls) != Sent::Done {
             return None;
         }
         if pulls {

@@ -159,9 +159,11 @@ impl Submitter {
         });
         let (request, done) = posted.await??;
         if let Err(error) = done.await {
-            // A receive that is told of a failed member is still posted. Nobody would get the message that it takes.
-            let cancelled = self.call(move |engine| drop(engine.cancel(&request))).await;
-            return Err(cancelled.err().unwrap_or(error).into());
+            if matches!(error, RequestError::PeerFailedPending { .. }) {
+                // The receive is still posted. Nobody would get the message that it takes.
+                let _ = self.call(move |engine| drop(engine.cancel(&request))).await;
+            }
+            return Err(error.into());
         }
         Ok(self.call(move |engine| engine.take(request)).await??)
     }

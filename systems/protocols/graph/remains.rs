@@ -81,8 +81,12 @@ pub(super) fn end_left(rows: &mut Rows<'_>, denied: &Inquiry, vc_row: Row) {
             found = left.row;
         }
     }
-    if found != NIL {
-        remove_posted(progress, cars, vcs, found);
+    let removed = match cars.get(found as usize).map(|car| car.state) {
+        None => false,
+        Some(CarState::New) => progress.new_receives.remove(cars, found),
+        Some(_) => remove_posted(progress, cars, vcs, found),
+    };
+    if removed {
         abort(progress, cars, found, car_flags::ABANDONED);
     }
 }

@@ -3,8 +3,9 @@
 use crate::rings::inbox::Inbox;
 use crate::rings::memory::RawRing;
 use crate::rings::ring::Corrupt;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
-use rustix::io::ReadWriteFlags;
+use rustix::io::{Errno, ReadWriteFlags};
 use std::any::Any;
 use std::io::IoSliceMut;
 use std::ptr::NonNull;
@@ -78,7 +79,14 @@ pub enum Need {
 pub fn silence(doorbell: &OwnedFd) {
     let mut count = [0; 8];
     let at_current = u64::MAX;
-    let _ = rustix::io::preadv2(doorbell, &mut [IoSliceMut::new(&mut count)], at_current, ReadWriteFlags::NOWAIT);
+    let read = rustix::io::preadv2(doorbell, &mut [IoSliceMut::new(&mut count)], at_current, ReadWriteFlags::NOWAIT);
+    // Kernels before 5.8 do not have this for a doorbell.
+    if matches!(read, Err(Errno::NOTSUP | Errno::NOSYS)) {
+        let mut polled = [PollFd::new(doorbell, PollFlags::IN)];
+        if poll(&mut polled, Some(&Timespec::default())).is_ok_and(|rung| rung > 0) {
+            let _ = rustix::io::read(doorbell, &mut count);
+        }
+    }
 }
 
 /// Rings a doorbell. A full one rings already.

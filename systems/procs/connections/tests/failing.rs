@@ -185,3 +185,17 @@ fn messages_that_were_read_before_the_end_of_their_sender_are_received() {
     assert_eq!((&world.bytes(read)[..4], world.car(read).flags), (&b"last"[..], 0));
     assert_eq!((world.finished(), world.car(other).flags), (vec![read.car, other.car], car_flags::PEER_FAILED));
 }
+
+#[test]
+fn a_goodbye_that_was_read_before_the_end_of_the_link_is_no_failure() {
+    let mut world = TestWorld::new(3);
+    let one = world.contact(1, VcState::Connected);
+    world.arrive(one, Header::new(Kind::Bye, 0, 0, 0, 0, 0), &[]);
+    tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "closed".into() }]);
+    world.step(match_cars);
+    world.step(supply_buffers);
+    world.step(transfer);
+    maintain(&mut world.store.as_mut());
+    assert_eq!((world.vc(one).state, world.all().procs.reason(one)), (VcState::Failed, Ended::FINALIZED));
+    assert_eq!((world.all().procs.departed.clone(), world.all().progress.unacknowledged), (vec![one], 0));
+}
