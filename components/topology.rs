@@ -40,6 +40,16 @@ pub enum TopologyError {
         /// The highest one.
         last: u32,
     },
+    /// A rank names itself more often as a source than as a destination, or less often.
+    #[error(
+        "this rank is its own source {sources} times, and its own destination {destinations} times: name both equally often"
+    )]
+    Own {
+        /// How often it is its own source.
+        sources: usize,
+        /// How often it is its own destination.
+        destinations: usize,
+    },
     /// Too many edges from one rank to another.
     #[error("{0} edges between two ranks: 256 are possible")]
     Parallel(usize),
@@ -188,11 +198,11 @@ pub struct Neighbors {
 }
 
 impl Topology {
-    /// Checks that the topology fits a communicator of `ranks` ranks.
+    /// Checks that the topology fits the rank `own` in a communicator of `ranks` ranks.
     ///
     /// # Errors
     /// If it does not fit.
-    pub fn check(&self, ranks: u32) -> Result<(), TopologyError> {
+    pub fn check(&self, own: Rank, ranks: u32) -> Result<(), TopologyError> {
         match self {
             Topology::Cartesian(grid) if grid.points() != u64::from(ranks) => {
                 Err(TopologyError::Points { points: grid.points(), ranks })
@@ -205,6 +215,10 @@ impl Topology {
                 let last = ranks - 1;
                 if let Some(&Rank(rank)) = sources.iter().chain(destinations).find(|rank| rank.0 > last) {
                     return Err(TopologyError::Rank { rank, last });
+                }
+                let [from, to] = [sources, destinations].map(|of| of.iter().filter(|&&rank| rank == own).count());
+                if from != to {
+                    return Err(TopologyError::Own { sources: from, destinations: to });
                 }
                 let most = [sources, destinations].map(|of| numbered(of).iter().map(|of| of.number + 1).max());
                 let most = most.into_iter().flatten().max().unwrap_or(0) as usize;
@@ -313,7 +327,7 @@ mod tests {
         for grid in grids {
             let topology = Topology::Cartesian(Cartesian::new(grid));
             let points = Cartesian::new(grid).points() as u32;
-            topology.check(points).expect("it fits");
+            topology.check(Rank(0), points).expect("it fits");
             for rank in 0..points {
                 for sent in topology.neighbors(Rank(rank)).destinations {
                     if sent.rank != Rank::NULL {
@@ -328,8 +342,9 @@ mod tests {
         let graph = Topology::Graph { sources: ranks.to_vec(), destinations: vec![] };
         let numbers: Vec<_> = graph.neighbors(Rank(0)).sources.iter().map(|of| of.number).collect();
         assert_eq!(numbers, [0, 0, 1]);
-        assert_eq!(graph.check(1), Err(TopologyError::Rank { rank: 1, last: 0 }));
+        assert_eq!(graph.check(Rank(0), 1), Err(TopologyError::Rank { rank: 1, last: 0 }));
         let many = Topology::Graph { sources: vec![Rank(0); 257], destinations: vec![] };
-        assert_eq!(many.check(1), Err(TopologyError::Parallel(257)));
+        assert_eq!(many.check(Rank(1), 2), Err(TopologyError::Parallel(257)));
+        assert_eq!(many.check(Rank(0), 2), Err(TopologyError::Own { sources: 257, destinations: 0 }));
     }
 }

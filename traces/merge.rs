@@ -2,6 +2,7 @@
 
 use crate::json::Array;
 use crate::read::{ReadError, event_of, has_records, lines_of_records, read_line};
+use crate::records::reader::at_one_moment;
 use serde::de::IgnoredAny;
 use std::ffi::OsString;
 use std::fs::File;
@@ -95,7 +96,8 @@ pub fn join(path: &Path, files: &[PathBuf]) -> io::Result<Merged> {
 fn gather(out: File, path: &Path, files: &[PathBuf]) -> io::Result<Merged> {
     let (mut merged, mut out) = (Merged::default(), Array::new(out));
     for file in files {
-        let cut = File::open(file).map_err(ReadError::from).and_then(|file| add(BufReader::new(file), &mut out));
+        let input = File::open(file).and_then(at_one_moment).map_err(ReadError::from);
+        let cut = input.and_then(|file| add(BufReader::new(file), &mut out));
         merged.cut += cut.map_err(|error| named(if out.failed { path } else { file }, error))?;
         merged.files += 1;
     }

@@ -3,7 +3,7 @@
 pub(crate) mod error;
 
 use crate::json::{Lines, Put};
-use crate::records::reader::{Reader, is_records};
+use crate::records::reader::{Reader, at_one_moment, is_records};
 pub use error::ReadError;
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -172,7 +172,7 @@ impl Reading {
         let mut gathered = Gathered::default();
         let named = |path: &PathBuf, error| ReadError::File { path: path.clone(), error: Box::new(error) };
         for path in paths {
-            let file = File::open(path).map_err(ReadError::from);
+            let file = File::open(path).and_then(at_one_moment).map_err(ReadError::from);
             file.and_then(|file| gathered.read(BufReader::new(file))).map_err(|error| named(path, error))?;
         }
         gathered.reading().map_err(|error| paths.last().map_or(ReadError::Empty, |path| named(path, error)))

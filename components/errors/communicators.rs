@@ -17,8 +17,10 @@ pub enum CommError {
     /// The communicator has no Cartesian topology.
     #[error("the communicator is no grid: make it by cart_create")]
     NoTopology,
-    /// The communicators of the world and of the proc itself cannot be freed.
-    #[error("the communicators of the world and of the proc itself cannot be freed")]
+    /// The communicators of the world and of the proc itself cannot be freed. Those of windows are freed with their windows.
+    #[error(
+        "the communicators of the world, of the proc itself and of windows cannot be freed: win_free frees a window's"
+    )]
     Permanent,
     /// A group that is not within the communicator.
     #[error("proc {proc} of the group is not in the communicator: give a part of its group")]

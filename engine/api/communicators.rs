@@ -116,8 +116,16 @@ impl Engine {
     /// they arrive later. A later communicator with the same id never receives them.
     ///
     /// # Errors
-    /// If there is no such communicator, or it is the world's or the proc's own.
+    /// If there is no such communicator, or it is the world's, the proc's own, or that of a window.
     pub fn comm_free(&mut self, comm: Comm) -> Result<(), CommError> {
+        if self.store.all().windows.has(comm.0) {
+            return Err(self.raise_comm(comm, "comm_free", CommError::Permanent));
+        }
+        self.free_comm(comm)
+    }
+
+    /// As [`Engine::comm_free`], also of a window's communicator.
+    pub(crate) fn free_comm(&mut self, comm: Comm) -> Result<(), CommError> {
         self.communicator(comm, "comm_free")?;
         if comm == self.comm_world() || comm == self.comm_self() {
             return Err(self.raise_comm(comm, "comm_free", CommError::Permanent));

@@ -12,9 +12,11 @@ pub use hosts::{Hosts, Told};
 pub use reports::{report, report_all, report_one, together};
 
 use crate::bootstrap::{ENV_JOB, ENV_RANK, ENV_SIZE, job_is_valid};
-use crate::observe::door::{DUMPS, address};
+use crate::observe::door::{DUMPS, name_of};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -23,10 +25,11 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 use tickwire_components::limits::PROCS_MAX;
 use tickwire_traces::dump::Dump;
+use tickwire_traces::hosts::ANSWER_BYTES_MAX;
 use tickwire_traces::page::{NAME, Snapshot};
 
-/// Most processes, or hosts, that are asked at the same time.
-const ASKED_AT_ONCE: usize = 64;
+/// Most hosts that are asked at the same time.
+const HOSTS_AT_ONCE: usize = 64;
 
 /// A process that takes part in a job.
 #[derive(Debug)]
@@ -186,46 +189,69 @@ pub fn is_named(process: &Process, word: &str) -> bool {
 /// # Errors
 /// Why the process gave no dump.
 pub fn ask(process: &Process, patience: Duration) -> Result<Vec<Dump>, AskError> {
-    let pid = process.pid;
+    ask_all(&[process], patience).pop().unwrap_or(Err(AskError::NoEngine { pid: process.pid }))
+}
+
+/// Asks processes for the dumps of their engines. Waits for at most `patience` altogether. Each process has a result.
+///
+/// All engines are asked before any answer is awaited: they may depend on each other, and one that is silent must not hide others.
+fn ask_all(processes: &[&Process], patience: Duration) -> Vec<Result<Vec<Dump>, AskError>> {
     let end = Instant::now() + patience;
+    let pages: Vec<_> = processes.iter().map(|process| open_pages(process)).collect();
+    let engines = processes.iter().zip(&pages).flat_map(|(process, pages)| {
+        let pages = pages.as_deref().unwrap_or_default();
+        pages.iter().map(|(page, _)| call(process.pid, page, DUMPS))
+    });
+    let mut answers = listen(engines.collect(), end).into_iter();
+    let dumps = |(process, pages): (&&Process, Result<Vec<(Snapshot, &File)>, AskError>)| {
+        let pages = pages?;
+        // The answers of all engines of a process are taken, so that those of the next process follow.
+        let answers: Vec<_> = answers.by_ref().take(pages.len()).collect();
+        pages.iter().zip(answers).map(|(page, answer)| dump_of(process.pid, page, answer, patience)).collect()
+    };
+    processes.iter().zip(pages).map(dumps).collect()
+}
+
+/// The pages of the engines of a process that are not closed: a closed engine does not tick, so it would not answer.
+fn open_pages(process: &Process) -> Result<Vec<(Snapshot, &File)>, AskError> {
+    let pid = process.pid;
     let read = |file| Some((Snapshot::read(file).ok()?, file));
     let mut pages: Vec<(Snapshot, &File)> = process.pages.iter().filter_map(read).collect();
     if pages.is_empty() {
         return Err(AskError::NoEngine { pid });
     }
-    // A closed engine does not tick, so it would not answer.
     pages.retain(|(page, _)| page.figures.closed == 0);
-    if pages.is_empty() {
-        return Err(AskError::Closed { pid });
-    }
-    // All engines are asked before any answer is awaited: they may depend on each other.
-    let calls: Vec<_> = pages.iter().map(|(page, _)| call(pid, page, DUMPS)).collect();
-    let mut dumps = Vec::new();
-    for ((page, file), call) in pages.iter().zip(calls) {
-        let answer = call.and_then(|stream| listen(stream, end));
-        match answer {
-            Ok(answer) if !answer.is_empty() => {
-                let strange = |e: serde_json::Error| AskError::Strange { pid, words: e.to_string() };
-                dumps.push(serde_json::from_slice(&answer).map_err(strange)?);
-            }
-            Ok(_) => return Err(AskError::NoEngine { pid }),
-            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                let now = Snapshot::read(file).unwrap_or_else(|_| page.clone());
-                let ticks = now.ticks.saturating_sub(page.ticks);
-                let ns = now_ns().saturating_sub(now.figures.written_ns);
-                if now.figures.written_ns == 0 {
-                    return Err(AskError::Starting { pid });
-                }
-                let ms = patience.as_millis() as u64;
-                return Err(if ticks == 0 { AskError::Silent { pid, ns } } else { AskError::Slow { pid, ms, ticks } });
-            }
-            Err(source) if source.kind() == io::ErrorKind::ConnectionRefused => {
-                return Err(if is_apart(pid) { AskError::Apart { pid } } else { AskError::NoEngine { pid } });
-            }
-            Err(source) => return Err(AskError::System { pid, source }),
+    if pages.is_empty() { Err(AskError::Closed { pid }) } else { Ok(pages) }
+}
+
+/// What an engine has answered. `page` is what its page said before.
+fn dump_of(
+    pid: u32,
+    (page, file): &(Snapshot, &File),
+    answer: io::Result<Vec<u8>>,
+    patience: Duration,
+) -> Result<Dump, AskError> {
+    match answer {
+        Ok(answer) if !answer.is_empty() => {
+            let strange = |e: serde_json::Error| AskError::Strange { pid, words: e.to_string() };
+            serde_json::from_slice(&answer).map_err(strange)
         }
+        Ok(_) => Err(AskError::NoEngine { pid }),
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            let now = Snapshot::read(file).unwrap_or_else(|_| page.clone());
+            let ticks = now.ticks.saturating_sub(page.ticks);
+            let ns = now_ns().saturating_sub(now.figures.written_ns);
+            if now.figures.written_ns == 0 {
+                return Err(AskError::Starting { pid });
+            }
+            let ms = patience.as_millis() as u64;
+            Err(if ticks == 0 { AskError::Silent { pid, ns } } else { AskError::Slow { pid, ms, ticks } })
+        }
+        Err(source) if source.kind() == io::ErrorKind::ConnectionRefused => {
+            Err(if is_apart(pid) { AskError::Apart { pid } } else { AskError::NoEngine { pid } })
+        }
+        Err(source) => Err(AskError::System { pid, source }),
     }
-    Ok(dumps)
 }
 
 /// Whether a process is in another network namespace than this one.
@@ -234,33 +260,72 @@ fn is_apart(pid: u32) -> bool {
     matches!((space("self"), space(&pid.to_string())), (Some(own), Some(other)) if own != other)
 }
 
-/// Connects to an engine, and checks that the process on the other side is the right one.
+/// Connects to an engine, and checks that the process on the other side is the right one. Does not wait: an engine at which too many have
+/// called already has not answered in time.
 fn call(pid: u32, page: &Snapshot, kind: &str) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect_addr(&address(kind, page.identity.pid, page.identity.engine)?)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let stream = UnixStream::from(socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?);
+    let address = name_of(kind, page.identity.pid, page.identity.engine);
+    match connect(&stream, &SocketAddrUnix::new_abstract_name(address.as_bytes())?) {
+        Err(Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
+        connected => connected?,
+    }
     let who = socket_peercred(&stream)?;
     if who.pid.as_raw_nonzero().get() as u32 != pid {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another process answers in its name"));
     }
-    stream.set_nonblocking(true)?;
     Ok(stream)
 }
 
-/// Reads until the other side closes.
-fn listen(mut stream: UnixStream, end: Instant) -> io::Result<Vec<u8>> {
-    let (mut answer, mut part) = (Vec::new(), [0; 1 << 16]);
+/// Reads from each connection until its other side closes it, but only until `end`. What could not be connected keeps its error.
+fn listen(calls: Vec<io::Result<UnixStream>>, end: Instant) -> Vec<io::Result<Vec<u8>>> {
+    let mut answers: Vec<io::Result<Vec<u8>>> = Vec::new();
+    let mut open: Vec<(usize, UnixStream)> = Vec::new();
+    for (number, call) in calls.into_iter().enumerate() {
+        answers.push(call.map(|stream| {
+            open.push((number, stream));
+            Vec::new()
+        }));
+    }
     loop {
-        match stream.read(&mut part) {
-            Ok(0) => return Ok(answer),
-            Ok(read) => answer.extend_from_slice(&part[..read]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let left = end.saturating_duration_since(Instant::now());
-                let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-                if poll(&mut [PollFd::new(&stream, PollFlags::IN)], Some(&time))? == 0 {
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+        open.retain_mut(|(number, stream)| read_more(stream, &mut answers[*number]));
+        if open.is_empty() {
+            return answers;
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        let mut fds: Vec<_> = open.iter().map(|(_, stream)| PollFd::new(stream, PollFlags::IN)).collect();
+        let failed = match poll(&mut fds, Some(&time)) {
+            Ok(0) => io::ErrorKind::TimedOut.into(),
+            Ok(_) if !left.is_zero() => continue,
+            Ok(_) => io::ErrorKind::TimedOut.into(),
+            Err(Errno::INTR) => continue,
+            Err(error) => io::Error::from(error),
+        };
+        open.iter().for_each(|(number, _)| answers[*number] = Err(io::Error::new(failed.kind(), failed.to_string())));
+        return answers;
+    }
+}
+
+/// Reads what is there, at most once. Returns whether more may come.
+fn read_more(stream: &mut UnixStream, answer: &mut io::Result<Vec<u8>>) -> bool {
+    let Ok(bytes) = answer else { return false };
+    let mut part = [0; 1 << 16];
+    match stream.read(&mut part) {
+        Ok(0) => false,
+        Ok(read) if bytes.len() + read > ANSWER_BYTES_MAX => {
+            let words = format!("its answer has over {ANSWER_BYTES_MAX} bytes");
+            *answer = Err(io::Error::new(io::ErrorKind::InvalidData, words));
+            false
+        }
+        Ok(read) => {
+            bytes.extend_from_slice(&part[..read]);
+            true
+        }
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => true,
+        Err(error) => {
+            *answer = Err(error);
+            false
         }
     }
 }

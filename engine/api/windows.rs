@@ -31,6 +31,7 @@ pub(crate) use remote::{RemoteMove, Until};
 use std::fmt;
 use thiserror::Error;
 use tickwire_components::{AtomicsDomain, Comm, PostError, ProcId, Rank, RequestError, VcState, Window, WindowError};
+use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_systems::procs::windows::{Access, Failure, Reach, Target, WindowRow};
 
 /// An operation on a window that could not be posted; its buffer comes back.
@@ -138,8 +139,16 @@ impl Engine {
         Ok(WindowCounts { issued, completed })
     }
 
-    /// A window by its handle.
+    /// A window by its handle. The row of exposed regions is none: it has no epochs, and stays as long as the engine.
     fn window(&mut self, handle: u32) -> Result<&mut WindowRow, WindowError> {
+        if handle == REGIONS {
+            return Err(WindowError::Freed(handle));
+        }
+        self.window_row(handle)
+    }
+
+    /// A window, or the row of exposed regions.
+    fn window_row(&mut self, handle: u32) -> Result<&mut WindowRow, WindowError> {
         if self.closed != Closed::No {
             return Err(self.closed.post_error().into());
         }
@@ -148,7 +157,7 @@ impl Engine {
 
     /// A member's part of a window.
     pub(crate) fn target(&mut self, rank: Rank, handle: u32) -> Result<&mut Target, WindowError> {
-        let targets = &mut self.window(handle)?.targets;
+        let targets = &mut self.window_row(handle)?.targets;
         let last = targets.len() as u32 - 1;
         targets.get_mut(rank.0 as usize).ok_or(PostError::Rank { rank: rank.0, last }.into())
     }

@@ -124,7 +124,7 @@ impl Kvs for Pmix {
     }
 
     fn abort(&self, code: i32) {
-        self.client.abort(code, c"a rank has called abort");
+        self.client.abort(code, c"a rank has called abort", self.patience);
     }
 
     fn finalize(&mut self) {

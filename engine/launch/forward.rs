@@ -6,7 +6,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use super::error::LaunchError;
-use super::events::{LEFT_BYTES_MAX, PIPES, READ_BYTES, SINK, STREAM, failed, wait, watch};
+use super::events::{PIPES, READ_BYTES, SINK, STREAM, failed, wait, watch};
 use super::output::{Sink, Source, streams_are_one};
 use super::ranks::Rank;
 
@@ -126,24 +126,22 @@ impl Forward {
         self.sinks.iter().any(Sink::is_congested)
     }
 
-    /// Reads once from a rank's stdout or stderr. Returns `false` if there is nothing more now.
-    fn read(&mut self, ranks: &mut [Rank], number: usize, i: usize) -> bool {
+    /// Reads once from a rank's stdout or stderr. Returns how many bytes it has read, and `None` if there is nothing more now.
+    fn read(&mut self, ranks: &mut [Rank], number: usize, i: usize) -> Option<usize> {
         let sink = self.sink_of(i);
         let stream = &mut ranks[number].streams[i];
-        let Some(pipe) = &stream.pipe else {
-            return false;
-        };
+        let pipe = stream.pipe.as_ref()?;
         match rustix::io::read(pipe, &mut self.buffer[..]) {
             Ok(bytes @ 1..) if !self.sinks[sink].is_closed() => {
                 stream.line.push(&self.buffer[..bytes], source(number, i), &mut self.sinks[sink]);
-                true
+                Some(bytes)
             }
-            Err(Errno::INTR) => true,
-            Err(Errno::AGAIN) => false,
+            Err(Errno::INTR) => Some(0),
+            Err(Errno::AGAIN) => None,
             // The pipe is at its end, or nobody reads the launcher's output. Then the rank must learn that, as it would without a launcher.
             Ok(_) | Err(_) => {
                 self.close_stream(ranks, number, i);
-                false
+                None
             }
         }
     }
@@ -151,12 +149,13 @@ impl Forward {
     /// Reads the last output of a rank that has ended. Returns `false` if the sinks have no room for it now.
     fn drain(&mut self, ranks: &mut [Rank], number: usize) -> bool {
         for i in 0..2 {
-            let mut reads = LEFT_BYTES_MAX / READ_BYTES;
-            while reads > 0 && !self.is_congested() && self.read(ranks, number, i) {
-                reads -= 1;
-            }
-            if self.is_congested() {
-                return false;
+            while ranks[number].streams[i].left > 0 {
+                if self.is_congested() {
+                    return false;
+                }
+                let Some(bytes) = self.read(ranks, number, i) else { break };
+                let left = &mut ranks[number].streams[i].left;
+                *left = left.saturating_sub(bytes);
             }
             self.close_stream(ranks, number, i);
         }

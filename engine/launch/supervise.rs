@@ -152,7 +152,8 @@ impl<'a> Supervisor<'a> {
             _ => self.ending.as_ref().map_or(self.overdue, |ending| Some(ending.next)),
         };
         let left = due.map(|due| due.saturating_duration_since(Instant::now()));
-        let left = left.into_iter().chain(longest).min()?;
+        // Older systems take no longer time. The caller waits again.
+        let left = left.into_iter().chain(longest).min()?.min(Duration::from_secs(24 * 60 * 60));
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })
     }
 

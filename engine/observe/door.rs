@@ -27,9 +27,9 @@ const VISIT_NS_MAX: u64 = 5_000_000_000;
 pub(crate) const DUMPS: &str = "dump";
 pub(crate) const HOSTS: &str = "hosts";
 
-/// The name of one of an engine's sockets.
-pub(crate) fn address(kind: &str, pid: u64, engine: u64) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("tickwire-{kind}-{pid}-{engine}"))
+/// The abstract name of one of an engine's sockets.
+pub(crate) fn name_of(kind: &str, pid: u64, engine: u64) -> String {
+    format!("tickwire-{kind}-{pid}-{engine}")
 }
 
 /// The sockets at which an engine can be asked for dumps.
@@ -117,7 +117,8 @@ impl Door {
 
 /// Listens under a name of this process.
 fn listen(kind: &str, engine: u64) -> Option<UnixListener> {
-    let listener = UnixListener::bind_addr(&address(kind, std::process::id().into(), engine).ok()?).ok()?;
+    let name = name_of(kind, std::process::id().into(), engine);
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).ok()?).ok()?;
     listener.set_nonblocking(true).ok()?;
     Some(listener)
 }

@@ -144,6 +144,14 @@ impl Observer {
         doors
     }
 
+    /// Whether somebody has not read all of an answer yet. The engine must look after that from time to time.
+    pub(crate) fn has_visitors(&self) -> bool {
+        #[cfg(feature = "dump")]
+        return self.door.as_ref().is_some_and(|door| !door.visitors.is_empty());
+        #[cfg(not(feature = "dump"))]
+        false
+    }
+
     /// Adds what a tick has done.
     #[inline(always)]
     pub(crate) fn add(&mut self, work: Work) {

@@ -38,6 +38,8 @@ pub struct PersistentCall {
     pub reduction: Option<Reduction>,
     /// Where its buffers are.
     pub buffers: Box<[tickwire_components::Span]>,
+    /// Whether it has failed. Then it is not started again.
+    pub failed: bool,
 }
 
 /// Whether a communicator has boards.

@@ -19,7 +19,7 @@
 
 use crate::procs::cards::card_of;
 use crate::procs::ending::fail;
-use crate::procs::links::{connected, has_exposed, has_lent};
+use crate::procs::links::{close_side, connected, has_exposed, has_lent};
 use crate::procs::routes::{card_for, endpoint_for, may_cross, message_route};
 use crate::store::Tables;
 use tickwire_components::limits::CREDIT_INITIAL;
@@ -170,12 +170,6 @@ fn use_link(all: &mut Tables<'_>, row: Row, endpoint: u8, link: u32) {
         close_side(all, side.endpoint, side.link);
     }
     connected(all, row);
-}
-
-/// Closes a side link. Windows can reach nothing over it any more.
-pub(crate) fn close_side(all: &mut Tables<'_>, endpoint: u8, link: u32) {
-    all.endpoints[usize::from(endpoint)].transport.get().close_link(link);
-    all.windows.forget_link(endpoint, link);
 }
 
 /// Uses a link that the peer has called over instead of this side's own call.

@@ -1,6 +1,5 @@
 //! The links of VCs: the one for messages, when it opens and while it is in use, and side links, which end with their VC.
 
-use crate::procs::calls::close_side;
 use crate::procs::priorities::list_sender;
 use crate::steps::check::was_offered;
 use crate::steps::credit::{due, window};
@@ -76,4 +75,10 @@ pub(crate) fn end_sides(all: &mut Tables<'_>, row: Row) {
     for side in sides {
         close_side(all, side.endpoint, side.link);
     }
+}
+
+/// Closes a side link. Windows can reach nothing over it any more.
+pub(crate) fn close_side(all: &mut Tables<'_>, endpoint: u8, link: u32) {
+    all.endpoints[usize::from(endpoint)].transport.get().close_link(link);
+    all.windows.forget_link(endpoint, link);
 }

@@ -10,6 +10,7 @@ pub mod regions;
 
 use bevy_ecs::component::Component;
 pub use exposed::{Directory, ExposedRegion, Registered};
+pub use fabric::number_of_target;
 pub use operations::{AwaitedUpdate, Batch, BatchPart, FabricKind, FabricOperation, Failure, RemoteOperation};
 pub use own::AttachedRun;
 use smallvec::SmallVec;
@@ -244,6 +245,12 @@ impl Windows {
             Some(Some(window)) if window.handle == handle && !window.is_retired => Some(window),
             _ => None,
         }
+    }
+
+    /// Whether there is a window with this handle, also a retired one.
+    pub fn has(&self, handle: u32) -> bool {
+        let row = self.list.get(Communicator::row(handle)).and_then(Option::as_ref);
+        row.is_some_and(|window| window.handle == handle)
     }
 
     /// A window by the context word of a frame, also a retired one.

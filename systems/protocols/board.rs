@@ -113,6 +113,7 @@ fn begin_long(operation: &mut Operation, seats: &mut Seats, around: &mut Around<
     let call = &operation.numbered.call;
     let mut called = Called { what: call.what(), length: call.part as u64, ..Called::default() };
     operation.readers = call.readers(seats.rank, seats.size);
+    operation.unmet = operation.readers;
     show(operation, seats, around.endpoints, &mut called);
     seats.own.begin(number, called);
     operation.meeting.begun = true;

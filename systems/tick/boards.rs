@@ -121,8 +121,16 @@ pub fn end(rows: &mut Rows<'_>, comm: Row, request: Row, ended: Result<(), Failu
         Err(failure) => {
             (cars[request as usize], large[request as usize]) = as_row(&cars[request as usize], failure, vc);
             abort(progress, cars, request, failure.flags);
+            note_failed(rows, request);
         }
     }
+}
+
+/// Notes that a persistent operation has failed, if the request is that of one.
+#[cold]
+fn note_failed(rows: &mut Rows<'_>, request: Row) {
+    let kept = rows.boards.persistent.iter_mut().flatten().find(|kept| kept.request == request);
+    kept.into_iter().for_each(|kept| kept.failed = true);
 }
 
 /// A persistent operation whose token was dropped while it was active is never started again.
@@ -159,6 +167,7 @@ pub fn cancel_boards(rows: &mut Rows<'_>, wire: &mut Wire<'_>, whose: impl Fn(Ro
         for request in cancel_those(rows, wire, comm, is_meant) {
             forget_detached(rows, request);
             abort(&mut rows.progress, &mut rows.cars, request, car_flags::CANCELLED);
+            note_failed(rows, request);
         }
     }
 }

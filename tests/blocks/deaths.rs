@@ -24,6 +24,7 @@ fn check_given_back(cluster: &mut Cluster, living: &[usize]) {
         assert!(progress.graphs.list.iter().all(Option::is_none), "engine {rank}\n{}", cluster.report());
         let all = rows(&mut cluster.engines[rank]);
         assert_eq!(all.progress.free_supplies.count as usize, all.supplies.len());
+        assert_eq!(all.progress.free_cars.count as usize, all.cars.len(), "engine {rank}\n{}", cluster.report());
     }
 }
 

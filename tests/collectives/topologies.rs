@@ -170,7 +170,11 @@ fn neighbours_of_a_graph_exchange_in_their_order() {
             let places = [4..7, 0..3];
             engine.ineighbor_allgatherv(values(rank, 3), vec![-1i64; 8], &places[..degree(rank)], world)
         });
+        assert_eq!(results[0].1, [&[-1; 4], &values(3, 3)[..], &[-1]].concat());
         assert_eq!(results[1].1, [&middle[..], &[-1], &middle[..], &[-1]].concat());
+        for rank in [2, 3] {
+            assert_eq!(results[rank].1, [&[-1; 4], &middle[..], &[-1]].concat(), "rank {rank}");
+        }
         let results = all(&mut cluster, |engine, rank, world| {
             let send: Vec<u32> = if rank == 0 { vec![10, 11, 12, 13] } else { vec![rank; usize::from(rank == 3)] };
             engine.ineighbor_alltoall(send, vec![0u32; degree(rank)], world)
@@ -220,6 +224,11 @@ fn what_does_not_fit_is_an_error() {
     engine.comm_set_topology(world, Topology::Cartesian(Cartesian::new(&[(2, false)]))).unwrap();
     let rejected = engine.ineighbor_alltoall(vec![1u8; 3], vec![0u8; 2], world).unwrap_err();
     assert_eq!(rejected.error, PostError::Elements { what: "send buffer", given: 3, needed: 2 });
+    let rejected = engine.ineighbor_alltoall(in_place::<u8>(), vec![0u8; 2], world).unwrap_err();
+    assert_eq!(rejected.error, PostError::InPlace { who: "no member" });
+    let graph = Topology::Graph { sources: vec![Rank(0)], destinations: vec![Rank(1)] };
+    let error = engine.comm_set_topology(world, graph).unwrap_err();
+    assert_eq!(error, CommError::Topology(TopologyError::Own { sources: 1, destinations: 0 }));
     assert!(engine.comm_topology(engine.comm_self()).is_none());
     cluster.assert_at_rest();
 }

@@ -9,7 +9,7 @@ use tickwire::internals::transports::Hub;
 use tickwire::testing::{Cluster, SimConfig, SimNet};
 use tickwire::{Comm, CommError, Engine, Group, PostError, Rank, Source, Tag, TagFilter};
 use tickwire_tests::agreements::{agree, dup, everyone, settle};
-use tickwire_tests::cases::content;
+use tickwire_tests::cases::{BOUND, content};
 
 #[test]
 fn the_smallest_id_that_is_free_on_all_members_is_used_and_used_again() {
@@ -94,17 +94,21 @@ fn no_context_comes_a_second_time() {
     let mut cluster = Cluster::loopback(2);
     let mut words = std::collections::BTreeSet::new();
     let mut ids = std::collections::BTreeSet::new();
-    for _ in 0..2 * context::INCARNATIONS {
+    for round in 0..2 * context::INCARNATIONS {
         let made = dup(&mut cluster, WORLD);
+        let old = cluster.engines[1].iprobe(Source::Any, TagFilter::Any, made[1]).unwrap();
+        assert!(old.is_none(), "round {round}: {old:?} was sent in an earlier communicator");
         // Nobody receives this message. It must not appear in a later communicator.
-        let send = cluster.engines[0].isend(vec![1u8], Rank(1), Tag(5), made[0]).unwrap();
+        let send = cluster.engines[0].isend(vec![1u8], Rank(1), Tag(round), made[0]).unwrap();
         drop(send);
         let dumped = cluster.engines[0].dump().communicators;
         let comm = dumped.iter().find(|comm| comm.id > 1).unwrap();
         assert!(words.insert(comm.context), "{comm:?}");
         ids.insert(comm.id);
-        let seen = cluster.engines[1].iprobe(Source::Any, TagFilter::Any, made[1]).unwrap();
-        assert!(seen.is_none_or(|status| status.tag == Tag(5)));
+        cluster.tick_until(BOUND, "the message has come", |cluster| {
+            let seen = cluster.engines[1].iprobe(Source::Any, TagFilter::Any, made[1]).unwrap();
+            seen.inspect(|status| assert_eq!(status.tag, Tag(round))).is_some()
+        });
         for rank in [0, 1] {
             cluster.engines[rank].comm_free(made[rank]).unwrap();
         }

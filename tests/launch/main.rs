@@ -221,6 +221,24 @@ fn ctrl_c_works_while_nobody_reads_the_output() {
     assert!(pids.iter().all(|&pid| is_gone(pid)));
 }
 
+/// A rank ends and leaves a process that writes for ever. The launcher writes what a pipe can hold, and ends.
+#[test]
+fn a_job_ends_though_a_rank_has_left_a_process_that_writes() {
+    let directory = Directory::new("launch-left");
+    let path = directory.join("output");
+    for tag in [&["-n", "1", "--tag-output"][..], &["-n", "1"]] {
+        let mut command = launcher(tag, "yes 2>/dev/null & exit 0");
+        command.stdout(std::fs::File::create(&path).unwrap()).stderr(Stdio::null());
+        assert!(Running(command.spawn().unwrap()).wait().success());
+    }
+    let mut command = launcher(&["-n", "1"], "yes 2>/dev/null & echo $$ >&2; exit 0");
+    command.stdout(Stdio::piped());
+    let (mut running, _) = Running::start(command, 1);
+    // Somebody reads all the time, so there is always room for more.
+    std::io::copy(&mut running.0.stdout.take().unwrap(), &mut std::io::sink()).unwrap();
+    assert!(running.wait().success());
+}
+
 #[test]
 fn ranks_do_not_outlive_a_launcher_that_is_killed() {
     let script = r#"trap "" TERM INT HUP; echo $$ >&2; exec sleep 1000"#;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tickwire::internals::components::bytemuck;
 use tickwire::testing::SplitMix;
-use tickwire::{Comm, Engine, ProcId, Rank, Region, RegionAccess, RegionKey, Tag, WindowReach, op};
+use tickwire::{Bootstrap, Comm, CommError, Engine, ProcId, Rank, Region, RegionAccess, RegionKey, Tag, Window, WindowReach, op};
 
 /// How long a test waits for an event that should come soon.
 const BOUND: Duration = Duration::from_secs(20);
@@ -272,6 +272,23 @@ fn memory_that_peers_map_is_accessed_where_it_is() {
     });
 }
 
+/// Exposed regions are kept like the parts of a window. No handle names them as one, and no window loses its
+/// communicator.
+#[test]
+fn no_window_is_made_of_a_number_and_none_loses_its_communicator() {
+    let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    let region = engine.expose(vec![1u64; 4], RegionAccess::ALL).unwrap();
+    let regions = Window::<u64>::new(0);
+    refused(engine.win_free(regions), "does not exist");
+    refused(engine.win_exclusive(regions).map(drop), "does not exist");
+    refused(engine.win_lock_all(regions), "does not exist");
+    refused(engine.win_fence(regions), "does not exist");
+    let window = engine.win_create(vec![2u64; 4], engine.comm_world()).unwrap();
+    assert_eq!(engine.comm_free(Comm(window.handle)), Err(CommError::Permanent));
+    assert_eq!(engine.win_take::<Vec<u64>>(window).unwrap().unwrap(), [2; 4]);
+    assert_eq!(engine.withdraw(region).unwrap(), [1; 4]);
+}
+
 #[test]
 fn nothing_is_written_after_a_withdrawal_however_many_are_writing() {
     SHARED.into_iter().for_each(others_write_while_it_is_withdrawn);
@@ -293,13 +310,22 @@ fn others_write_while_it_is_withdrawn(over: Over) {
                 buffer = engine.withdraw(region).unwrap();
                 buffer.fill(u64::MAX);
                 engine.barrier(world).unwrap();
+                // The others try once more.
+                engine.barrier(world).unwrap();
                 assert!(buffer.iter().all(|&word| word == u64::MAX), "round {round}");
             } else {
-                let written = (0..1_000).take_while(|_| {
+                let write = |engine: &mut Engine| {
                     let put = engine.region_put(&[u64::from(rank); 64], &keys[0], 0);
-                    put.and_then(|()| engine.region_flush(ProcId(0))).is_ok()
-                });
-                assert!(written.count() <= 1_000);
+                    put.and_then(|()| engine.region_flush(ProcId(0)))
+                };
+                for _ in 0..1_000 {
+                    if write(engine).is_err() {
+                        break;
+                    }
+                }
+                engine.barrier(world).unwrap();
+                let late = write(engine).unwrap_err();
+                assert!(late.to_string().contains("has no such bytes"), "round {round}: {late}");
                 engine.barrier(world).unwrap();
                 buffer = engine.withdraw(region).unwrap();
             }

@@ -4,11 +4,16 @@ use super::*;
 use crate::Depths;
 use crate::read::error::ReadError;
 use std::borrow::Cow;
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use tickwire_components::VcState;
 
 /// The first word of a file from a machine of the other byte order.
 const MAGIC_SWAPPED: u64 = MAGIC.swap_bytes();
+
+/// How often the beginning of a file is read anew at most, because the writer has changed it meanwhile.
+const MOMENTS_MAX: usize = 100;
 
 /// Reads events out of records.
 #[derive(Debug)]
@@ -44,6 +49,31 @@ struct Parts<R> {
 pub(crate) fn is_records(bytes: &[u8]) -> bool {
     let bytes = &bytes[..bytes.len().min(8)];
     [0, MAGIC, MAGIC_SWAPPED].iter().any(|magic| magic.to_ne_bytes().starts_with(bytes))
+}
+
+/// Makes a file of records readable while it may still be written. What the writer changes in place, page and stage, is read as of one
+/// moment. What is behind them never changes.
+///
+/// # Errors
+/// The file cannot be read.
+pub(crate) fn at_one_moment(file: File) -> io::Result<impl Read> {
+    let mut begin = Vec::new();
+    // A pipe has no beginning to go back to, and nobody changes what comes out of it.
+    let moments = if (&file).stream_position().is_ok() { MOMENTS_MAX } else { 0 };
+    for _ in 0..moments {
+        begin.clear();
+        (&file).seek(SeekFrom::Start(0))?;
+        (&file).take((PAGE_WORDS + STAGE_WORDS) as u64 * 8).read_to_end(&mut begin)?;
+        let read = |bytes: &[u8]| bytes.first_chunk().copied().map_or(0, u64::from_ne_bytes);
+        let mut now = [0; 8];
+        let bytes = file.read_at(&mut now, STATE as u64 * 8)?;
+        let before = State::of_word(begin.get(STATE * 8..).map_or(0, read));
+        // The stage was emptied meanwhile if more is behind it.
+        if State::of_word(read(&now[..bytes])).behind == before.behind {
+            break;
+        }
+    }
+    Ok(io::Cursor::new(begin).chain(file))
 }
 
 /// Reads up to `bytes` bytes; fewer if the file ends.

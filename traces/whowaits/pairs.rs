@@ -3,6 +3,7 @@
 use super::RankReport;
 use crate::dump::{Dump, Kind, MessageDump, Obstacle, OperationDump, Plane, Stage};
 use crate::words::{Bytes, count};
+use std::collections::HashMap;
 
 /// Reasons that are given for one operation at most, since there may be many messages with a wrong tag.
 const REASONS_MAX: usize = 3;
@@ -112,8 +113,10 @@ fn difference(dump: &Dump, operation: &OperationDump, comm: u32, context: u32) -
 /// Merges equal reasons, and limits their number.
 fn shorten(reasons: Vec<String>) -> Vec<String> {
     let mut short: Vec<(String, usize)> = Vec::new();
+    let mut places = HashMap::new();
     for reason in reasons {
-        match short.iter_mut().find(|(known, _)| *known == reason) {
+        let place = *places.entry(reason.clone()).or_insert(short.len());
+        match short.get_mut(place) {
             Some((_, times)) => *times += 1,
             None => short.push((reason, 1)),
         }

@@ -51,6 +51,21 @@ fn two_circles_and_a_tail_are_told_apart() {
     assert_eq!(who_waits(&ranks).cycles, [vec![0, 1], vec![2, 3]]);
 }
 
+/// Each of many ranks waits for all others. There are more cycles than could be listed: no rank is named in two.
+#[test]
+fn a_rank_is_in_one_cycle_at_most() {
+    let ranks: Vec<_> = (0..200u32)
+        .map(|rank| waiting((0..200).filter(|&on| on != rank).map(|on| receive(Some(on), None)).collect(), vec![]))
+        .collect();
+    let findings = who_waits(&ranks);
+    let mut named: Vec<u32> = findings.cycles.concat();
+    let count = named.len();
+    named.sort_unstable();
+    named.dedup();
+    assert!(named.len() == count && count > 1, "{count} ranks in cycles, {} different ones", named.len());
+    assert_eq!(findings.culprits, []);
+}
+
 #[test]
 fn a_wrong_tag_is_named_on_both_sides() {
     let ranks = [ticking(), ticking(), waiting(vec![receive(Some(0), Some(7))], vec![message(0, 8), message(1, 7)])];

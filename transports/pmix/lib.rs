@@ -173,10 +173,11 @@ impl Client {
         }
     }
 
-    /// Asks for the end of the whole job with an exit status.
-    pub fn abort(&self, code: i32, words: &CStr) {
-        // SAFETY: a string that ends; no processes are named, which stands for all.
-        let _ = unsafe { (self.api.abort)(code as c_int, words.as_ptr(), null_mut(), 0) };
+    /// Asks for the end of the whole job with an exit status. Returns in any case after `patience`.
+    pub fn abort(&self, code: i32, words: &'static CStr, patience: Duration) {
+        let abort = self.api.abort;
+        // SAFETY: a string that ends and stays; no processes are named, which stands for all.
+        let _ = bounded(patience, move || unsafe { abort(code as c_int, words.as_ptr(), null_mut(), 0) });
     }
 
     /// Takes leave of the server.

@@ -160,7 +160,7 @@ impl Engine {
         buffers: Box<[Span]>,
     ) -> u32 {
         let persistent = &mut self.store.all().boards.persistent;
-        let kept = Some(PersistentCall { request, graph, call, reduction, buffers });
+        let kept = Some(PersistentCall { request, graph, call, reduction, buffers, failed: false });
         match persistent.iter().position(Option::is_none) {
             Some(free) => {
                 persistent[free] = kept;
@@ -202,7 +202,11 @@ impl Engine {
             };
         }
         if graph != NIL {
-            self.leave_graph(number, graph)?;
+            self.leave_graph(number, graph);
+        }
+        if self.store.all().boards.persistent[number as usize].as_ref().is_some_and(|kept| kept.failed) {
+            self.refuse_on_boards(comm, call);
+            return Err(PostError::HasFailed);
         }
         // A function of the application may panic in it.
         self.lending(|engine| engine.post_on_boards(comm, call, &Posting::Persistent(number), row));
@@ -212,16 +216,27 @@ impl Engine {
     /// Moves a persistent operation from its graph to the boards, which were opened since it was made. All members do so at the same
     /// start: an operation has opened the boards, and operations start in the same order everywhere.
     #[cold]
-    fn leave_graph(&mut self, number: u32, graph: u32) -> Result<(), PostError> {
+    fn leave_graph(&mut self, number: u32, graph: u32) {
         let tables = self.store.all();
-        if tables.progress.graphs.get(graph).is_some_and(|graph| graph.failed) {
-            return Err(PostError::HasFailed);
-        }
+        let failed = tables.progress.graphs.get(graph).is_some_and(|graph| graph.failed);
         if let Some(Some(kept)) = tables.boards.persistent.get_mut(number as usize) {
-            kept.graph = NIL;
+            (kept.graph, kept.failed) = (NIL, kept.failed || failed);
         }
         self.store.with(|rows, _| dissolve(rows, graph));
-        Ok(())
+    }
+
+    /// Gives up an operation before it begins. Other members may start it, so it takes its number here too, and they are told.
+    #[cold]
+    fn refuse_on_boards(&mut self, comm: Comm, call: Collective) {
+        let (row, _) = self.context_of(comm);
+        let Boards { comms, busy, .. } = &mut *self.store.all().boards;
+        let Some(Standing::Open(members)) = comms.get_mut(row).map(|comm| &mut comm.standing) else { return };
+        let Members { seats, queue, .. } = &mut **members;
+        let numbered = NumberedCall::new(call, seats);
+        let mut operation = Operation::new(numbered, None, Meeting::of(&numbered), seats, NIL);
+        cancel(&mut operation);
+        enqueue(operation, queue, busy, row as Row);
+        self.mind_boards();
     }
 
     /// Cancels operations on boards whose requests have borrowed buffers: of one request, or all.

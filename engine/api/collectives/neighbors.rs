@@ -1,9 +1,12 @@
 //! Operations among neighbours of a topology.
 
-use super::{Call, Draw, Member, Places, check_count, check_same};
+use super::{Call, Draw, Member, Places, check_count, check_in_place, check_same};
 use std::ops::Range;
 use tickwire_components::{List, Neighbors, OneRun, Pieces, PostError, Sequence};
 use tickwire_systems::collectives::neighbors::exchange;
+
+/// Who may give [`in_place`](tickwire_components::in_place).
+const NOBODY: &str = "no member";
 
 /// Checks that a rank sends itself as many elements or bytes as it expects from itself.
 fn check_own(
@@ -21,13 +24,20 @@ fn check_own(
     Ok(())
 }
 
+/// Checks that both buffers are given, and that their elements have one size. No operation among neighbours works in place.
+fn check_both<S: Sequence, R: Sequence>(send: &S, receive: &R) -> Result<(), PostError> {
+    check_in_place(send, false, NOBODY)?;
+    check_in_place(receive, false, NOBODY)?;
+    check_same(send, receive)
+}
+
 pub(super) fn neighbor_allgather<S: Sequence, R: Sequence<Item = S::Item>>(
     send: S,
     receive: R,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("neighbor_allgather", (send, receive), |member, (send, receive)| {
         let of = member.neighbors()?;
-        check_same(send, receive)?;
+        check_both(send, receive)?;
         check_count("receive buffer", receive.count(), send.count() * of.sources.len())?;
         let (all, block) = (receive.piece(0), send.total());
         member.draw(None, |draft| {
@@ -44,7 +54,7 @@ pub(super) fn neighbor_allgatherv<S: Sequence, R: Sequence<Item = S::Item>>(
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("neighbor_allgatherv", (send, receive), move |member, (send, receive)| {
         let of = member.neighbors()?;
-        check_same(send, receive)?;
+        check_both(send, receive)?;
         let to = Places::of("receive buffer", places, receive, of.sources.len(), true)?;
         check_own(member, &of, |_| send.total(), |place| to.of_rank(place as u32).1)?;
         let all = receive.piece(0);
@@ -60,7 +70,7 @@ pub(super) fn neighbor_alltoall<S: Sequence, R: Sequence<Item = S::Item>>(
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("neighbor_alltoall", (send, receive), |member, (send, receive)| {
         let of = member.neighbors()?;
-        check_same(send, receive)?;
+        check_both(send, receive)?;
         let (to, from) = (of.destinations.len(), of.sources.len());
         let block = send.count().checked_div(to).or(receive.count().checked_div(from)).unwrap_or(0);
         check_count("send buffer", send.count(), block * to)?;
@@ -82,7 +92,7 @@ pub(super) fn neighbor_alltoallv<S: Sequence, R: Sequence<Item = S::Item>>(
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("neighbor_alltoallv", (send, receive), move |member, (send, receive)| {
         let of = member.neighbors()?;
-        check_same(send, receive)?;
+        check_both(send, receive)?;
         let sent = Places::of("send buffer", from, send, of.destinations.len(), false)?;
         let received = Places::of("receive buffer", to, receive, of.sources.len(), true)?;
         check_own(member, &of, |place| from[place].len(), |place| to[place].len())?;

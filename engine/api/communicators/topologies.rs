@@ -58,7 +58,7 @@ impl Engine {
     /// call it.
     ///
     /// # Errors
-    /// A neighbour is not a rank, or as [`Engine::comm_dup`].
+    /// A neighbour is not a rank, this rank is its own source and its own destination unequally often, or as [`Engine::comm_dup`].
     pub fn graph_create_adjacent(
         &mut self,
         comm: Comm,
@@ -66,7 +66,7 @@ impl Engine {
         destinations: &[Rank],
     ) -> Result<Comm, CommError> {
         let topology = Topology::Graph { sources: sources.to_vec(), destinations: destinations.to_vec() };
-        if let Err(error) = topology.check(self.comm_size(comm)?) {
+        if let Err(error) = topology.check(self.comm_rank(comm)?, self.comm_size(comm)?) {
             return Err(self.raise_comm(comm, "graph_create_adjacent", error.into()));
         }
         let made = self.comm_dup(comm)?;
@@ -143,7 +143,7 @@ impl Engine {
     /// # Errors
     /// The topology does not fit, or there is no such communicator.
     pub fn comm_set_topology(&mut self, comm: Comm, topology: Topology) -> Result<(), CommError> {
-        if let Err(error) = topology.check(self.comm_size(comm)?) {
+        if let Err(error) = topology.check(self.comm_rank(comm)?, self.comm_size(comm)?) {
             return Err(self.raise_comm(comm, "comm_set_topology", error.into()));
         }
         self.forget_topology(comm);

@@ -1,7 +1,7 @@
 //! Asking the other hosts of a job. An engine on this host says where the ranks on the other hosts listen, and which secret they have to be
 //! shown. One rank of each host answers for all ranks that it can see there.
 
-use super::{ASKED_AT_ONCE, Process, call, listen};
+use super::{HOSTS_AT_ONCE, Process, call, listen};
 use crate::observe::answer::Way;
 use crate::observe::door::HOSTS;
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,7 +97,7 @@ impl Hosts {
         let inquiry = Inquiry { question: Question { what, rank, patience_ms }, size, patience };
         let mut concerned: Vec<&mut Host> =
             self.hosts.iter_mut().filter(|host| host.doors.iter().any(|(rank, _)| wanted.contains(rank))).collect();
-        for some in concerned.chunks_mut(ASKED_AT_ONCE) {
+        for some in concerned.chunks_mut(HOSTS_AT_ONCE) {
             std::thread::scope(|scope| {
                 let (inquiry, wanted) = (&inquiry, &wanted);
                 let threads: Vec<_> = some.iter_mut().map(|host| scope.spawn(|| host.ask(inquiry, wanted))).collect();
@@ -209,9 +209,10 @@ fn ways(process: &Process, patience: Duration) -> io::Result<Vec<Way>> {
     let end = Instant::now() + patience;
     let mut refused = io::Error::from(io::ErrorKind::ConnectionRefused);
     for page in process.pages.iter().flat_map(Snapshot::read) {
-        match call(process.pid, &page, HOSTS).and_then(|stream| listen(stream, end)) {
-            Ok(answer) => return Ok(serde_json::from_slice(&answer)?),
-            Err(error) => refused = error,
+        match listen(vec![call(process.pid, &page, HOSTS)], end).pop() {
+            Some(Ok(answer)) => return Ok(serde_json::from_slice(&answer)?),
+            Some(Err(error)) => refused = error,
+            None => {}
         }
     }
     Err(refused)

@@ -1,7 +1,7 @@
 //! What is known of each rank of a job, from its processes on this host.
 
 use super::hosts::{Hosts, Told};
-use super::{ASKED_AT_ONCE, AskError, Process, ask};
+use super::{AskError, Process, ask, ask_all};
 use std::time::Duration;
 use tickwire_traces::dump::Dump;
 use tickwire_traces::hosts::What;
@@ -73,19 +73,9 @@ pub fn report(processes: &[Process], patience: Duration) -> Vec<RankReport> {
         }
     }
     let engaged: Vec<&Process> = processes.iter().filter(|process| !process.pages.is_empty()).collect();
-    for some in engaged.chunks(ASKED_AT_ONCE) {
-        let answers: Vec<RankReport> = std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                some.iter().map(|process| scope.spawn(|| of_answer(ask(process, patience)))).collect();
-            let answer = |thread: std::thread::ScopedJoinHandle<'_, RankReport>| {
-                thread.join().unwrap_or_else(|_| RankReport::Unknown("asking it has failed".into()))
-            };
-            threads.into_iter().map(answer).collect()
-        });
-        for (process, answer) in some.iter().zip(answers) {
-            if let Some(report) = reports.get_mut(process.rank as usize) {
-                *report = answer;
-            }
+    for (process, answer) in engaged.iter().zip(ask_all(&engaged, patience)) {
+        if let Some(report) = reports.get_mut(process.rank as usize) {
+            *report = of_answer(answer);
         }
     }
     name_elsewhere(&mut reports);

@@ -5,10 +5,11 @@
 use crate::api::collectives::activate;
 use crate::run::engine::Engine;
 use smallvec::SmallVec;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tickwire_components::{
     Access, Comm, Communicator, NIL, Pending, Rank, RegistrationUse, Row, Span, VcState, WindowError,
 };
-use tickwire_systems::procs::windows::{AwaitedUpdate, FabricKind, FabricOperation, Failure, Reach};
+use tickwire_systems::procs::windows::{AwaitedUpdate, FabricKind, FabricOperation, Failure, Reach, number_of_target};
 use tickwire_systems::protocols::one_sided::fabric::{NOTICE_NS, issue, post_by_fabric, take_failures};
 use tickwire_systems::steps::registering::acquire;
 use tickwire_transports::{Channel, Issued, OneSided, RemoteKey, RemoteRun};
@@ -38,7 +39,7 @@ impl Engine {
     ) -> Result<(), WindowError> {
         let Some(route) = self.fabric_route(rank, handle) else { return Err(self.failed_target(rank, handle)) };
         let reference = self.know_run(route.endpoint, run, writes)?;
-        let moved = self.move_known(at, run, writes, rank, handle, route);
+        let moved = self.lending(|engine| engine.move_known(at, run, writes, rank, handle, route));
         self.forget_run(reference);
         moved
     }
@@ -52,7 +53,7 @@ impl Engine {
         handle: u32,
         route: Route,
     ) -> Result<(), WindowError> {
-        let number = self.store.all().windows.number();
+        let number = number_of_target(handle, rank.0);
         let kind = if writes { FabricKind::Put } else { FabricKind::Get };
         self.target(rank, handle)?;
         // SAFETY: this returns once the operation is complete, or the transport has copied what it puts.
@@ -94,14 +95,13 @@ impl Engine {
         let windows = &mut self.store.all().windows;
         let number = windows.number();
         windows.update = Some(AwaitedUpdate { number, handle, target: rank.0, has_failed: false });
-        // SAFETY: this returns once the operation is complete.
-        #[expect(unsafe_code, reason = "bytes that are addresses")]
-        let issued = unsafe { self.issue_by_fabric(route, kind, at, into, number) };
-        let done = match issued {
-            Ok(Some(turn)) => self.complete_by_fabric(route, turn).map(|()| true),
-            Ok(None) => Ok(false),
-            Err(error) => Err(error),
-        };
+        let done = self.lending(|engine| {
+            // SAFETY: this returns once the operation is complete.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            let issued = unsafe { engine.issue_by_fabric(route, kind, at, into, number)? };
+            let Some(turn) = issued else { return Ok(false) };
+            engine.complete_by_fabric(route, turn).map(|()| true)
+        });
         let has_failed = self.store.all().windows.update.take().is_some_and(|update| update.has_failed);
         let is_done = done?;
         if has_failed {
@@ -190,15 +190,18 @@ impl Engine {
             }
         };
         let is_gone = |engine: &mut Engine| engine.is_gone(route.vc);
-        if let Err(error) = self.look_until(|engine| is_complete(engine) || is_gone(engine)) {
+        // Sinks, launchers and transports of the application may panic while this waits.
+        let look = || self.look_until(|engine| is_complete(engine) || is_gone(engine));
+        let looked = catch_unwind(AssertUnwindSafe(look));
+        if !matches!(looked, Ok(Ok(()))) {
             // The fabric has memory of the caller, and gives it back once the link has ended.
             if route.vc != NIL {
-                self.cut_off(route.vc);
+                let _ = catch_unwind(AssertUnwindSafe(|| self.cut_off(route.vc)));
             }
             while !is_complete(self) {
                 rustix::thread::sched_yield();
             }
-            return Err(error);
+            return looked.unwrap_or_else(|panic| resume_unwind(panic));
         }
         // If the link has ended, the transport gives all memory back within a bounded time.
         while !is_complete(self) {
@@ -207,7 +210,7 @@ impl Engine {
         let all = self.store.all();
         let now_ns = all.progress.now_ns;
         if let Some(fabric) = all.endpoints[usize::from(route.endpoint)].transport.get().one_sided() {
-            take_failures(fabric, all.windows, route.endpoint, now_ns);
+            take_failures(fabric, all.windows, now_ns);
         }
         Ok(())
     }

@@ -131,7 +131,7 @@ impl Engine {
             self.store.all().windows.retire(handle);
             return flushed.and(Err(error.into()));
         }
-        let freed = self.comm_free(comm_of(handle));
+        let freed = self.free_comm(comm_of(handle));
         let removed = self.store.with(|rows, wire| remove_window(rows, wire.endpoints, handle));
         flushed?;
         freed?;
@@ -155,7 +155,7 @@ impl Engine {
         let windows = self.store.all().windows;
         if all_know || windows.get(comm.0).is_none() {
             self.store.with(|rows, wire| remove_window(rows, wire.endpoints, comm.0));
-            let _ = self.comm_free(comm);
+            let _ = self.free_comm(comm);
         } else {
             windows.retire(comm.0);
         }

@@ -140,7 +140,7 @@ impl Screen {
     /// Draws the whole screen.
     pub(super) fn draw(&self, frame: &mut Frame<'_>) {
         let transports = Transport::all(&self.ranks);
-        let rows = self.ranks.len() as u16 + 3;
+        let rows = u16::try_from(self.ranks.len()).unwrap_or(u16::MAX).saturating_add(3);
         let below = transports.len() as u16 + 3;
         let [head, upper, middle, lower, foot] = Layout::vertical([
             Constraint::Length(1),

@@ -94,17 +94,21 @@ impl Door {
     }
 
     /// The next connection from a process of this user, without waiting.
-    pub(super) fn answer(&self) -> Option<Link> {
+    ///
+    /// # Errors
+    /// The system has no descriptor or memory for it.
+    pub(super) fn answer(&self) -> Result<Option<Link>, Errno> {
         loop {
             match accept_with(&self.0, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => {
                     let link = Link(socket);
                     if link.is_own_users() {
-                        return Some(link);
+                        return Ok(Some(link));
                     }
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(_) => return None,
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(error) => return Err(error),
             }
         }
     }

@@ -8,6 +8,7 @@ use crate::bootstrap::kvs::Kvs;
 use crate::bootstrap::name::{job_is_valid, unique_job};
 use crate::bootstrap::wait::Wait;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -203,31 +204,33 @@ fn answer_during(
     most: usize,
     fence: impl FnOnce() -> Result<(), BootstrapError>,
 ) -> Result<Vec<Link>, BootstrapError> {
-    let failed = |source: rustix::io::Errno| BootstrapError::System { operation: "eventfd", source: source.into() };
-    let over = eventfd(0, EventfdFlags::CLOEXEC).map_err(failed)?;
+    let failed = |operation| move |source: std::io::Error| BootstrapError::System { operation, source };
+    let over = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| failed("eventfd")(error.into()))?;
     std::thread::scope(|scope| {
-        let callers = scope.spawn(|| let_in(door, &over, most));
+        let thread = std::thread::Builder::new().name("tickwire-meeting".to_owned());
+        let callers = thread.spawn_scoped(scope, || let_in(door, &over, most)).map_err(failed("pthread_create"))?;
         let reached = fence();
         // The write cannot fail: the counter is 0.
         let _ = rustix::io::write(&over, &1u64.to_ne_bytes());
-        let callers = callers.join().unwrap_or_default();
-        reached.map(|()| callers)
+        let callers = callers.join().unwrap_or_else(|_| Ok(Vec::new()));
+        reached?;
+        callers.map_err(|error| failed("accept")(error.into()))
     })
 }
 
-fn let_in(door: &Door, over: &OwnedFd, most: usize) -> Vec<Link> {
+fn let_in(door: &Door, over: &OwnedFd, most: usize) -> Result<Vec<Link>, Errno> {
     let mut callers = Vec::new();
     loop {
         let mut fds = [PollFd::new(door.fd(), PollFlags::IN), PollFd::new(over, PollFlags::IN)];
         let _ = poll(&mut fds, None);
         let is_over = !fds[1].revents().is_empty();
         while callers.len() < most
-            && let Some(link) = door.answer()
+            && let Some(link) = door.answer()?
         {
             callers.push(link);
         }
         if is_over || callers.len() == most {
-            return callers;
+            return Ok(callers);
         }
     }
 }

@@ -100,7 +100,9 @@ impl Engine {
         let (blocked, refused) = (!progress.senders.is_empty(), !progress.control.is_empty());
         let endpoints = self.store.endpoints();
         let unknown = endpoints.iter().any(|e| e.rows.is_some());
-        let polls = self.waiter.polls || endpoints.iter_mut().any(|e| e.transport.get().must_poll());
+        let polls = self.waiter.polls
+            || self.observer.has_visitors()
+            || endpoints.iter_mut().any(|e| e.transport.get().must_poll());
         let ms = if (blocked && unknown) || refused || polls { POLL_MS } else { self.limits.sleep_ms_max };
         Duration::from_millis(ms.into())
     }

@@ -39,6 +39,7 @@ impl Windows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::procs::windows::number_of_target;
     use crate::procs::windows::{Epochs, OwnMemory, Target, WindowRow};
     use std::collections::VecDeque;
     use tickwire_components::AtomicsDomain;
@@ -113,12 +114,16 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_one_of_a_target_with_operations_under_way() {
-        let mut windows = windows([by_fabric(3), by_fabric(3)]);
-        windows.get(4).unwrap().targets[1].by_fabric = 1;
+    fn a_failure_is_that_of_the_target_it_names_if_that_has_operations_under_way() {
+        let mut windows = windows([by_fabric(3), by_fabric(3), by_fabric(3)]);
+        let targets = &mut windows.get(4).unwrap().targets;
+        (targets[1].by_fabric, targets[2].by_fabric) = (1, 1);
         let channel = Channel { link: 3, context: 0 };
-        windows.note_failure(1, FailedOperation { channel, number: 99, reason: "stale".into() }, 0);
+        for target in [0, 1] {
+            let number = number_of_target(4, target);
+            windows.note_failure(FailedOperation { channel, number, reason: "stale".into() }, 0);
+        }
         let failures = windows.get(4).unwrap().targets.iter().map(|target| target.failure).collect::<Vec<_>>();
-        assert_eq!(failures, [None, Some(Failure::Fabric)]);
+        assert_eq!(failures[..3], [None, Some(Failure::Fabric), None]);
     }
 }

@@ -18,6 +18,7 @@ pub(super) fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut
     while left > 0 {
         let before = (operation.meeting.missing, operation.written, operation.reduced, operation.consumed);
         let tried = meet(&operation.numbered, &mut operation.meeting.missing, seats)
+            .and_then(|()| meet(&operation.numbered, &mut operation.unmet, seats))
             .and_then(|()| write(operation, seats, around.vcs))
             .and_then(|()| if two_rounds { reduce(operation, seats, around) } else { Ok(()) })
             .and_then(|()| consume(operation, seats, around));
@@ -186,7 +187,7 @@ fn least(operation: &Operation, seats: &Seats, count: Count, members: u32) -> Re
         left &= left - 1;
         let Some(seat) = &seats.peers[rank as usize] else { continue };
         match seat.board.count(operation.numbered.number, count) {
-            Stage::Before => return Ok(0),
+            Stage::Before => least = 0,
             Stage::At(chunks) => least = least.min(chunks),
             Stage::Abandoned => return Err(abandoned(rank)),
         }

@@ -7,7 +7,7 @@ use super::combine::{Combiner, OPERANDS_BYTES, SCRATCH_BYTES, copy, copy_operand
 use super::operation::{Around, Failure, NumberedCall, Operation};
 use super::shape::{Piece, slice};
 use crate::procs::seats::{Seat, Seats};
-use tickwire_components::{CollectiveKind, Reduction, Span, car_flags};
+use tickwire_components::{CollectiveKind, Reduction, Span, VcState, car_flags};
 
 /// Puts a short operand into the own slot.
 #[inline(always)]
@@ -134,7 +134,12 @@ fn fetch(
     if let Some(found) = seat.board.find(address, length) {
         return Ok(found);
     }
-    let endpoint = around.endpoints.get_mut(seat.endpoint as usize);
+    // A link that has ended may have given its number to one of another process.
+    let is_its = around
+        .vcs
+        .get(seat.vc as usize)
+        .is_some_and(|vc| vc.state == VcState::Connected && (vc.endpoint, vc.link) == (seat.endpoint, seat.link));
+    let endpoint = around.endpoints.get_mut(seat.endpoint as usize).filter(|_| is_its);
     let boards = endpoint.and_then(|endpoint| endpoint.transport.get().shared_memory());
     // SAFETY: see the module: room for so many bytes, of a buffer or of scratch. No transport within a process has boards.
     #[expect(unsafe_code, reason = "bytes that are addresses")]

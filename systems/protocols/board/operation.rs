@@ -61,6 +61,8 @@ pub struct Operation {
     pub(super) gone: u32,
     /// Members that read this member's bytes, a bit each.
     pub(super) readers: u32,
+    /// Readers that are not known to have called the same. Nothing else tells a member without sources that they have not.
+    pub(super) unmet: u32,
     /// Chunks that were written, reduced and consumed.
     pub(super) written: u64,
     pub(super) reduced: u64,
@@ -150,6 +152,7 @@ impl Operation {
             meeting,
             gone: 0,
             readers: 0,
+            unmet: 0,
             written: 0,
             reduced: 0,
             consumed: 0,

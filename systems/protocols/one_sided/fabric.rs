@@ -21,9 +21,8 @@ pub fn post_by_fabric(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], mut opera
         target.issued += 1;
     }
     let failed = fabric_of(endpoints, operation.endpoint).and_then(|fabric| give(fabric, &mut operation));
-    let endpoint = operation.endpoint;
     windows.by_fabric.push(operation);
-    failed.into_iter().for_each(|failed| windows.note_failure(endpoint, failed, progress.now_ns));
+    failed.into_iter().for_each(|failed| windows.note_failure(failed, progress.now_ns));
 }
 
 /// Goes on with the operations. Returns whether one of them has ended.
@@ -33,7 +32,7 @@ pub fn advance_by_fabric(rows: &mut Rows<'_>, wire: &mut Wire<'_>) -> bool {
             && let Some(fabric) = endpoint.transport.get().one_sided()
         {
             fabric.progress();
-            take_failures(fabric, &mut rows.windows, number, rows.progress.now_ns);
+            take_failures(fabric, &mut rows.windows, rows.progress.now_ns);
         }
     }
     let (mut moved, mut index) = (false, 0);
@@ -51,9 +50,9 @@ pub fn advance_by_fabric(rows: &mut Rows<'_>, wire: &mut Wire<'_>) -> bool {
 }
 
 /// Notes the operations that the fabric reports as failed.
-pub fn take_failures(fabric: &mut dyn OneSided, windows: &mut Windows, endpoint: u8, now_ns: u64) {
+pub fn take_failures(fabric: &mut dyn OneSided, windows: &mut Windows, now_ns: u64) {
     while let Some(failed) = fabric.failed_operation() {
-        windows.note_failure(endpoint, failed, now_ns);
+        windows.note_failure(failed, now_ns);
     }
 }
 
@@ -120,9 +119,8 @@ fn has_link(vcs: &[Vc], routes: &Routes, operation: &FabricOperation) -> bool {
 fn step(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], index: usize) -> Option<Result<(), Failure>> {
     let Rows { windows, vcs, progress, procs, .. } = rows;
     let operation = &mut windows.by_fabric[index];
-    let endpoint = operation.endpoint;
     let is_open = has_link(vcs, &procs.routes, operation);
-    let Some(fabric) = fabric_of(endpoints, endpoint) else { return Some(Err(Failure::TargetFailed)) };
+    let Some(fabric) = fabric_of(endpoints, operation.endpoint) else { return Some(Err(Failure::TargetFailed)) };
     // A failed operation counts as complete.
     if let Some(turn) = operation.turn.filter(|_| operation.failed_ns.is_none()) {
         // If another link has got the same number, the counts have begun anew.
@@ -139,7 +137,7 @@ fn step(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], index: usize) -> Option
         }
         (None, None) => {
             let failed = give(fabric, operation)?;
-            windows.note_failure(endpoint, failed, progress.now_ns);
+            windows.note_failure(failed, progress.now_ns);
             None
         }
         (_, Some(since)) if progress.now_ns.saturating_sub(since) < NOTICE_NS => None,

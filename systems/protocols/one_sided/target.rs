@@ -198,6 +198,8 @@ fn operate(
             old.extend(was.iter().flat_map(|was| &was[..number.size()]));
             Some(done(was.is_some()))
         }
+        // A member that holds a lock asks for no other one, and a second share would be counted as somebody else's.
+        RemoteKind::Lock(_) if own.held_by(origin).is_some() => Some(RemoteOutcome::OutOfBounds),
         RemoteKind::Lock(kind) => match own.try_lock_for(origin, hold_of(kind)) {
             Ok(()) => Some(RemoteOutcome::Done),
             Err(_) => own.dead_holder(dead).map(RemoteOutcome::HolderFailed),

@@ -106,7 +106,7 @@ impl Engine {
     fn tell_all(&mut self, name: &'static str, comm: Comm, byte: u8) -> Result<Vec<u8>, OperationError> {
         let size = self.store.all().communicators[Communicator::row(comm.0)].size;
         let mut told = vec![0; size as usize];
-        self.run_graph(Call { name, ..exchange::allgather(&[byte][..], &mut told[..]) }, comm)?;
+        self.run_graph(Call { name, same: None, ..exchange::allgather(&[byte][..], &mut told[..]) }, comm)?;
         Ok(told)
     }
 
