@@ -5,6 +5,7 @@ use crate::frames::{MemoryRead, Peeked, ReceiveEnvelope, Sent};
 use crate::heap::PeerHeap;
 use crate::remote::{
     AtomicOperation, AtomicWidths, AtomicWord, Channel, FailedOperation, Issued, RemoteAccess, RemoteKey, RemoteRun,
+    Settled,
 };
 use crate::shared::SharedRun;
 use rustix::fd::OwnedFd;
@@ -114,6 +115,14 @@ pub unsafe trait OneSided {
 
     /// Withdraws an exposed run. Later operations of peers on it fail if [`OneSided::refuses_stale_keys`].
     fn withdraw_exposed(&mut self, key: &RemoteKey);
+
+    /// As [`OneSided::withdraw_exposed`], for an owner who wants to use the memory for something else while peers may still be using it.
+    /// Returns a number for [`OneSided::settled`].
+    fn withdraw_for_good(&mut self, key: &RemoteKey) -> u64;
+
+    /// Whether operations of peers on a run are still under way after [`OneSided::withdraw_for_good`] has returned this number.
+    /// Peers answer in their ticks, so this may take long. The answer is given once; afterwards the number is forgotten.
+    fn settled(&mut self, number: u64) -> Settled;
 
     /// Whether the key of a withdrawn run is refused. If not, a peer that still uses it may write to memory that now serves another
     /// purpose.

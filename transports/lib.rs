@@ -45,6 +45,7 @@ pub use loopback::{Hub, Loopback};
 pub use ofi::{Ofi, OfiConfig, OfiError};
 pub use remote::{
     AtomicOperation, AtomicWidths, AtomicWord, Channel, FailedOperation, Issued, RemoteAccess, RemoteKey, RemoteRun,
+    Settled,
 };
 pub use shm::{Shm, ShmConfig, ShmError};
 pub use take::{Other, Take};

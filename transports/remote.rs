@@ -98,6 +98,17 @@ impl RemoteRun {
     }
 }
 
+/// What is known of memory that was withdrawn ([`OneSided::withdraw_for_good`](crate::OneSided::withdraw_for_good)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Settled {
+    /// Peers have not answered yet, or operations of this process itself are incomplete.
+    InUse,
+    /// Nobody uses it any more.
+    Unused,
+    /// A peer has ended without an answer since the memory was exposed. Bytes of it may still arrive.
+    Lost,
+}
+
 /// One channel to the peer of a link. Completions are counted per channel; channels of one context share its queue and its room.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Channel {

@@ -14,8 +14,8 @@ use crate::take::Nobody;
 use crate::{
     AnyTransport, AtomicOperation, AtomicWidths, AtomicWord, Capabilities, Channel, CreditWindows, Direct,
     FailedOperation, Frame, Issued, Lending, LinkEvent, Matching, Memory, MemoryRead, OneSided, Peeked, Reach,
-    ReceiveEnvelope, Registering, RemoteAccess, RemoteKey, RemoteRun, Sent, SharedMemory, Take, Tapped, Traffic,
-    Transport, Watcher, WatcherDoor, Watchers,
+    ReceiveEnvelope, Registering, RemoteAccess, RemoteKey, RemoteRun, Sent, Settled, SharedMemory, Take, Tapped,
+    Traffic, Transport, Watcher, WatcherDoor, Watchers,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet};
@@ -252,6 +252,14 @@ unsafe impl OneSided for Recorder {
     }
     fn withdraw_exposed(&mut self, _: &RemoteKey) {
         self.note("withdraw_exposed");
+    }
+    fn withdraw_for_good(&mut self, _: &RemoteKey) -> u64 {
+        self.note("withdraw_for_good");
+        18
+    }
+    fn settled(&mut self, _: u64) -> Settled {
+        self.note("settled");
+        Settled::Lost
     }
     fn refuses_stale_keys(&self) -> bool {
         self.note("refuses_stale_keys");

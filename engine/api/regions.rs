@@ -19,6 +19,7 @@ use crate::api::windows::{PostedUpdate, RejectedUpdate, RemoteMove, Route, Until
 use crate::run::engine::Engine;
 use atomics::fabric_update;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use tickwire_components::{
     Comm, Element, LeasedBytes, NIL, Pieces, PostError, ProcId, Rank, RegionAccess, RegionKey, RemoteKind,
     RequestError, Sequence, Span, VcState, WindowError,
@@ -107,10 +108,12 @@ impl Engine {
         Ok(Region { key, buffer: PhantomData })
     }
 
-    /// Withdraws a region, and gives its buffer back. Later operations on it are errors.
+    /// Withdraws a region, and gives its buffer back. Later operations on it are errors, and those in progress end first: where a fabric
+    /// does them, this waits until all procs that may use the region have ticked and their operations so far are done.
     ///
     /// # Errors
-    /// The region is not one of this engine's, or the engine is closed.
+    /// The region is not one of this engine's, or the engine is closed. Or, where a fabric does operations, a proc that may use the region
+    /// has failed since the region was exposed: bytes of it may still arrive, so the buffer is never freed.
     pub fn withdraw<B: Send + Sync + 'static>(&mut self, region: Region<B>) -> Result<B, WindowError> {
         self.closed.check_post()?;
         let none = || WindowError::Request(RequestError::Stale);
@@ -123,8 +126,13 @@ impl Engine {
         let OwnMemory::Exposed(regions) = &mut row.own else { return Err(none()) };
         let place = regions.binary_search_by_key(&region.key.number, |region| region.number).map_err(|_| none())?;
         let ExposedRegion { buffer, moves, updates, .. } = regions.remove(place);
-        self.withdraw_key(moves);
-        self.withdraw_key(updates);
+        // A fabric may still write into the buffer if this fails or panics.
+        let buffer = ManuallyDrop::new(buffer);
+        self.withdraw_for_good(moves)?;
+        if updates != moves {
+            self.withdraw_for_good(updates)?;
+        }
+        let buffer = ManuallyDrop::into_inner(buffer);
         buffer.downcast::<B>().map(|buffer| *buffer).map_err(|_| none())
     }
 

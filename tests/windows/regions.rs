@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tickwire::internals::components::bytemuck;
 use tickwire::testing::SplitMix;
-use tickwire::{Bootstrap, Comm, CommError, Engine, ProcId, Rank, Region, RegionAccess, RegionKey, Tag, Window, WindowReach, op};
+use tickwire::{
+    Bootstrap, Comm, CommError, Engine, ProcId, Rank, Region, RegionAccess, RegionKey, Tag, Window, WindowReach, op,
+};
 
 /// How long a test waits for an event that should come soon.
 const BOUND: Duration = Duration::from_secs(20);
@@ -331,6 +333,45 @@ fn others_write_while_it_is_withdrawn(over: Over) {
             }
         }
     });
+}
+
+/// Long puts and gets of others are under way by a fabric. They are over before the owner gets its buffer back.
+#[test]
+fn nothing_of_a_fabric_arrives_after_a_withdrawal() {
+    const WORDS: usize = 1 << 17;
+    for over in FABRICS {
+        each_rank(3, over, |engine, rank, world| {
+            let mut buffer = vec![0u64; WORDS];
+            for round in 0..24 {
+                let region = engine.expose(buffer, RegionAccess::ALL).unwrap();
+                let mut keys = [region.key(); 3];
+                engine.allgather(&[region.key()], &mut keys, world).unwrap();
+                if rank == 0 {
+                    for _ in 0..40 * round {
+                        engine.tick();
+                    }
+                    buffer = engine.withdraw(region).unwrap();
+                    buffer.fill(u64::MAX);
+                    engine.barrier(world).unwrap();
+                    assert!(buffer.iter().all(|&word| word == u64::MAX), "{over:?}, round {round}");
+                } else {
+                    // An operation is refused if the memory was withdrawn before it arrived there.
+                    for _ in 0..4 {
+                        let put = engine.region_rput(vec![u64::from(rank); WORDS], &keys[0], 0).unwrap();
+                        if engine.wait_take(put).is_err() {
+                            break;
+                        }
+                    }
+                    engine.barrier(world).unwrap();
+                    let late =
+                        engine.region_rput(vec![0u64; 64], &keys[0], 0).and_then(|put| Ok(engine.wait_take(put)));
+                    assert!(!matches!(late, Ok(Ok(_))), "{over:?}, round {round}: the key is stale");
+                    buffer = engine.withdraw(region).unwrap();
+                }
+                engine.barrier(world).unwrap();
+            }
+        });
+    }
 }
 
 /// Sets the flag when it is dropped, even if the test fails.

@@ -16,7 +16,7 @@ use crate::processes;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// Version of the card's layout.
-const CARD_VERSION: u8 = 3;
+const CARD_VERSION: u8 = 4;
 /// Bytes before the fabric address.
 const FIXED: usize = 36 + processes::CARD_BYTES;
 /// The most bytes of a fabric address, since a card has at most 255 bytes.

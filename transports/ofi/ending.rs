@@ -81,8 +81,9 @@ impl Ofi {
     pub(super) fn unread(&mut self, link: u32, goodbye: Option<Counts>, now_ns: u64) -> Unread {
         self.pace.hurry();
         let port = self.port.get_mut();
-        if goodbye.is_none() {
-            port.disturb();
+        match goodbye {
+            None => port.disturb(),
+            Some(_) => port.rma().into_iter().for_each(|rma| rma.hear_goodbye(link)),
         }
         let received = port.traffic(link).map_or(0, |traffic| traffic.received);
         Unread { due: goodbye.map(|counts| counts.sent), received, since_ns: now_ns, looked_ns: now_ns }

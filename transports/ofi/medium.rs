@@ -189,6 +189,13 @@ impl Medium for Ofi {
                 met.map_err(|why| format!("proc {proc}: {why}"))?;
                 self.pace.hurry();
             }
+            Message::OneSided(Introduction::Withdrawn(number)) => match self.port.get_mut().rma() {
+                Some(rma) => rma.owe_answer(link, number).map_err(|why| format!("proc {proc}: {why}"))?,
+                None => line.socket.tell(&Message::OneSided(Introduction::Settled(number))),
+            },
+            Message::OneSided(Introduction::Settled(number)) => {
+                self.port.get_mut().rma().into_iter().for_each(|rma| rma.hear_settled(link, number));
+            }
             Message::OneSided(theirs) => {
                 let met = self.port.get_mut().meet_rma(link, theirs);
                 let own = met.map_err(|why| format!("proc {proc}: {why}"))?;

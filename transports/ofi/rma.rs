@@ -31,6 +31,7 @@ mod peers;
 mod posting;
 mod progressing;
 mod sleeping;
+mod withdrawing;
 
 use self::context::{Context, Endpoints};
 use self::exposed::Exposed;
@@ -38,6 +39,7 @@ pub(super) use self::memory_mode::MemoryMode;
 use self::operation::Operation;
 pub(crate) use self::peer::Introduction;
 use self::peer::Peer;
+use self::withdrawing::{OwedAnswer, Withdrawal};
 use super::choice::is_named;
 use super::registry::{OfDomain, Registry};
 use super::{AddressVector, Domain};
@@ -84,6 +86,13 @@ pub(super) struct RmaConfig {
 pub(super) struct Rma {
     // Closed in this order: the memory that the provider may touch until then comes last.
     exposed: Vec<Exposed>,
+    /// Withdrawals that peers have not all answered, and how many there were so far.
+    withdrawals: Vec<Withdrawal>,
+    withdrawals_made: u32,
+    /// Answers that peers wait for.
+    owed: Vec<OwedAnswer>,
+    /// How many peers have ended that knew the address of this process.
+    ended: u64,
     of_domain: OfDomain,
     registry: Registry,
     endpoints: Option<Endpoints>,

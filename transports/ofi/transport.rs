@@ -286,6 +286,7 @@ unsafe impl Transport for Ofi {
         self.report_losses(now_ns, events);
         self.offer_rings();
         self.wake_targets();
+        self.answer_withdrawals();
     }
 
     fn close_link(&mut self, link: u32) {

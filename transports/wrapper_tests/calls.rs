@@ -55,6 +55,8 @@ macro_rules! call_all {
                 heard("compare_swap", &one_sided.compare_swap(CHANNEL, run, word, word, none, 0));
             }
             heard("withdraw_exposed", &one_sided.withdraw_exposed(&KEY));
+            heard("withdraw_for_good", &one_sided.withdraw_for_good(&KEY));
+            heard("settled", &one_sided.settled(18));
             heard("refuses_stale_keys", &one_sided.refuses_stale_keys());
             heard("issued", &one_sided.issued(CHANNEL));
             heard("completed", &one_sided.completed(CHANNEL));
@@ -150,7 +152,7 @@ fn a_tap_and_a_box_hand_everything_on_and_its_answer_back() {
 
 /// What neither a simulated network nor a provider that matches has: what goes past its frames, and a descriptor that tells
 /// of what is late. Their capabilities say so.
-const UNSIMULATED: [&str; 56] = [
+const UNSIMULATED: [&str; 58] = [
     "name",
     "capabilities",
     "memory",
@@ -168,6 +170,8 @@ const UNSIMULATED: [&str; 56] = [
     "contexts",
     "register_exposed",
     "withdraw_exposed",
+    "withdraw_for_good",
+    "settled",
     "refuses_stale_keys",
     "atomics",
     "copies_max",

@@ -344,7 +344,7 @@ impl Engine {
         Channel { link, context: Communicator::row(handle) as u32 % contexts }
     }
 
-    fn fabric(&mut self, endpoint: u8) -> Option<&mut dyn OneSided> {
+    pub(super) fn fabric(&mut self, endpoint: u8) -> Option<&mut dyn OneSided> {
         self.store.endpoints().get_mut(usize::from(endpoint))?.transport.get().one_sided()
     }
 }

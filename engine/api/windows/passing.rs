@@ -12,7 +12,7 @@ use tickwire_systems::procs::routes::link_for;
 use tickwire_systems::procs::windows::Reach;
 use tickwire_transports::shared::SharedRun;
 use tickwire_transports::windows::{Memory, Part};
-use tickwire_transports::{Channel, Reach as Near, RemoteAccess, RemoteKey};
+use tickwire_transports::{Channel, Reach as Near, RemoteAccess, RemoteKey, Settled};
 
 /// How long members are called over the route of one-sided traffic, ns: those that are there answer within a tick.
 const LINK_NS_MAX: u64 = 5_000_000_000;
@@ -117,6 +117,33 @@ impl Engine {
         let Some((endpoint, key)) = fabric else { return };
         let of = self.store.endpoints()[usize::from(endpoint)].transport.get().one_sided();
         of.into_iter().for_each(|fabric| fabric.withdraw_exposed(&key));
+    }
+
+    /// Withdraws memory that the application gets back, and waits until no operation of a peer is under way on it.
+    ///
+    /// # Errors
+    /// The engine is closed, or a peer that may have been writing there has failed: bytes of it may still arrive.
+    pub(crate) fn withdraw_for_good(&mut self, fabric: Option<(u8, RemoteKey)>) -> Result<(), WindowError> {
+        let Some((endpoint, key)) = fabric else { return Ok(()) };
+        let Some(fabric) = self.fabric(endpoint) else { return Ok(()) };
+        let number = fabric.withdraw_for_good(&key);
+        let mut settled = Settled::InUse;
+        self.wait_until(|engine| {
+            let Some(fabric) = engine.fabric(endpoint) else { return Ok(true) };
+            fabric.progress();
+            settled = fabric.settled(number);
+            if settled == Settled::InUse {
+                engine.closed.check_request()?;
+                // Peers answer over their control connections.
+                engine.look_around();
+            }
+            Ok(settled != Settled::InUse)
+        })?;
+        if settled == Settled::Lost {
+            let reason = "a proc that could use the region has failed, and bytes of it may still arrive: the memory stays in use";
+            return Err(WindowError::Fabric { reason: reason.into() });
+        }
+        Ok(())
     }
 
     /// Connects to all members; the rows of their VCs.

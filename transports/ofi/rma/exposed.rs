@@ -9,6 +9,8 @@ pub(super) struct Exposed {
     pub(super) key: RemoteKey,
     pub(super) registry: Registry,
     pub(super) kept: u64,
+    /// How many peers that knew the address of this process had ended before.
+    pub(super) ended_before: u64,
     pub(super) _region: Remote,
 }
 

@@ -41,7 +41,7 @@ impl Rma {
         }
         let fills = if access == RemoteAccess::READ { Access::SEND } else { Access::SEND | Access::RECEIVE };
         let (registry, kept) = (self.registry.clone(), self.registry.keep(run, fills));
-        self.exposed.push(Exposed { key, registry, kept, _region: region });
+        self.exposed.push(Exposed { key, registry, kept, ended_before: self.ended, _region: region });
         Ok(key)
     }
 

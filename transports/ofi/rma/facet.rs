@@ -7,6 +7,7 @@ use crate::ofi::Ofi;
 use crate::ofi::control::Message;
 use crate::remote::{
     AtomicOperation, AtomicWidths, AtomicWord, Channel, FailedOperation, Issued, RemoteAccess, RemoteKey, RemoteRun,
+    Settled,
 };
 use tickwire_components::{NIL, Span};
 
@@ -59,6 +60,16 @@ unsafe impl OneSided for Ofi {
 
     fn withdraw_exposed(&mut self, key: &RemoteKey) {
         self.port.get_mut().rma().into_iter().for_each(|rma| rma.withdraw(key));
+    }
+
+    fn withdraw_for_good(&mut self, key: &RemoteKey) -> u64 {
+        let number = self.withdraw_and_ask(key);
+        self.pace.hurry();
+        number
+    }
+
+    fn settled(&mut self, number: u64) -> Settled {
+        self.port.get_mut().rma().map_or(Settled::Unused, |rma| rma.settled(number))
     }
 
     fn refuses_stale_keys(&self) -> bool {

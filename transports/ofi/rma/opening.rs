@@ -90,6 +90,10 @@ impl Rma {
         let largest = domain.info().ep_attr().max_msg_size;
         Ok(Rma {
             exposed: Vec::new(),
+            withdrawals: Vec::new(),
+            withdrawals_made: 0,
+            owed: Vec::new(),
+            ended: 0,
             of_domain: registry.of_domain(&domain),
             registry: registry.clone(),
             atomics: atomics(domain.info().provider(), &endpoints),

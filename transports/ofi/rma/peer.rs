@@ -25,16 +25,24 @@ pub(crate) enum Introduction {
         /// The address of the ring's first byte, or 0 if peers name bytes by offsets.
         base: u64,
     },
+    /// A proc that is already introduced has withdrawn memory: the receiver is to answer with this number once its operations so far are
+    /// complete.
+    Withdrawn(u32),
+    /// The answer.
+    Settled(u32),
 }
 
 /// Marks [`Introduction::Waiting`], in place of the number of contexts.
 const WAITING: u8 = u8::MAX;
 /// Marks [`Introduction::Ring`], in the same place.
 const RING: u8 = u8::MAX - 1;
+/// Marks [`Introduction::Withdrawn`] and [`Introduction::Settled`], in the same place.
+const WITHDRAWN: u8 = u8::MAX - 2;
+const SETTLED: u8 = u8::MAX - 3;
 
 impl Introduction {
-    /// Encodes the introduction: the number of contexts, which is 0 for none, or a mark; then the address, the reason, or the key and the
-    /// address of a ring.
+    /// Encodes the introduction: the number of contexts, which is 0 for none, or a mark; then the address, the reason, the key and the
+    /// address of a ring, or the number of a withdrawal.
     pub(in crate::ofi) fn encode(&self) -> Vec<u8> {
         match self {
             Introduction::At { contexts, address } => [&[*contexts], &address[..]].concat(),
@@ -43,6 +51,8 @@ impl Introduction {
                 std::iter::once(0).chain(words).collect()
             }
             Introduction::Waiting => vec![WAITING],
+            Introduction::Withdrawn(number) => [&[WITHDRAWN], &number.to_be_bytes()[..]].concat(),
+            Introduction::Settled(number) => [&[SETTLED], &number.to_be_bytes()[..]].concat(),
             Introduction::Ring { key, base } => [&[RING], &key.to_be_bytes()[..], &base.to_be_bytes()[..]].concat(),
         }
     }
@@ -57,6 +67,8 @@ impl Introduction {
                 let both = u128::from_be_bytes(rest.try_into().ok()?);
                 Introduction::Ring { key: (both >> 64) as u64, base: both as u64 }
             }
+            WITHDRAWN => Introduction::Withdrawn(u32::from_be_bytes(rest.try_into().ok()?)),
+            SETTLED => Introduction::Settled(u32::from_be_bytes(rest.try_into().ok()?)),
             _ => Introduction::At { contexts, address: rest.to_vec() },
         })
     }
@@ -89,6 +101,8 @@ pub(super) struct Peer {
     /// The provider had no room for the last operation on it, and it has not been told since that this process waits. A provider that
     /// connects with the first operation accepts that operation only once the peer has polled.
     pub(super) refused: bool,
+    /// It has said goodbye.
+    pub(super) has_left: bool,
     /// Notices that this process waits since it answered last.
     pub(super) notices: u32,
 }
@@ -136,15 +150,24 @@ mod tests {
         let at = |contexts, bytes| Introduction::At { contexts, address: vec![7; bytes] };
         let nowhere = |words: &str| Introduction::Nowhere(words.into());
         let ring = Introduction::Ring { key: u64::MAX - 7, base: 1 << 40 };
-        for introduction in
-            [at(1, 16), at(253, ADDRESS_BYTES_MAX), nowhere("turned off"), nowhere(""), Introduction::Waiting, ring]
-        {
+        for introduction in [
+            at(1, 16),
+            at(251, ADDRESS_BYTES_MAX),
+            nowhere("turned off"),
+            nowhere(""),
+            Introduction::Waiting,
+            ring,
+            Introduction::Withdrawn(1 << 31),
+            Introduction::Settled(7),
+        ] {
             assert_eq!(Introduction::decode(&introduction.encode()), Some(introduction));
         }
         let long = nowhere(&"x".repeat(2 * ADDRESS_BYTES_MAX)).encode();
         assert_eq!(Introduction::decode(&long), Some(nowhere(&"x".repeat(ADDRESS_BYTES_MAX))));
         assert_eq!(Introduction::decode(&[]), None);
         assert_eq!(Introduction::decode(&[WAITING, 0]), None);
+        assert_eq!(Introduction::decode(&[WITHDRAWN; 4]), None);
+        assert_eq!(Introduction::decode(&[SETTLED; 6]), None);
         assert_eq!(Introduction::decode(&[RING; 16]), None);
         assert_eq!(Introduction::decode(&[RING; 18]), None);
         assert_eq!(Introduction::decode(&[1; ADDRESS_BYTES_MAX + 2]), None);

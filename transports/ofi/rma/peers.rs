@@ -83,7 +83,10 @@ impl Rma {
             return Err("its address for one-sided operations again".into());
         }
         self.peer(link).standing = match introduction {
-            Introduction::Waiting | Introduction::Ring { .. } => {
+            Introduction::Waiting
+            | Introduction::Ring { .. }
+            | Introduction::Withdrawn(_)
+            | Introduction::Settled(_) => {
                 return Err("it waits for operations, but has not said where it has its endpoints".into());
             }
             Introduction::Nowhere(why) => {
@@ -111,7 +114,11 @@ impl Rma {
     pub(in crate::ofi) fn end_link(&mut self, link: u32) {
         let Some(peer) = self.peers.get_mut(index_of(link)) else { return };
         let (epoch, why) = (peer.epoch, "the connection has ended".to_owned());
+        if !matches!(peer.standing, Standing::Gone(_)) {
+            self.ended += u64::from(peer.told && !peer.has_left);
+        }
         peer.standing = Standing::Gone(why.clone());
+        self.forget_answers(link);
         for index in 0..self.operations.len() as u32 {
             let operation = &mut self.operations[index as usize];
             if !operation.is_of(link, epoch) || operation.ending {

@@ -1,0 +1,147 @@
+//! Withdrawing memory for good: the owner may use the memory for something else only once no peer's operation is under way on it.
+//!
+//! A provider refuses the key of withdrawn memory, but only when an operation begins. One that has begun before goes on: a stream of bytes
+//! is written where it was meant to go, however long that takes. So the owner asks all peers that know its address over their control
+//! connections. A peer answers once all operations that it had issued when it was asked are complete. What it issues later has a key that is
+//! refused.
+
+use super::Rma;
+use super::peer::{Introduction, Peer, Standing};
+use super::peers::link_of;
+use crate::ofi::Ofi;
+use crate::ofi::control::Message;
+use crate::remote::{Channel, RemoteKey, Settled};
+use tickwire_components::NIL;
+
+/// Withdrawals of one peer that may wait for an answer at the same time. The peer waits for each before it begins the next.
+const OWED_MAX: usize = 16;
+
+/// Memory that was withdrawn and may still be in use.
+pub(super) struct Withdrawal {
+    number: u32,
+    /// Links whose peers have not answered.
+    waiting: Vec<u32>,
+    /// How many operations this process had issued to itself, by context.
+    own: Vec<u64>,
+    /// A peer has ended without an answer. Bytes of it may still arrive.
+    lost: bool,
+}
+
+/// An answer that a peer waits for.
+pub(super) struct OwedAnswer {
+    link: u32,
+    number: u32,
+    /// How many operations this process had issued over the link when it was asked, by context.
+    issued: Vec<u64>,
+}
+
+impl Rma {
+    /// Withdraws memory. Returns the number of the withdrawal, and the links whose peers are to be told.
+    fn withdraw_for_good(&mut self, key: &RemoteKey) -> (u32, Vec<u32>) {
+        let has_lost = self.exposed.iter().any(|exposed| exposed.key == *key && exposed.ended_before != self.ended);
+        self.withdraw(key);
+        let knows = |peer: &Peer| peer.told && !peer.has_left && !matches!(peer.standing, Standing::Gone(_));
+        let peers = self.peers.iter().enumerate().filter(|(_, peer)| knows(peer));
+        let waiting: Vec<u32> = peers.map(|(index, _)| link_of(index)).filter(|&link| link != NIL).collect();
+        let own = self.issued_over(NIL);
+        self.withdrawals_made = self.withdrawals_made.wrapping_add(1);
+        let number = self.withdrawals_made;
+        self.withdrawals.push(Withdrawal { number, waiting: waiting.clone(), own, lost: has_lost });
+        (number, waiting)
+    }
+
+    /// How many operations were issued over a link, by context.
+    fn issued_over(&self, link: u32) -> Vec<u64> {
+        let contexts = 0..self.contexts.len() as u32;
+        contexts.map(|context| self.counts(Channel { link, context }).map_or(0, |counts| counts.issued())).collect()
+    }
+
+    /// Whether so many operations over a link are complete, by context.
+    fn are_complete(&self, link: u32, issued: &[u64]) -> bool {
+        (0..).zip(issued).all(|(context, &issued)| {
+            self.counts(Channel { link, context }).is_none_or(|counts| counts.completed() >= issued)
+        })
+    }
+
+    /// See [`crate::OneSided::settled`].
+    pub(super) fn settled(&mut self, number: u64) -> Settled {
+        let Some(at) = self.withdrawals.iter().position(|of| u64::from(of.number) == number) else {
+            return Settled::Unused;
+        };
+        let Withdrawal { waiting, own, lost, .. } = &self.withdrawals[at];
+        // Closed endpoints touch no memory.
+        let is_over = self.broken.is_some() || waiting.is_empty() && self.are_complete(NIL, own);
+        if !is_over {
+            return Settled::InUse;
+        }
+        let lost = *lost && self.broken.is_none();
+        self.withdrawals.swap_remove(at);
+        if lost { Settled::Lost } else { Settled::Unused }
+    }
+
+    /// A peer says that its operations up to a withdrawal are complete.
+    pub(in crate::ofi) fn hear_settled(&mut self, link: u32, number: u32) {
+        for withdrawal in self.withdrawals.iter_mut().filter(|of| of.number == number) {
+            withdrawal.waiting.retain(|&of| of != link);
+        }
+    }
+
+    /// A peer has withdrawn memory, and waits for an answer.
+    ///
+    /// # Errors
+    /// It has asked too often, in words.
+    pub(in crate::ofi) fn owe_answer(&mut self, link: u32, number: u32) -> Result<(), String> {
+        if self.owed.iter().filter(|owed| owed.link == link).count() >= OWED_MAX {
+            return Err(format!("over {OWED_MAX} withdrawals at a time"));
+        }
+        let issued = self.issued_over(link);
+        self.owed.push(OwedAnswer { link, number, issued });
+        Ok(())
+    }
+
+    /// A peer has closed in order. It begins no further operation, and has given up none that it waited for.
+    pub(in crate::ofi) fn hear_goodbye(&mut self, link: u32) {
+        self.peer(link).has_left = true;
+        self.withdrawals.iter_mut().for_each(|of| of.waiting.retain(|&of| of != link));
+    }
+
+    /// The link of a peer has ended.
+    pub(super) fn forget_answers(&mut self, link: u32) {
+        self.owed.retain(|owed| owed.link != link);
+        for withdrawal in &mut self.withdrawals {
+            let before = withdrawal.waiting.len();
+            withdrawal.waiting.retain(|&of| of != link);
+            withdrawal.lost |= withdrawal.waiting.len() < before;
+        }
+    }
+}
+
+impl Ofi {
+    /// Withdraws memory, and asks all peers that may be using it.
+    pub(super) fn withdraw_and_ask(&mut self, key: &RemoteKey) -> u64 {
+        let Some(rma) = self.port.get_mut().rma() else { return 0 };
+        let (number, links) = rma.withdraw_for_good(key);
+        for link in links {
+            match self.connections.line_mut(link) {
+                Some(line) => line.tell(&Message::OneSided(Introduction::Withdrawn(number))),
+                None => rma.forget_answers(link),
+            }
+        }
+        number.into()
+    }
+
+    /// Answers peers that have withdrawn memory, if the operations up to then are complete.
+    pub(in crate::ofi) fn answer_withdrawals(&mut self) {
+        let Some(rma) = self.port.get_mut().rma().filter(|rma| !rma.owed.is_empty()) else { return };
+        let owed = std::mem::take(&mut rma.owed);
+        for answer in owed {
+            if !rma.are_complete(answer.link, &answer.issued) {
+                rma.owed.push(answer);
+                continue;
+            }
+            if let Some(line) = self.connections.line_mut(answer.link) {
+                line.tell(&Message::OneSided(Introduction::Settled(answer.number)));
+            }
+        }
+    }
+}
