@@ -147,9 +147,10 @@ impl<T: Transport> Sim<T> {
     fn tell_failures(&mut self, events: &mut Vec<LinkEvent>) {
         let dead = self.is_dead();
         for (link, state) in self.links.iter_mut().enumerate().filter(|(_, state)| !state.over) {
-            let noticed_ns = self.now_ns.saturating_sub(self.net.config().notice_ns);
-            let noticed = self.net.is_dead(state.proc, noticed_ns)
-                && self.net.died_ns(state.proc).is_some_and(|died_ns| died_ns <= noticed_ns);
+            let noticed = self.now_ns.checked_sub(self.net.config().notice_ns).is_some_and(|noticed_ns| {
+                self.net.is_dead(state.proc, noticed_ns)
+                    && self.net.died_ns(state.proc).is_some_and(|died_ns| died_ns <= noticed_ns)
+            });
             if state.failed.is_none() && (dead || noticed) {
                 state.failed = Some(if dead { "this proc has died".into() } else { "the proc has died".into() });
             }
@@ -216,7 +217,7 @@ unsafe impl<T: Transport> Transport for Sim<T> {
         if self.refuses(link) {
             return Sent::Blocked;
         }
-        if !self.net.sends(self.me, self.now_ns) {
+        if !self.net.may_send(self.me, self.now_ns) {
             return Sent::Failed;
         }
         let sent = self.send_parts(link, header, pieces, state);

@@ -98,10 +98,12 @@ impl Engine {
     /// If waiting is impossible; the room stays attached.
     pub fn detach_buffer(&mut self) -> Result<usize, RequestError> {
         let used = self.attached.used.clone();
-        self.wait_until(|engine| match engine.closed {
+        let waited = self.wait_until(|engine| match engine.closed {
             Closed::No => Ok(used.load(Ordering::Relaxed) == 0),
             _ => Err(engine.closed.request_error()),
-        })?;
+        });
+        self.let_go();
+        waited?;
         Ok(std::mem::take(&mut self.attached.bytes))
     }
 }

@@ -30,6 +30,8 @@ use tickwire_traces::page::{NAME, Snapshot};
 
 /// Most hosts that are asked at the same time.
 const HOSTS_AT_ONCE: usize = 64;
+/// Most engines that are asked at the same time. Each takes a descriptor.
+const ASKED_AT_ONCE: usize = 256;
 
 /// A process that takes part in a job.
 #[derive(Debug)]
@@ -194,15 +196,15 @@ pub fn ask(process: &Process, patience: Duration) -> Result<Vec<Dump>, AskError>
 
 /// Asks processes for the dumps of their engines. Waits for at most `patience` altogether. Each process has a result.
 ///
-/// All engines are asked before any answer is awaited: they may depend on each other, and one that is silent must not hide others.
+/// Many engines are asked before any answer is awaited: they may depend on each other, and one that is silent must not hide others.
 fn ask_all(processes: &[&Process], patience: Duration) -> Vec<Result<Vec<Dump>, AskError>> {
     let end = Instant::now() + patience;
     let pages: Vec<_> = processes.iter().map(|process| open_pages(process)).collect();
     let engines = processes.iter().zip(&pages).flat_map(|(process, pages)| {
         let pages = pages.as_deref().unwrap_or_default();
-        pages.iter().map(|(page, _)| call(process.pid, page, DUMPS))
+        pages.iter().map(|(page, _)| (process.pid, page))
     });
-    let mut answers = listen(engines.collect(), end).into_iter();
+    let mut answers = ask_engines(&engines.collect::<Vec<_>>(), DUMPS, end).into_iter();
     let dumps = |(process, pages): (&&Process, Result<Vec<(Snapshot, &File)>, AskError>)| {
         let pages = pages?;
         // The answers of all engines of a process are taken, so that those of the next process follow.
@@ -277,56 +279,63 @@ fn call(pid: u32, page: &Snapshot, kind: &str) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Reads from each connection until its other side closes it, but only until `end`. What could not be connected keeps its error.
-fn listen(calls: Vec<io::Result<UnixStream>>, end: Instant) -> Vec<io::Result<Vec<u8>>> {
-    let mut answers: Vec<io::Result<Vec<u8>>> = Vec::new();
-    let mut open: Vec<(usize, UnixStream)> = Vec::new();
-    for (number, call) in calls.into_iter().enumerate() {
-        answers.push(call.map(|stream| {
-            open.push((number, stream));
-            Vec::new()
-        }));
-    }
+/// Calls engines, and reads from each until it closes the connection, but only until `end`. Each engine has a result.
+fn ask_engines(engines: &[(u32, &Snapshot)], kind: &str, end: Instant) -> Vec<io::Result<Vec<u8>>> {
+    let mut answers: Vec<io::Result<Vec<u8>>> = engines.iter().map(|_| Err(io::ErrorKind::TimedOut.into())).collect();
+    let (mut open, mut called) = (Vec::new(), 0);
+    let mut part = vec![0; 1 << 16];
     loop {
-        open.retain_mut(|(number, stream)| read_more(stream, &mut answers[*number]));
-        if open.is_empty() {
-            return answers;
+        while open.len() < ASKED_AT_ONCE
+            && let Some(&(pid, page)) = engines.get(called)
+        {
+            match call(pid, page, kind) {
+                Ok(stream) => open.push((called, stream, Vec::new())),
+                Err(error) => answers[called] = Err(error),
+            }
+            called += 1;
         }
         let left = end.saturating_duration_since(Instant::now());
+        if open.is_empty() || left.is_zero() {
+            return answers;
+        }
         let time = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        let mut fds: Vec<_> = open.iter().map(|(_, stream)| PollFd::new(stream, PollFlags::IN)).collect();
-        let failed = match poll(&mut fds, Some(&time)) {
-            Ok(0) => io::ErrorKind::TimedOut.into(),
-            Ok(_) if !left.is_zero() => continue,
-            Ok(_) => io::ErrorKind::TimedOut.into(),
-            Err(Errno::INTR) => continue,
-            Err(error) => io::Error::from(error),
-        };
-        open.iter().for_each(|(number, _)| answers[*number] = Err(io::Error::new(failed.kind(), failed.to_string())));
-        return answers;
+        let mut fds: Vec<_> = open.iter().map(|(_, stream, _)| PollFd::new(stream, PollFlags::IN)).collect();
+        if let Err(error) =
+            poll(&mut fds, Some(&time)).or_else(|error| if error == Errno::INTR { Ok(0) } else { Err(error) })
+        {
+            open.iter().for_each(|(engine, ..)| answers[*engine] = Err(error.into()));
+            return answers;
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let mut ready = ready.into_iter();
+        open.retain_mut(|(engine, stream, answer)| {
+            if ready.next() != Some(true) {
+                return true;
+            }
+            match read_more(stream, answer, &mut part) {
+                Ok(true) => return true,
+                Ok(false) => answers[*engine] = Ok(std::mem::take(answer)),
+                Err(error) => answers[*engine] = Err(error),
+            }
+            false
+        });
     }
 }
 
 /// Reads what is there, at most once. Returns whether more may come.
-fn read_more(stream: &mut UnixStream, answer: &mut io::Result<Vec<u8>>) -> bool {
-    let Ok(bytes) = answer else { return false };
-    let mut part = [0; 1 << 16];
-    match stream.read(&mut part) {
-        Ok(0) => false,
-        Ok(read) if bytes.len() + read > ANSWER_BYTES_MAX => {
+fn read_more(stream: &mut UnixStream, answer: &mut Vec<u8>, part: &mut [u8]) -> io::Result<bool> {
+    match stream.read(part) {
+        Ok(0) => Ok(false),
+        Ok(read) if answer.len() + read > ANSWER_BYTES_MAX => {
             let words = format!("its answer has over {ANSWER_BYTES_MAX} bytes");
-            *answer = Err(io::Error::new(io::ErrorKind::InvalidData, words));
-            false
+            Err(io::Error::new(io::ErrorKind::InvalidData, words))
         }
         Ok(read) => {
-            bytes.extend_from_slice(&part[..read]);
-            true
+            answer.extend_from_slice(&part[..read]);
+            Ok(true)
         }
-        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => true,
-        Err(error) => {
-            *answer = Err(error);
-            false
-        }
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(true),
+        Err(error) => Err(error),
     }
 }
 

@@ -79,6 +79,7 @@ impl Engine {
             open = self.open_loans();
         }
         let ended = open.is_empty() || self.wait_until(|engine| engine.are_over(&mut open)).is_ok();
+        self.let_go();
         if !ended {
             self.end_loans(None);
         }

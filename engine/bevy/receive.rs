@@ -26,9 +26,12 @@ pub(super) fn receive(
         return told.tell(engine, &mut commands);
     }
     tick(engine, bounds.ticks_max);
+    engine.unclaimed = false;
     for (entity, mut subscription) in &mut subscriptions {
         let wanted = wanted(entity, &subscription);
+        engine.full_waits = true;
         subscription.inbox().claim(engine, &wanted, bounds.messages_max, &mut commands);
+        engine.full_waits = false;
     }
     // Ticks copy the messages that were matched.
     tick(engine, bounds.ticks_max);
@@ -59,7 +62,8 @@ fn wanted(subscription: Entity, of: &Subscription) -> Wanted {
 pub fn sleep(most: Duration) -> impl FnMut(Option<NonSendMut<Engine>>) {
     move |engine| {
         let Some(mut engine) = engine else { return };
-        if engine.prepare_wait() {
+        // What has come since the subscriptions were looked after rings no more.
+        if !engine.unclaimed && engine.prepare_wait() {
             if let Ok(most) = Timespec::try_from(most.min(engine.wait_timeout())) {
                 // Whatever has ended the sleep, even a signal: the next frame sleeps again.
                 let _ = poll(&mut [PollFd::new(&*engine, PollFlags::IN)], Some(&most));

@@ -96,6 +96,13 @@ struct Queues {
 impl Outbox {
     /// Posts messages while there are free rows. Returns whether all are posted.
     pub(super) fn post(&mut self, engine: &mut Engine, commands: &mut Commands) -> bool {
+        engine.full_waits = true;
+        let all = self.post_while_free(engine, commands);
+        engine.full_waits = false;
+        all
+    }
+
+    fn post_while_free(&mut self, engine: &mut Engine, commands: &mut Commands) -> bool {
         let Queues { new, posted } = self.0.get();
         while let Some(mut outgoing) = new.pop_front() {
             match outgoing.post(engine) {

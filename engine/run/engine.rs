@@ -70,6 +70,10 @@ pub struct Engine {
     pub(crate) events: Vec<LinkEvent>,
     /// Whether the application has systems in the schedule.
     pub(crate) has_systems: bool,
+    /// Whether a caller that finds no free row tries again later: for error handlers that is no error.
+    pub(crate) full_waits: bool,
+    /// Whether a tick has found something since the subscriptions of a bevy app were looked after.
+    pub(crate) unclaimed: bool,
     /// Whether Deliver may run: see `allow_deliver`.
     pub(crate) delivers: bool,
     pub(crate) watching: Watching,

@@ -36,26 +36,28 @@ impl Engine {
 
     /// Ends the engine. If it was `dropped`, nobody reads the error returned here; its peers are told instead.
     fn leave(&mut self, timeout: Duration, dropped: bool) -> Result<(), FinalizeError> {
-        let poisoned = match &self.closed {
-            Closed::Finalized => return Ok(()),
-            Closed::Poisoned(words) => Some(words.clone()),
-            Closed::No => None,
-        };
+        if matches!(self.closed, Closed::Finalized) {
+            return Ok(());
+        }
         let start = Instant::now();
+        let end = Some(start + timeout.min(LONGEST));
         let (mut pending, mut orderly) = (0, false);
-        if poisoned.is_none() {
+        if self.poisoned_by().is_none() {
             self.free_dropped();
-            let end = Some(start + timeout.min(LONGEST));
             let _ = self.flush(end);
+        }
+        // A callback may have panicked meanwhile.
+        if self.poisoned_by().is_none() {
             pending = self.sends_pending();
             orderly = pending == 0 && !(dropped && self.store.progress().active > 0);
             self.say_goodbye(end, orderly);
         }
         // Peers must stop reading before any buffer is given back to the application.
         self.close_transports();
-        if poisoned.is_none() {
+        if self.poisoned_by().is_none() {
             self.give_up();
         }
+        let poisoned = self.poisoned_by();
         self.close();
         match dropped && !orderly {
             true => self.exchange.abandon(),
@@ -65,6 +67,14 @@ impl Engine {
             Some(words) => Err(FinalizeError::Poisoned(words)),
             None if pending > 0 => Err(FinalizeError::Pending { pending, ms: start.elapsed().as_millis() as u64 }),
             None => Ok(()),
+        }
+    }
+
+    /// The words of the panic that has poisoned the engine, if one has.
+    fn poisoned_by(&self) -> Option<String> {
+        match &self.closed {
+            Closed::Poisoned(words) => Some(words.clone()),
+            Closed::No | Closed::Finalized => None,
         }
     }
 
@@ -198,7 +208,7 @@ impl Engine {
         self.run();
         self.take_work();
         debug_assert!(
-            self.store.all().requests.iter().all(|r| r.state != RequestState::Active),
+            self.closed != Closed::No || self.store.all().requests.iter().all(|r| r.state != RequestState::Active),
             "every request has ended"
         );
     }

@@ -18,6 +18,8 @@ const LOOKS_A_LOOK_AT_BOARDS: u32 = SPINS_SHARED / 4;
 const EAGER_LOOKS: u32 = 2_000;
 /// Looks that find work between two looks at the time, in a wait that has a deadline.
 const BUSY_LOOKS: u32 = 64;
+/// Empty looks between two looks at the time, in a wait that has a deadline and spins.
+const SPINS_A_CLOCK: u32 = 16;
 
 /// The status of a wait for a null request (`MPI_REQUEST_NULL`).
 const NOTHING: Status = Status::NULL;
@@ -274,6 +276,10 @@ impl Engine {
     fn rest(&mut self, idle: u32, end: Option<Instant>) -> Result<bool, RequestError> {
         let spins = self.spins;
         if idle <= spins {
+            let is_over = |end| (idle.is_multiple_of(SPINS_A_CLOCK) || idle == u32::MAX) && end <= Instant::now();
+            if end.is_some_and(is_over) {
+                return Err(RequestError::Timeout);
+            }
             std::hint::spin_loop();
             return Ok(false);
         }

@@ -6,7 +6,7 @@ use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::ScheduleLabel;
 use std::time::{Duration, Instant};
 use tickwire::bevy::{Received, TickwireApp, TickwireCommands, TickwirePlugin, TickwireSystems, sleep};
-use tickwire::{Bootstrap, Comm, Engine, Limits, Rank, RequestError, Source, Tag};
+use tickwire::{Bootstrap, Comm, Engine, ErrorHandler, Limits, Rank, RequestError, Source, Tag};
 
 const TAG: Tag = Tag(5);
 const WORLD: Comm = Comm::WORLD;
@@ -89,7 +89,9 @@ fn what_is_received_first_is_read_in_the_same_frame() {
 #[test]
 fn sends_that_find_no_row_wait_for_one() {
     let limits = Limits { cars_max: 8, ..Limits::default() };
-    let (_, engines) = engines(2, |builder| builder.initial_rows(4).limits(limits.clone()));
+    let (_, mut engines) = engines(2, |builder| builder.initial_rows(4).limits(limits.clone()));
+    // It is no error that they wait.
+    engines.iter_mut().for_each(|engine| engine.comm_set_error_handler(WORLD, ErrorHandler::Abort).unwrap());
     let mut apps: Vec<App> = engines.into_iter().map(|engine| app(TickwirePlugin::new(engine))).collect();
     see::<u32>(&mut apps[1], TAG, WORLD);
     for number in 0..40u32 {

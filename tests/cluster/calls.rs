@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tickwire::internals::components::TagFilter;
 use tickwire::testing::Cluster;
-use tickwire::{Comm, Limits, List, OperationError, PostError, Rank, RequestError, Source, Tag, Test};
+use tickwire::{
+    Bootstrap, Comm, Engine, Limits, List, OperationError, PostError, Rank, RequestError, Source, Tag, Test,
+};
 use tickwire_tests::cases::BOUND;
 
 #[test]
@@ -142,6 +144,14 @@ fn cancel_ends_receives_that_have_no_message_and_nothing_else() {
     assert!(cluster.finish(BOUND, 0, large).unwrap().0 == [6; 200_000]);
     cluster.finish(BOUND, 1, send).unwrap();
     cluster.assert_at_rest();
+}
+
+#[test]
+fn a_wait_that_never_stops_spinning_keeps_its_time() {
+    let limits = Limits { spins: u32::MAX, ..Limits::default() };
+    let mut engine = Engine::builder().limits(limits).build(Bootstrap::solo()).unwrap();
+    let never = engine.irecv(vec![0u8; 4], ME, Tag(0), engine.comm_world()).unwrap();
+    assert_eq!(engine.wait_for(&never, Duration::from_millis(2)), Err(RequestError::Timeout));
 }
 
 #[test]

@@ -203,6 +203,20 @@ fn systems_of_an_application_may_look_at_all_rows() {
 #[derive(Component)]
 struct Mark;
 
+/// The callback runs in `finalize`, which finds the message.
+#[test]
+fn a_callback_that_panics_in_finalize_is_its_error() {
+    let mut engine = solo();
+    let world = engine.comm_world();
+    let open = engine.irecv(vec![0u8; 4], ME, Tag(5), world).unwrap();
+    let receive = engine.irecv(vec![0u8; 4], ME, Tag(0), world).unwrap();
+    engine.on_complete(&receive, |_| panic!("too bad")).unwrap();
+    let sent = engine.isend(vec![1u8; 4], ME, Tag(0), world).unwrap();
+    let ended = engine.finalize(Duration::from_secs(1)).unwrap_err();
+    assert!(matches!(&ended, FinalizeError::Poisoned(why) if why.contains("too bad")), "{ended}");
+    drop((open, receive, sent));
+}
+
 #[test]
 fn a_proc_that_an_observer_moves_is_no_other_one() {
     let prepare = |world: &mut World| {

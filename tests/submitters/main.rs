@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use tickwire::internals::components::limits::SUBMISSIONS_MAX;
 use tickwire::testing::{Cluster, rows};
 use tickwire::{
-    Bootstrap, Comm, Engine, List, PostError, Rank, RequestError, SendOptions, Source, Status, Submitter, Tag,
+    Bootstrap, Comm, Engine, FinalizeError, List, PostError, Rank, RequestError, SendOptions, Source, Status,
+    Submitter, Tag,
 };
 use tickwire_tests::cases::{BOUND, content};
 
@@ -266,7 +267,8 @@ fn a_waker_that_panics_keeps_no_other_from_its_answer() {
         if finalized {
             drop(refused);
             engine.tick();
-            engine.finalize(Duration::from_secs(1)).unwrap();
+            let ended = engine.finalize(Duration::from_secs(1)).unwrap_err();
+            assert!(matches!(&ended, FinalizeError::Poisoned(why) if why == "a waker gave up"), "{ended}");
             for receive in receives {
                 let error = block_on(receive).unwrap_err().error;
                 assert_eq!(error, RequestError::Finalized);
@@ -312,4 +314,39 @@ fn the_number_of_slots_is_configured() {
         let error = Engine::builder().limits(limits).build(Bootstrap::solo()).map(drop).unwrap_err();
         assert!(error.to_string().contains("submissions_max"), "{error}");
     }
+}
+
+/// The messages of several tasks arrive at once, so all of them want their buffers at once, and there is no room for so
+/// many calls. None loses its message.
+#[test]
+fn what_has_come_is_not_lost_where_calls_find_no_room() {
+    let limits = tickwire::Limits { submissions_max: 2, ..tickwire::Limits::default() };
+    let mut engine = Engine::builder().limits(limits).build(Bootstrap::solo()).unwrap();
+    let (world, submitter) = (engine.comm_world(), engine.submitter());
+    let mut context = Context::from_waker(Waker::noop());
+    let mut tasks: Vec<_> = (0..6u32)
+        .map(|tag| {
+            let submitter = submitter.clone();
+            Box::pin(async move { submitter.post(move |engine| engine.irecv([0u8; 4], ME, Tag(tag), world)).await })
+        })
+        .collect();
+    for task in &mut tasks {
+        assert!(task.as_mut().poll(&mut context).is_pending());
+        engine.tick();
+        assert!(task.as_mut().poll(&mut context).is_pending(), "it is posted");
+    }
+    for tag in 0..6 {
+        engine.send(&[tag as u8; 4], ME, Tag(tag), world).unwrap();
+    }
+    engine.tick();
+    let mut ended = vec![None; tasks.len()];
+    tick_until(&mut engine, |_| {
+        for (task, ended) in tasks.iter_mut().zip(&mut ended).filter(|(_, ended)| ended.is_none()) {
+            if let Poll::Ready(outcome) = task.as_mut().poll(&mut context) {
+                *ended = Some(outcome.map(|(bytes, _)| *bytes).map_err(|error| error.to_string()));
+            }
+        }
+        ended.iter().all(Option::is_some)
+    });
+    assert!((0..).zip(ended).all(|(tag, bytes)| bytes == Some(Ok([tag; 4]))));
 }

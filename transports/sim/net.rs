@@ -204,8 +204,8 @@ impl SimNet {
         fate.died_ns.is_some()
     }
 
-    /// Counts a frame; `false` if its sender is dead, or dies now.
-    pub(super) fn sends(&self, proc: u32, now_ns: u64) -> bool {
+    /// Whether a proc may send its next frame, or go on with it; `false` if it is dead, or dies now.
+    pub(super) fn may_send(&self, proc: u32, now_ns: u64) -> bool {
         if self.is_dead(proc, now_ns) {
             return false;
         }
@@ -215,13 +215,13 @@ impl SimNet {
             fate.died_ns = Some(now_ns);
             return false;
         }
-        fate.frames += 1;
         true
     }
 
     /// Notes that a frame has left one proc for another.
     pub(super) fn leaves(&self, from: u32, to: u32, header: &Header) {
         let mut state = self.lock();
+        state.procs.get_mut(from as usize).into_iter().for_each(|fate| fate.frames += 1);
         let flight = &mut state.pairs.entry((from, to)).or_default().flight;
         flight.spent = combine(flight.spent, spent(header), u32::wrapping_add);
         flight.granted = combine(flight.granted, header.credit(), u32::wrapping_add);

@@ -127,6 +127,8 @@ impl Builder {
             store,
             schedule,
             has_systems,
+            full_waits: false,
+            unclaimed: false,
             delivers: false,
             watching,
             own_at_once: NIL,

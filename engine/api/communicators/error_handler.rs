@@ -52,6 +52,9 @@ impl Engine {
     #[cold]
     #[inline(never)]
     pub(crate) fn raise_post(&self, comm: Comm, what: &str, error: PostError) -> PostError {
+        if self.full_waits && matches!(error, PostError::Full { .. }) {
+            return error;
+        }
         let alive = live(self.store.communicators(), comm.0).is_ok();
         self.raise(if alive { Communicator::row(comm.0) as Row } else { SELF_ROW }, Some(comm), what, &error);
         error

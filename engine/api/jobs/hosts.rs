@@ -1,7 +1,7 @@
 //! Asking the other hosts of a job. An engine on this host says where the ranks on the other hosts listen, and which secret they have to be
 //! shown. One rank of each host answers for all ranks that it can see there.
 
-use super::{HOSTS_AT_ONCE, Process, call, listen};
+use super::{HOSTS_AT_ONCE, Process, ask_engines};
 use crate::observe::answer::Way;
 use crate::observe::door::HOSTS;
 use std::collections::{BTreeMap, BTreeSet};
@@ -209,7 +209,7 @@ fn ways(process: &Process, patience: Duration) -> io::Result<Vec<Way>> {
     let end = Instant::now() + patience;
     let mut refused = io::Error::from(io::ErrorKind::ConnectionRefused);
     for page in process.pages.iter().flat_map(Snapshot::read) {
-        match listen(vec![call(process.pid, &page, HOSTS)], end).pop() {
+        match ask_engines(&[(process.pid, &page)], HOSTS, end).pop() {
             Some(Ok(answer)) => return Ok(serde_json::from_slice(&answer)?),
             Some(Err(error)) => refused = error,
             None => {}

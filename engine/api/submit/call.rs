@@ -108,17 +108,26 @@ impl Submitter {
         &self,
         function: impl FnOnce(&mut Scope<'_, 'static, Owned>) -> T + Send + 'static,
     ) -> Called<T> {
+        self.try_call(function).unwrap_or_else(|(error, _)| {
+            let (teller, promise) = promise(Err(RequestError::Finalized));
+            teller.tell(Err(RequestError::NotPosted(error)));
+            Called(promise)
+        })
+    }
+
+    /// As [`Submitter::call`]. If the call cannot be submitted, the function comes back with the reason.
+    fn try_call<T: Send + 'static, F>(&self, function: F) -> Result<Called<T>, (PostError, F)>
+    where
+        F: FnOnce(&mut Scope<'_, 'static, Owned>) -> T + Send + 'static,
+    {
         let (teller, promise) = promise(Err(RequestError::Finalized));
         let room = |left: usize| left.checked_sub(1);
         if let Some(error) = self.refusal() {
-            teller.tell(Err(RequestError::NotPosted(error)));
-            return Called(promise);
+            return Err((error, function));
         }
         if self.shared.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_err() {
             let rows = self.shared.slots.len();
-            let error = PostError::Full { table: "submission", rows, limit: "submissions_max" };
-            teller.tell(Err(RequestError::NotPosted(error)));
-            return Called(promise);
+            return Err((PostError::Full { table: "submission", rows, limit: "submissions_max" }, function));
         }
         let run: Function = Box::new(move |engine: Result<&mut dyn Any, RequestError>| {
             let engine = match engine.map(|engine| engine.downcast_mut::<Engine>()) {
@@ -135,7 +144,32 @@ impl Submitter {
             }
         });
         self.push(Task::Call(Exclusive::new(run)));
-        Called(promise)
+        Ok(Called(promise))
+    }
+
+    /// As [`Submitter::call`], but if there is no room for the call, waits until there is: the function has something that must not be
+    /// lost.
+    async fn call_for_sure<T: Send + 'static>(
+        &self,
+        mut function: impl FnOnce(&mut Scope<'_, 'static, Owned>) -> T + Send + 'static,
+    ) -> Result<T, RequestError> {
+        loop {
+            match self.try_call(function) {
+                Ok(called) => return called.await,
+                Err((PostError::Full { .. }, back)) => function = back,
+                Err((error, _)) => return Err(RequestError::NotPosted(error)),
+            }
+            // The engine makes calls in its next tick.
+            let mut was_asked = false;
+            std::future::poll_fn(|context| match std::mem::replace(&mut was_asked, true) {
+                true => Poll::Ready(()),
+                false => {
+                    context.waker().wake_by_ref();
+                    Poll::Pending
+                }
+            })
+            .await;
+        }
     }
 
     /// Posts an operation on the engine's thread, and returns its buffer and status. For operations that have no call of their own here,
@@ -161,11 +195,11 @@ impl Submitter {
         if let Err(error) = done.await {
             if matches!(error, RequestError::PeerFailedPending { .. }) {
                 // The receive is still posted. Nobody would get the message that it takes.
-                let _ = self.call(move |engine| drop(engine.cancel(&request))).await;
+                let _ = self.call_for_sure(move |engine| drop(engine.cancel(&request))).await;
             }
             return Err(error.into());
         }
-        Ok(self.call(move |engine| engine.take(request)).await??)
+        Ok(self.call_for_sure(move |engine| engine.take(request)).await??)
     }
 
     /// Sends and receives at the same time (`MPI_Sendrecv`). Returns both buffers, and the status of the received message.

@@ -194,25 +194,36 @@ impl Engine {
         let look = || self.look_until(|engine| is_complete(engine) || is_gone(engine));
         let looked = catch_unwind(AssertUnwindSafe(look));
         if !matches!(looked, Ok(Ok(()))) {
+            if looked.is_err() {
+                // Rows may be gone.
+                let _ = self.store.verify();
+            }
             // The fabric has memory of the caller, and gives it back once the link has ended.
             if route.vc != NIL {
                 let _ = catch_unwind(AssertUnwindSafe(|| self.cut_off(route.vc)));
             }
-            while !is_complete(self) {
-                rustix::thread::sched_yield();
-            }
+            self.outlast(is_complete);
             return looked.unwrap_or_else(|panic| resume_unwind(panic));
         }
         // If the link has ended, the transport gives all memory back within a bounded time.
-        while !is_complete(self) {
-            rustix::thread::sched_yield();
-        }
+        self.outlast(is_complete);
         let all = self.store.all();
         let now_ns = all.progress.now_ns;
         if let Some(fabric) = all.endpoints[usize::from(route.endpoint)].transport.get().one_sided() {
             take_failures(fabric, all.windows, now_ns);
         }
         Ok(())
+    }
+
+    /// Waits until a fabric has given memory of the caller back. Nothing may return before, so a panic ends the process.
+    fn outlast(&mut self, is_complete: impl Fn(&mut Engine) -> bool) {
+        loop {
+            match catch_unwind(AssertUnwindSafe(|| is_complete(self))) {
+                Ok(true) => return,
+                Ok(false) => rustix::thread::sched_yield(),
+                Err(_) => std::process::abort(),
+            }
+        }
     }
 
     /// Posts puts or gets, each of a place in the target's memory and a run, with one request: its row.

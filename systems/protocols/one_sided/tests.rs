@@ -274,13 +274,25 @@ fn who_waits_for_a_lock_is_told_that_its_holder_has_failed() {
     let (mut world, [vc, other]) = world();
     let lock = request(0, 0, &[]);
     assert_eq!(ask(&mut world, vc, 1, RemoteKind::Lock(LockKind::Exclusive), 0, &lock), None);
-    assert_eq!(ask(&mut world, vc, 1, RemoteKind::Lock(LockKind::Exclusive), 1, &lock), None, "it waits for itself");
+    assert_eq!(ask(&mut world, vc, 1, RemoteKind::Lock(LockKind::Exclusive), 1, &lock), None);
     assert_eq!(ask(&mut world, other, 2, RemoteKind::Lock(LockKind::Shared), 0, &lock), None);
-    answers(&mut world);
+    let twice = (1, 1, RemoteOutcome::OutOfBounds, vec![]);
+    assert_eq!(answers(&mut world), [(1, 0, RemoteOutcome::Done, vec![]), twice], "it holds the lock already");
     fail(&mut world.all(), vc, "it has died".into());
-    assert_eq!(window(&mut world).served.len(), 1, "what a dead member is owed is forgotten");
     world.step(transfer);
     assert_eq!(answers(&mut world), [(2, 0, RemoteOutcome::HolderFailed(1), vec![])]);
+}
+
+#[test]
+fn what_a_dead_member_waits_for_is_forgotten() {
+    let (mut world, [vc, other]) = world();
+    let lock = request(0, 0, &[]);
+    assert_eq!(ask(&mut world, other, 2, RemoteKind::Lock(LockKind::Shared), 0, &lock), None);
+    assert_eq!(ask(&mut world, vc, 1, RemoteKind::Lock(LockKind::Exclusive), 0, &lock), None);
+    assert_eq!(answers(&mut world), [(2, 0, RemoteOutcome::Done, vec![])]);
+    assert_eq!(window(&mut world).served.len(), 1);
+    fail(&mut world.all(), vc, "it has died".into());
+    assert_eq!(window(&mut world).served.len(), 0);
 }
 
 #[test]
