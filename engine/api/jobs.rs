@@ -205,13 +205,15 @@ fn ask_all(processes: &[&Process], patience: Duration) -> Vec<Result<Vec<Dump>, 
         pages.iter().map(|(page, _)| (process.pid, page))
     });
     let mut answers = ask_engines(&engines.collect::<Vec<_>>(), DUMPS, end).into_iter();
-    let dumps = |(process, pages): (&&Process, Result<Vec<(Snapshot, &File)>, AskError>)| {
-        let pages = pages?;
-        // The answers of all engines of a process are taken, so that those of the next process follow.
-        let answers: Vec<_> = answers.by_ref().take(pages.len()).collect();
-        pages.iter().zip(answers).map(|(page, answer)| dump_of(process.pid, page, answer, patience)).collect()
-    };
-    processes.iter().zip(pages).map(dumps).collect()
+    let mut results = Vec::with_capacity(processes.len());
+    for (process, pages) in processes.iter().zip(pages) {
+        results.push(pages.and_then(|pages| {
+            // The answers of all engines of a process are taken, so that those of the next process follow.
+            let answers: Vec<_> = answers.by_ref().take(pages.len()).collect();
+            pages.iter().zip(answers).map(|(page, answer)| dump_of(process.pid, page, answer, patience)).collect()
+        }));
+    }
+    results
 }
 
 /// The pages of the engines of a process that are not closed: a closed engine does not tick, so it would not answer.

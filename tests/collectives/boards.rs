@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tickwire::internals::components::limits::BOARDS_WIDE;
 use tickwire::internals::systems::procs::boards::Boards;
-use tickwire::{Comm, Engine, Limits, OperationError, PostError, Rank, RequestError, in_place, op};
+use tickwire::{Comm, Engine, Limits, OperationError, Rank, RequestError, in_place, op};
 
 /// Elements of an operand: it fits a cache line, a slot, one chunk or many chunks, or is longer than all cells.
 const COUNTS: [usize; 10] = [0, 1, 4, 5, 200, 241, 2_000, 9_001, 33_000, 300_001];
@@ -291,59 +291,6 @@ fn different_operations_in_one_place_are_errors() {
         };
         assert!(matches!(ended, Err(OperationError::Request(RequestError::Abandoned(_)))), "{ended:?}");
         engine.barrier(world).unwrap();
-    });
-}
-
-/// Both members think that they are the root, so neither needs anything of the other one.
-#[test]
-fn long_operations_with_different_roots_are_errors() {
-    each_rank(2, true, |engine, rank, world| {
-        engine.barrier(world).unwrap();
-        for bytes in [4 << 20, 200 << 10] {
-            let shared = engine.ibcast(vec![1u8; bytes], Rank(rank), world).unwrap();
-            let ended = engine.wait_for(&shared, Duration::from_secs(20));
-            let is_told = matches!(ended, Err(RequestError::Abandoned(_)));
-            // Bytes that fit the board may all be there before the other one has called.
-            assert!(is_told || ended.is_ok() && bytes < 1 << 20, "{ended:?}");
-            let mut sum = [0];
-            engine.allreduce(&[rank], &mut sum, op::Sum, world).unwrap();
-            assert_eq!(sum, [1]);
-        }
-        // Here one member only gives, and the other one only gives, too, and is done at once.
-        if rank == 0 {
-            let shared = engine.ibcast(vec![1u8; 4 << 20], Rank(0), world).unwrap();
-            let ended = engine.wait_for(&shared, Duration::from_secs(20));
-            assert!(matches!(ended, Err(RequestError::Abandoned(_) | RequestError::Short { .. })), "{ended:?}");
-        } else {
-            engine.gather(&[1u8; 8], &mut [0u8; 0], Rank(0), world).unwrap();
-        }
-        let mut sum = [0];
-        engine.allreduce(&[rank], &mut sum, op::Sum, world).unwrap();
-        assert_eq!(sum, [1]);
-    });
-}
-
-/// A persistent operation fails on one rank, by messages, before there are boards. Both start it again on boards: later
-/// operations of both still meet.
-#[test]
-fn a_persistent_operation_that_has_failed_on_one_rank_does_not_shift_others() {
-    each_rank(2, true, |engine, rank, world| {
-        let bytes = if rank == 0 { 8 } else { 16 };
-        let shared = engine.bcast_init(vec![1u8; bytes], Rank(0), world).unwrap();
-        engine.start(&shared).unwrap();
-        let ended = engine.wait(&shared);
-        assert!(rank == 0 || ended.is_err());
-        engine.barrier(world).unwrap();
-        for round in 0..3 {
-            match engine.start(&shared) {
-                Ok(()) => drop(engine.wait(&shared)),
-                Err(error) => assert!(error == PostError::HasFailed && rank == 1, "{error}"),
-            }
-            let mut sum = [0];
-            engine.allreduce(&[rank + round], &mut sum, op::Sum, world).unwrap();
-            assert_eq!(sum, [1 + 2 * round], "round {round}");
-        }
-        engine.free(shared).unwrap();
     });
 }
 

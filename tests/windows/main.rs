@@ -15,6 +15,7 @@ mod regions;
 mod requests;
 mod typed;
 mod updates;
+mod withdrawals;
 
 use kit::{ALL, Over, SHARED, each_rank, next, own, refused, values, windows};
 use tickwire::{AtomicsDomain, Comm, Engine, LockKind, Rank, Window, WindowReach, op};

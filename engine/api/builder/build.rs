@@ -128,6 +128,7 @@ impl Builder {
             schedule,
             has_systems,
             full_waits: false,
+            #[cfg(feature = "bevy")]
             unclaimed: false,
             delivers: false,
             watching,

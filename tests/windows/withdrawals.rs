@@ -1,0 +1,86 @@
+//! Regions that are withdrawn while others use them.
+
+use crate::kit::{FABRICS, Over, SHARED, each_rank};
+use tickwire::{Engine, ProcId, RegionAccess};
+
+#[test]
+fn nothing_is_written_after_a_withdrawal_however_many_are_writing() {
+    SHARED.into_iter().for_each(others_write_while_it_is_withdrawn);
+}
+
+fn others_write_while_it_is_withdrawn(over: Over) {
+    let rounds = 200;
+    each_rank(3, over, |engine, rank, world| {
+        let mut buffer = vec![0u64; 64];
+        for round in 0..rounds {
+            let region = engine.expose(buffer, RegionAccess::ALL).unwrap();
+            let mut keys = [region.key(); 3];
+            engine.allgather(&[region.key()], &mut keys, world).unwrap();
+            if rank == 0 {
+                // The other ranks write all the time. Nobody tells them of the withdrawal.
+                for _ in 0..round {
+                    engine.tick();
+                }
+                buffer = engine.withdraw(region).unwrap();
+                buffer.fill(u64::MAX);
+                engine.barrier(world).unwrap();
+                // The others try once more.
+                engine.barrier(world).unwrap();
+                assert!(buffer.iter().all(|&word| word == u64::MAX), "round {round}");
+            } else {
+                let write = |engine: &mut Engine| {
+                    let put = engine.region_put(&[u64::from(rank); 64], &keys[0], 0);
+                    put.and_then(|()| engine.region_flush(ProcId(0)))
+                };
+                for _ in 0..1_000 {
+                    if write(engine).is_err() {
+                        break;
+                    }
+                }
+                engine.barrier(world).unwrap();
+                let late = write(engine).unwrap_err();
+                assert!(late.to_string().contains("has no such bytes"), "round {round}: {late}");
+                engine.barrier(world).unwrap();
+                buffer = engine.withdraw(region).unwrap();
+            }
+        }
+    });
+}
+
+/// Long puts and gets of others are under way by a fabric. They are over before the owner gets its buffer back.
+#[test]
+fn nothing_of_a_fabric_arrives_after_a_withdrawal() {
+    const WORDS: usize = 1 << 17;
+    for over in FABRICS {
+        each_rank(3, over, |engine, rank, world| {
+            let mut buffer = vec![0u64; WORDS];
+            for round in 0..24 {
+                let region = engine.expose(buffer, RegionAccess::ALL).unwrap();
+                let mut keys = [region.key(); 3];
+                engine.allgather(&[region.key()], &mut keys, world).unwrap();
+                if rank == 0 {
+                    for _ in 0..40 * round {
+                        engine.tick();
+                    }
+                    buffer = engine.withdraw(region).unwrap();
+                    buffer.fill(u64::MAX);
+                    engine.barrier(world).unwrap();
+                    assert!(buffer.iter().all(|&word| word == u64::MAX), "{over:?}, round {round}");
+                } else {
+                    // An operation is refused if the memory was withdrawn before it arrived there.
+                    for _ in 0..4 {
+                        let put = engine.region_rput(vec![u64::from(rank); WORDS], &keys[0], 0).unwrap();
+                        if engine.wait_take(put).is_err() {
+                            break;
+                        }
+                    }
+                    engine.barrier(world).unwrap();
+                    let late = engine.region_rput(vec![0u64; 64], &keys[0], 0).map(|put| engine.wait_take(put));
+                    assert!(!matches!(late, Ok(Ok(_))), "{over:?}, round {round}: the key is stale");
+                    buffer = engine.withdraw(region).unwrap();
+                }
+                engine.barrier(world).unwrap();
+            }
+        });
+    }
+}
