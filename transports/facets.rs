@@ -124,6 +124,9 @@ pub unsafe trait OneSided {
     /// Peers answer in their ticks, so this may take long. The answer is given once; afterwards the number is forgotten.
     fn settled(&mut self, number: u64) -> Settled;
 
+    /// The proc at the other end of a link has finalized in order, so its operations are complete.
+    fn has_left(&mut self, link: u32);
+
     /// Whether the key of a withdrawn run is refused. If not, a peer that still uses it may write to memory that now serves another
     /// purpose.
     fn refuses_stale_keys(&self) -> bool;

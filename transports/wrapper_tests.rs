@@ -261,6 +261,9 @@ unsafe impl OneSided for Recorder {
         self.note("settled");
         Settled::Lost
     }
+    fn has_left(&mut self, _: u32) {
+        self.note("has_left");
+    }
     fn refuses_stale_keys(&self) -> bool {
         self.note("refuses_stale_keys");
         true

@@ -281,21 +281,32 @@ fn call(pid: u32, page: &Snapshot, kind: &str) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Calls engines, and reads from each until it closes the connection, but only until `end`. Each engine has a result.
+/// Calls engines, and reads from each until it closes the connection, but only until `end`. Each engine has a result. If there are too many
+/// to be asked at once, each part of them has an equal share of the time.
 fn ask_engines(engines: &[(u32, &Snapshot)], kind: &str, end: Instant) -> Vec<io::Result<Vec<u8>>> {
+    let parts = engines.chunks(ASKED_AT_ONCE);
+    let mut left = parts.len() as u32;
+    let mut answers = Vec::with_capacity(engines.len());
+    for part in parts {
+        let now = Instant::now();
+        answers.extend(ask_part(part, kind, now + end.saturating_duration_since(now) / left));
+        left -= 1;
+    }
+    answers
+}
+
+/// As [`ask_engines`], of so few that all are asked at once.
+fn ask_part(engines: &[(u32, &Snapshot)], kind: &str, end: Instant) -> Vec<io::Result<Vec<u8>>> {
     let mut answers: Vec<io::Result<Vec<u8>>> = engines.iter().map(|_| Err(io::ErrorKind::TimedOut.into())).collect();
-    let (mut open, mut called) = (Vec::new(), 0);
+    let mut open = Vec::new();
+    for (engine, &(pid, page)) in engines.iter().enumerate() {
+        match call(pid, page, kind) {
+            Ok(stream) => open.push((engine, stream, Vec::new())),
+            Err(error) => answers[engine] = Err(error),
+        }
+    }
     let mut part = vec![0; 1 << 16];
     loop {
-        while open.len() < ASKED_AT_ONCE
-            && let Some(&(pid, page)) = engines.get(called)
-        {
-            match call(pid, page, kind) {
-                Ok(stream) => open.push((called, stream, Vec::new())),
-                Err(error) => answers[called] = Err(error),
-            }
-            called += 1;
-        }
         let left = end.saturating_duration_since(Instant::now());
         if open.is_empty() || left.is_zero() {
             return answers;

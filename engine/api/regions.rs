@@ -128,10 +128,8 @@ impl Engine {
         let ExposedRegion { buffer, moves, updates, .. } = regions.remove(place);
         // A fabric may still write into the buffer if this fails or panics.
         let buffer = ManuallyDrop::new(buffer);
-        self.withdraw_for_good(moves)?;
-        if updates != moves {
-            self.withdraw_for_good(updates)?;
-        }
+        let updates = updates.filter(|_| updates != moves);
+        self.withdraw_for_good([moves, updates])?;
         let buffer = ManuallyDrop::into_inner(buffer);
         buffer.downcast::<B>().map(|buffer| *buffer).map_err(|_| none())
     }

@@ -7,12 +7,12 @@ use tickwire_components::{
     Attempt, CallStage, Car, CarKind, CarState, Control, ControlFrame, FinalizeError, NIL, Node, Pending, RequestState,
     VcState, car_flags, posting,
 };
-use tickwire_systems::procs::windows::RemoteOperation;
+use tickwire_systems::procs::windows::{Reach, RemoteOperation};
 use tickwire_systems::protocols::graph::kept::free_idle;
 use tickwire_systems::protocols::one_sided::close_windows;
 use tickwire_systems::steps::finish::abort;
 use tickwire_systems::tick::boards::close_boards;
-use tickwire_transports::Sent;
+use tickwire_transports::{OneSided, Sent};
 
 /// Most time that a dropped engine takes to send pending messages.
 const DROP_TIME: Duration = Duration::from_millis(500);
@@ -124,7 +124,8 @@ impl Engine {
         // Puts and updates of calls must leave before the goodbye does.
         let targets = all.windows.list.iter().flatten().flat_map(|window| &window.targets);
         let unsent = |operation: &&RemoteOperation| !operation.all_sent && operation.is_of_call();
-        let one_sided = targets.flat_map(|target| &target.operations).filter(unsent).count();
+        let one_sided = targets.flat_map(|target| &target.operations).filter(unsent).count() + self.fabric_pending();
+        let all = self.store.all();
         if all.progress.active == 0 && all.progress.senders.is_empty() {
             return one_sided;
         }
@@ -139,6 +140,26 @@ impl Engine {
         let is_awaited = |frame: &&ControlFrame| !frame.what.is_grant() && !matches!(frame.what, Control::Inquiry(_));
         let owed = all.progress.control.frames.iter().filter(is_awaited).count();
         one_sided + owed + all.cars.iter().enumerate().filter(pending).count()
+    }
+
+    /// How many operations by fabrics are not complete. Until they are, a peer may not give its memory away.
+    fn fabric_pending(&mut self) -> usize {
+        let all = self.store.all();
+        let mut pending = all.windows.by_fabric.len();
+        let targets = all.windows.list.iter().flatten().flat_map(|window| &window.targets);
+        for target in targets.filter(|target| target.by_fabric > 0) {
+            let Reach::Fabric { endpoint, channel, .. } = target.reach else { continue };
+            let Some(fabric) = all.endpoints[usize::from(endpoint)].transport.get().one_sided() else { continue };
+            // After a link has ended, another one may have got its number, with counts that begin anew.
+            let is_open = |fabric: &dyn OneSided| {
+                fabric.completed(channel) < target.fabric_turn && fabric.issued(channel) >= target.fabric_turn
+            };
+            if is_open(fabric) {
+                fabric.progress();
+                pending += usize::from(is_open(fabric));
+            }
+        }
+        pending
     }
 
     /// Tells every connected peer that nothing follows, and whether this is an orderly end. Tries again until `end`; without one, tries

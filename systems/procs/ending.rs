@@ -34,9 +34,21 @@ pub(crate) fn depart(all: &mut Tables<'_>, row: Row, reason: String) {
         let (_, reason) = all.procs.fallen.swap_remove(at);
         return fail(all, row, reason);
     }
+    tell_fabrics(all, row);
     if end(all, row, reason, AnyTransport::close_link) {
         all.vcs[row as usize].acknowledged = true;
         all.procs.departed.push(row);
+    }
+}
+
+/// Tells the fabrics that reach a proc that it has finalized in order.
+fn tell_fabrics(all: &mut Tables<'_>, row: Row) {
+    let vc = &all.vcs[row as usize];
+    let sides = all.procs.routes.sides.iter().filter(|side| side.vc == row).map(|side| (side.endpoint, side.link));
+    for (endpoint, link) in sides.chain([(vc.endpoint, vc.link)]).filter(|(_, link)| *link != NIL) {
+        if let Some(fabric) = all.endpoints[usize::from(endpoint)].transport.get().one_sided() {
+            fabric.has_left(link);
+        }
     }
 }
 

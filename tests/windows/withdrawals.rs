@@ -1,7 +1,8 @@
 //! Regions that are withdrawn while others use them.
 
 use crate::kit::{FABRICS, Over, SHARED, each_rank};
-use tickwire::{Engine, ProcId, RegionAccess};
+use std::time::Duration;
+use tickwire::{Engine, ProcId, Rank, RegionAccess, Tag};
 
 #[test]
 fn nothing_is_written_after_a_withdrawal_however_many_are_writing() {
@@ -81,6 +82,30 @@ fn nothing_of_a_fabric_arrives_after_a_withdrawal() {
                 }
                 engine.barrier(world).unwrap();
             }
+        });
+    }
+}
+
+/// A proc finalizes with a long put under way: the put is complete before others hear that the proc has left, so the
+/// region can be withdrawn.
+#[test]
+fn who_has_finalized_uses_no_region_any_more() {
+    const WORDS: usize = 1 << 19;
+    for over in FABRICS {
+        each_rank(2, over, |engine, rank, world| {
+            let region = engine.expose(vec![0u64; WORDS], RegionAccess::ALL).unwrap();
+            let mut keys = [region.key(); 2];
+            engine.allgather(&[region.key()], &mut keys, world).unwrap();
+            if rank == 1 {
+                let put = engine.region_rput(vec![7u64; WORDS], &keys[0], 0).unwrap();
+                engine.finalize(Duration::from_secs(20)).unwrap();
+                assert!(engine.take(put).is_ok(), "{over:?}");
+                return;
+            }
+            let never = engine.irecv(vec![0u8; 1], Rank(1), Tag(1), world).unwrap();
+            let left = engine.wait(&never).unwrap_err();
+            assert!(left.to_string().contains("finalized"), "{over:?}: {left}");
+            assert!(engine.withdraw(region).unwrap().iter().all(|&word| word == 7), "{over:?}");
         });
     }
 }

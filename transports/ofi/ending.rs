@@ -124,13 +124,22 @@ impl Ofi {
         }
     }
 
+    /// What the peer of a link is told when it is closed: that nothing follows; or, if one-sided operations may still be under way, that
+    /// this is no orderly end.
+    pub(super) fn farewell(&mut self, link: u32) -> Message {
+        match self.port.get_mut().rma().is_some_and(|rma| rma.may_use(link)) {
+            true => Message::Refused("it has closed with one-sided operations under way".into()),
+            false => self.goodbye(link).message(),
+        }
+    }
+
     /// Tells all peers that nothing follows, and waits for a bounded time until they have received everything.
     pub(super) fn see_off_all(&mut self) {
         let start = Instant::now();
         let all = Duration::from_millis(self.own.config.close_ms_max.into());
         let mut waiting = Vec::new();
         for link in self.connections.links() {
-            let closed = self.goodbye(link).message();
+            let closed = self.farewell(link);
             if let Some(line) = self.connections.line_mut(link) {
                 line.tell(&closed);
                 let time = if line.is_near(&self.own) { NEAR_TIME.min(all) } else { all };

@@ -191,10 +191,10 @@ impl Medium for Ofi {
             }
             Message::OneSided(Introduction::Withdrawn(number)) => match self.port.get_mut().rma() {
                 Some(rma) => rma.owe_answer(link, number).map_err(|why| format!("proc {proc}: {why}"))?,
-                None => line.socket.tell(&Message::OneSided(Introduction::Settled(number))),
+                None => line.socket.tell(&Message::OneSided(Introduction::Settled { number, lost: false })),
             },
-            Message::OneSided(Introduction::Settled(number)) => {
-                self.port.get_mut().rma().into_iter().for_each(|rma| rma.hear_settled(link, number));
+            Message::OneSided(Introduction::Settled { number, lost }) => {
+                self.port.get_mut().rma().into_iter().for_each(|rma| rma.hear_settled(link, number, lost));
             }
             Message::OneSided(theirs) => {
                 let met = self.port.get_mut().meet_rma(link, theirs);
@@ -230,6 +230,11 @@ impl Medium for Ofi {
         port.go_through();
         let (sent, received) = port.counts(link);
         Counts { sent, received }
+    }
+
+    fn say_goodbye(&mut self, link: u32) {
+        let closed = self.farewell(link);
+        self.connections.line_mut(link).into_iter().for_each(|line| line.tell(&closed));
     }
 
     fn say_goodbyes(&mut self) {

@@ -57,6 +57,7 @@ macro_rules! call_all {
             heard("withdraw_exposed", &one_sided.withdraw_exposed(&KEY));
             heard("withdraw_for_good", &one_sided.withdraw_for_good(&KEY));
             heard("settled", &one_sided.settled(18));
+            heard("has_left", &one_sided.has_left(5));
             heard("refuses_stale_keys", &one_sided.refuses_stale_keys());
             heard("issued", &one_sided.issued(CHANNEL));
             heard("completed", &one_sided.completed(CHANNEL));
@@ -152,7 +153,7 @@ fn a_tap_and_a_box_hand_everything_on_and_its_answer_back() {
 
 /// What neither a simulated network nor a provider that matches has: what goes past its frames, and a descriptor that tells
 /// of what is late. Their capabilities say so.
-const UNSIMULATED: [&str; 58] = [
+const UNSIMULATED: [&str; 59] = [
     "name",
     "capabilities",
     "memory",
@@ -172,6 +173,7 @@ const UNSIMULATED: [&str; 58] = [
     "withdraw_exposed",
     "withdraw_for_good",
     "settled",
+    "has_left",
     "refuses_stale_keys",
     "atomics",
     "copies_max",

@@ -4,6 +4,7 @@ use super::offer::{ATTACHED, Brings, Brought, FABRIC, Link, Offer, RUN};
 use crate::api::collectives::exchange;
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
+use smallvec::SmallVec;
 use tickwire_components::wire::transport_number;
 use tickwire_components::{Comm, Element, NIL, Row, TrafficClass, VcState, WindowError};
 use tickwire_systems::procs::calls::{give_up_one_sided, reach_one_sided};
@@ -123,23 +124,32 @@ impl Engine {
     ///
     /// # Errors
     /// The engine is closed, or a peer that may have been writing there has failed: bytes of it may still arrive.
-    pub(crate) fn withdraw_for_good(&mut self, fabric: Option<(u8, RemoteKey)>) -> Result<(), WindowError> {
-        let Some((endpoint, key)) = fabric else { return Ok(()) };
-        let Some(fabric) = self.fabric(endpoint) else { return Ok(()) };
-        let number = fabric.withdraw_for_good(&key);
-        let mut settled = Settled::InUse;
-        self.wait_until(|engine| {
-            let Some(fabric) = engine.fabric(endpoint) else { return Ok(true) };
-            fabric.progress();
-            settled = fabric.settled(number);
-            if settled == Settled::InUse {
-                engine.closed.check_request()?;
-                // Peers answer over their control connections.
-                engine.look_around();
+    pub(crate) fn withdraw_for_good(&mut self, fabrics: [Option<(u8, RemoteKey)>; 2]) -> Result<(), WindowError> {
+        let mut open: SmallVec<[(u8, u64); 2]> = SmallVec::new();
+        for (endpoint, key) in fabrics.into_iter().flatten() {
+            let number = self.fabric(endpoint).map(|fabric| fabric.withdraw_for_good(&key));
+            open.extend(number.map(|number| (endpoint, number)));
+        }
+        let mut is_lost = false;
+        let waited = self.wait_until(|engine| {
+            open.retain(|(endpoint, number)| {
+                let Some(fabric) = engine.fabric(*endpoint) else { return false };
+                fabric.progress();
+                let settled = fabric.settled(*number);
+                is_lost |= settled == Settled::Lost;
+                settled == Settled::InUse
+            });
+            if open.is_empty() {
+                return Ok(true);
             }
-            Ok(settled != Settled::InUse)
-        })?;
-        if settled == Settled::Lost {
+            engine.closed.check_request()?;
+            // Peers answer over their control connections.
+            engine.look_around();
+            Ok(false)
+        });
+        self.let_go();
+        waited?;
+        if is_lost {
             let reason = "a proc that could use the region has failed, and bytes of it may still arrive: the memory stays in use";
             return Err(WindowError::Fabric { reason: reason.into() });
         }

@@ -72,6 +72,10 @@ unsafe impl OneSided for Ofi {
         self.port.get_mut().rma().map_or(Settled::Unused, |rma| rma.settled(number))
     }
 
+    fn has_left(&mut self, link: u32) {
+        self.port.get_mut().rma().into_iter().for_each(|rma| rma.hear_goodbye(link));
+    }
+
     fn refuses_stale_keys(&self) -> bool {
         checks_keys(self.provider())
     }

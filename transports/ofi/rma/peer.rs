@@ -29,7 +29,12 @@ pub(crate) enum Introduction {
     /// complete.
     Withdrawn(u32),
     /// The answer.
-    Settled(u32),
+    Settled {
+        /// The number of the withdrawal.
+        number: u32,
+        /// The sender's endpoints are unusable: nobody knows what is still under way.
+        lost: bool,
+    },
 }
 
 /// Marks [`Introduction::Waiting`], in place of the number of contexts.
@@ -52,7 +57,9 @@ impl Introduction {
             }
             Introduction::Waiting => vec![WAITING],
             Introduction::Withdrawn(number) => [&[WITHDRAWN], &number.to_be_bytes()[..]].concat(),
-            Introduction::Settled(number) => [&[SETTLED], &number.to_be_bytes()[..]].concat(),
+            Introduction::Settled { number, lost } => {
+                [&[SETTLED], &number.to_be_bytes()[..], &[u8::from(*lost)]].concat()
+            }
             Introduction::Ring { key, base } => [&[RING], &key.to_be_bytes()[..], &base.to_be_bytes()[..]].concat(),
         }
     }
@@ -68,7 +75,15 @@ impl Introduction {
                 Introduction::Ring { key: (both >> 64) as u64, base: both as u64 }
             }
             WITHDRAWN => Introduction::Withdrawn(u32::from_be_bytes(rest.try_into().ok()?)),
-            SETTLED => Introduction::Settled(u32::from_be_bytes(rest.try_into().ok()?)),
+            SETTLED => {
+                let (number, lost) = rest.split_first_chunk()?;
+                let lost = match lost {
+                    [0] => false,
+                    [1] => true,
+                    _ => return None,
+                };
+                Introduction::Settled { number: u32::from_be_bytes(*number), lost }
+            }
             _ => Introduction::At { contexts, address: rest.to_vec() },
         })
     }
@@ -158,7 +173,7 @@ mod tests {
             Introduction::Waiting,
             ring,
             Introduction::Withdrawn(1 << 31),
-            Introduction::Settled(7),
+            Introduction::Settled { number: 7, lost: true },
         ] {
             assert_eq!(Introduction::decode(&introduction.encode()), Some(introduction));
         }
@@ -167,7 +182,7 @@ mod tests {
         assert_eq!(Introduction::decode(&[]), None);
         assert_eq!(Introduction::decode(&[WAITING, 0]), None);
         assert_eq!(Introduction::decode(&[WITHDRAWN; 4]), None);
-        assert_eq!(Introduction::decode(&[SETTLED; 6]), None);
+        assert_eq!(Introduction::decode(&[SETTLED; 7]), None);
         assert_eq!(Introduction::decode(&[RING; 16]), None);
         assert_eq!(Introduction::decode(&[RING; 18]), None);
         assert_eq!(Introduction::decode(&[1; ADDRESS_BYTES_MAX + 2]), None);

@@ -86,7 +86,7 @@ impl Rma {
             Introduction::Waiting
             | Introduction::Ring { .. }
             | Introduction::Withdrawn(_)
-            | Introduction::Settled(_) => {
+            | Introduction::Settled { .. } => {
                 return Err("it waits for operations, but has not said where it has its endpoints".into());
             }
             Introduction::Nowhere(why) => {
@@ -175,7 +175,7 @@ impl Rma {
 }
 
 /// The index of a link's peer in the list. This process itself, which has [`NIL`] for a link, comes first.
-const fn index_of(link: u32) -> usize {
+pub(super) const fn index_of(link: u32) -> usize {
     link.wrapping_add(1) as usize
 }
 

@@ -7,7 +7,7 @@
 
 use super::Rma;
 use super::peer::{Introduction, Peer, Standing};
-use super::peers::link_of;
+use super::peers::{index_of, link_of};
 use crate::ofi::Ofi;
 use crate::ofi::control::Message;
 use crate::remote::{Channel, RemoteKey, Settled};
@@ -79,10 +79,12 @@ impl Rma {
         if lost { Settled::Lost } else { Settled::Unused }
     }
 
-    /// A peer says that its operations up to a withdrawal are complete.
-    pub(in crate::ofi) fn hear_settled(&mut self, link: u32, number: u32) {
+    /// A peer says that its operations up to a withdrawal are complete, or that it cannot know.
+    pub(in crate::ofi) fn hear_settled(&mut self, link: u32, number: u32, lost: bool) {
         for withdrawal in self.withdrawals.iter_mut().filter(|of| of.number == number) {
+            let before = withdrawal.waiting.len();
             withdrawal.waiting.retain(|&of| of != link);
+            withdrawal.lost |= lost && withdrawal.waiting.len() < before;
         }
     }
 
@@ -99,10 +101,17 @@ impl Rma {
         Ok(())
     }
 
-    /// A peer has closed in order. It begins no further operation, and has given up none that it waited for.
+    /// A peer has left in order: its operations are complete, and it begins no further one. See [`Rma::may_use`].
     pub(in crate::ofi) fn hear_goodbye(&mut self, link: u32) {
         self.peer(link).has_left = true;
         self.withdrawals.iter_mut().for_each(|of| of.waiting.retain(|&of| of != link));
+    }
+
+    /// Whether operations of this process may still be under way over a link. Then it does not say goodbye in order.
+    pub(in crate::ofi) fn may_use(&self, link: u32) -> bool {
+        let Some(peer) = self.peers.get(index_of(link)) else { return false };
+        let is_broken = self.broken.is_some();
+        peer.counts.iter().any(|counts| counts.completed() < counts.issued() || is_broken && counts.issued() > 0)
     }
 
     /// The link of a peer has ended.
@@ -135,12 +144,14 @@ impl Ofi {
         let Some(rma) = self.port.get_mut().rma().filter(|rma| !rma.owed.is_empty()) else { return };
         let owed = std::mem::take(&mut rma.owed);
         for answer in owed {
-            if !rma.are_complete(answer.link, &answer.issued) {
+            // Operations of unusable endpoints count as complete, although the provider may still have sent a part of one.
+            let lost = rma.broken.is_some();
+            if !lost && !rma.are_complete(answer.link, &answer.issued) {
                 rma.owed.push(answer);
                 continue;
             }
             if let Some(line) = self.connections.line_mut(answer.link) {
-                line.tell(&Message::OneSided(Introduction::Settled(answer.number)));
+                line.tell(&Message::OneSided(Introduction::Settled { number: answer.number, lost }));
             }
         }
     }
