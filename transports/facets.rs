@@ -124,6 +124,9 @@ pub unsafe trait OneSided {
     /// Peers answer in their ticks, so this may take long. The answer is given once; afterwards the number is forgotten.
     fn settled(&mut self, number: u64) -> Settled;
 
+    /// Whether operations of this process over a link may still be under way. It must not finalize in order towards that peer then.
+    fn may_use(&mut self, link: u32) -> bool;
+
     /// The proc at the other end of a link has finalized in order, so its operations are complete.
     fn has_left(&mut self, link: u32);
 

@@ -261,6 +261,10 @@ unsafe impl OneSided for Recorder {
         self.note("settled");
         Settled::Lost
     }
+    fn may_use(&mut self, _: u32) -> bool {
+        self.note("may_use");
+        true
+    }
     fn has_left(&mut self, _: u32) {
         self.note("has_left");
     }

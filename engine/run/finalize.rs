@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use tickwire_components::wire::{Header, Kind, UNFINISHED};
 use tickwire_components::{
     Attempt, CallStage, Car, CarKind, CarState, Control, ControlFrame, FinalizeError, NIL, Node, Pending, RequestState,
-    VcState, car_flags, posting,
+    Row, VcState, car_flags, posting,
 };
+use tickwire_systems::procs::ending::may_use;
 use tickwire_systems::procs::windows::{Reach, RemoteOperation};
 use tickwire_systems::protocols::graph::kept::free_idle;
 use tickwire_systems::protocols::one_sided::close_windows;
@@ -167,7 +168,8 @@ impl Engine {
     fn say_goodbye(&mut self, end: Option<Instant>, orderly: bool) {
         let me = self.exchange.rank();
         for row in 0..self.store.all().vcs.len() {
-            let goodbye = Header::new(Kind::Bye, 0, 0, if orderly { 0 } else { UNFINISHED }, 0, 0);
+            let is_orderly = orderly && !may_use(&mut self.store.all(), row as Row);
+            let goodbye = Header::new(Kind::Bye, 0, 0, if is_orderly { 0 } else { UNFINISHED }, 0, 0);
             loop {
                 let all = self.store.all();
                 let vc = all.vcs[row];

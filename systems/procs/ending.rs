@@ -10,6 +10,7 @@ use crate::steps::posted::{may_await_any, posted_to_any, remove_posted};
 use crate::steps::provider;
 use crate::steps::supply::pool::give_buffer;
 use crate::store::Tables;
+use smallvec::SmallVec;
 use tickwire_components::{
     Car, CarKind, CarState, Communicator, Destination, Kept, NIL, Pending, ProcId, Queue, RequestError, RequestState,
     Row, Vc, VcState, car_flags,
@@ -43,13 +44,29 @@ pub(crate) fn depart(all: &mut Tables<'_>, row: Row, reason: String) {
 
 /// Tells the fabrics that reach a proc that it has finalized in order.
 fn tell_fabrics(all: &mut Tables<'_>, row: Row) {
-    let vc = &all.vcs[row as usize];
-    let sides = all.procs.routes.sides.iter().filter(|side| side.vc == row).map(|side| (side.endpoint, side.link));
-    for (endpoint, link) in sides.chain([(vc.endpoint, vc.link)]).filter(|(_, link)| *link != NIL) {
+    for (endpoint, link) in links_of(all, row) {
         if let Some(fabric) = all.endpoints[usize::from(endpoint)].transport.get().one_sided() {
             fabric.has_left(link);
         }
     }
+}
+
+/// Whether operations of this proc on a peer's memory may still be under way by a fabric.
+pub fn may_use(all: &mut Tables<'_>, row: Row) -> bool {
+    links_of(all, row).into_iter().any(|(endpoint, link)| {
+        let fabric = all.endpoints[usize::from(endpoint)].transport.get().one_sided();
+        fabric.is_some_and(|fabric| fabric.may_use(link))
+    })
+}
+
+/// The links of a VC: each with its endpoint. An ended VC has none: its numbers may be those of others.
+fn links_of(all: &Tables<'_>, row: Row) -> SmallVec<[(u8, u32); 2]> {
+    let vc = &all.vcs[row as usize];
+    if vc.state == VcState::Failed {
+        return SmallVec::new();
+    }
+    let sides = all.procs.routes.sides.iter().filter(|side| side.vc == row).map(|side| (side.endpoint, side.link));
+    sides.chain([(vc.endpoint, vc.link)]).filter(|(_, link)| *link != NIL).collect()
 }
 
 /// Ends a VC: every operation that needs it gets the reason, and all others go on. `false` if the VC had ended before.

@@ -57,6 +57,7 @@ macro_rules! call_all {
             heard("withdraw_exposed", &one_sided.withdraw_exposed(&KEY));
             heard("withdraw_for_good", &one_sided.withdraw_for_good(&KEY));
             heard("settled", &one_sided.settled(18));
+            heard("may_use", &one_sided.may_use(4));
             heard("has_left", &one_sided.has_left(5));
             heard("refuses_stale_keys", &one_sided.refuses_stale_keys());
             heard("issued", &one_sided.issued(CHANNEL));
@@ -153,7 +154,7 @@ fn a_tap_and_a_box_hand_everything_on_and_its_answer_back() {
 
 /// What neither a simulated network nor a provider that matches has: what goes past its frames, and a descriptor that tells
 /// of what is late. Their capabilities say so.
-const UNSIMULATED: [&str; 59] = [
+const UNSIMULATED: [&str; 60] = [
     "name",
     "capabilities",
     "memory",
@@ -173,6 +174,7 @@ const UNSIMULATED: [&str; 59] = [
     "withdraw_exposed",
     "withdraw_for_good",
     "settled",
+    "may_use",
     "has_left",
     "refuses_stale_keys",
     "atomics",

@@ -72,6 +72,10 @@ unsafe impl OneSided for Ofi {
         self.port.get_mut().rma().map_or(Settled::Unused, |rma| rma.settled(number))
     }
 
+    fn may_use(&mut self, link: u32) -> bool {
+        self.port.get_mut().rma().is_some_and(|rma| rma.may_use(link))
+    }
+
     fn has_left(&mut self, link: u32) {
         self.port.get_mut().rma().into_iter().for_each(|rma| rma.hear_goodbye(link));
     }

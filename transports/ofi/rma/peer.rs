@@ -116,8 +116,10 @@ pub(super) struct Peer {
     /// The provider had no room for the last operation on it, and it has not been told since that this process waits. A provider that
     /// connects with the first operation accepts that operation only once the peer has polled.
     pub(super) refused: bool,
-    /// It has said goodbye.
+    /// It has left in order.
     pub(super) has_left: bool,
+    /// Operations on its memory were issued.
+    pub(super) has_operated: bool,
     /// Notices that this process waits since it answered last.
     pub(super) notices: u32,
 }

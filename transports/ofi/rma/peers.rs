@@ -186,7 +186,7 @@ pub(super) const fn link_of(index: usize) -> u32 {
 
 impl Operation {
     /// Whether the operation goes over this link, in the link's present epoch.
-    fn is_of(&self, link: u32, epoch: u32) -> bool {
+    pub(super) fn is_of(&self, link: u32, epoch: u32) -> bool {
         self.is_used && self.channel.link == link && self.epoch == epoch
     }
 }

@@ -4,7 +4,7 @@ use super::Rma;
 use super::calls::{EXPECTED_AT, RESULT_AT, post, write};
 use super::context::SLOT_BYTES;
 use super::operation::What::{Fetch, Get, Put, Swap};
-use super::operation::{Operation, Piece, Place, What};
+use super::operation::{OF_RING, Operation, Piece, Place, What};
 use crate::ofi::Refused;
 use crate::ofi::registry::Local;
 use crate::remote::{AtomicWord, Channel, Issued, RemoteAccess, RemoteRun};
@@ -94,6 +94,7 @@ impl Rma {
             }
         }
         let sequence = self.counts_mut(channel).issue();
+        self.peer(channel.link).has_operated |= number != OF_RING;
         self.operations[index as usize].sequence = sequence;
         if !self.operations[index as usize].is_given() {
             self.contexts[channel.context as usize].unposted.push_back(index);

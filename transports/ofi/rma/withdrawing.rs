@@ -6,6 +6,7 @@
 //! refused.
 
 use super::Rma;
+use super::operation::{OF_RING, Operation};
 use super::peer::{Introduction, Peer, Standing};
 use super::peers::{index_of, link_of};
 use crate::ofi::Ofi;
@@ -108,10 +109,13 @@ impl Rma {
     }
 
     /// Whether operations of this process may still be under way over a link. Then it does not say goodbye in order.
+    ///
+    /// Frames that are written into a peer's ring do not count: that memory is the transport's own.
     pub(in crate::ofi) fn may_use(&self, link: u32) -> bool {
         let Some(peer) = self.peers.get(index_of(link)) else { return false };
-        let is_broken = self.broken.is_some();
-        peer.counts.iter().any(|counts| counts.completed() < counts.issued() || is_broken && counts.issued() > 0)
+        let is_open = |of: &Operation| of.is_of(link, peer.epoch) && of.number != OF_RING;
+        // Operations of unusable endpoints count as complete, although the provider may still have sent a part of one.
+        self.operations.iter().any(is_open) || self.broken.is_some() && peer.has_operated
     }
 
     /// The link of a peer has ended.
