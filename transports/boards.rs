@@ -23,7 +23,7 @@ mod words;
 
 use crate::heap::PeerHeap;
 use crate::hints::{For, prefetch};
-use crate::rings::atomics::AtomicU64;
+use crate::rings::atomics::{AtomicU64, Ordering};
 #[cfg(not(all(test, tickwire_loom)))]
 use crate::shared::SHARED_ALIGN;
 use crate::shared::SharedRun;
@@ -168,12 +168,14 @@ impl View {
 /// The own board of a communicator.
 pub struct OwnBoard {
     view: View,
+    /// The last long operation that has begun here.
+    long: AtomicU64,
 }
 
 impl OwnBoard {
     /// A board in a new run of memory; `None` if that has neither [`BOARD_BYTES`] nor [`BOARD_BYTES_WIDE`].
     pub fn new(run: SharedRun) -> Option<Self> {
-        View::new(run).map(|view| OwnBoard { view })
+        View::new(run).map(|view| OwnBoard { view, long: AtomicU64::new(0) })
     }
 
     /// Whether it has the cells of a wide board.
@@ -185,6 +187,12 @@ impl OwnBoard {
     #[inline(always)]
     pub fn begin(&self, operation: u64, called: Called) {
         self.view.words(operation).begin(operation, called);
+    }
+
+    /// As [`OwnBoard::begin`], of a long operation, whose operand others get chunk by chunk.
+    pub fn begin_long(&self, operation: u64, called: Called) {
+        self.long.store(operation, Ordering::Relaxed);
+        self.begin(operation, called);
     }
 
     /// Says how many chunks are done.
@@ -215,10 +223,13 @@ impl OwnBoard {
         }
     }
 
-    /// Shows that this member takes part in no further operation on the board. If it has begun one, that one is given up.
+    /// Shows that this member takes part in no further operation on the board. If it has begun a long one, that one is given up. The operand
+    /// of a short one is in its slot as a whole, so others may still end it.
     pub fn close(&self) {
         let next = words::read(self.view.finished()) + 1;
-        if let Stage::At(_) = self.view.words(next).begun(next) {
+        if self.long.load(Ordering::Relaxed) == next
+            && let Stage::At(_) = self.view.words(next).begun(next)
+        {
             self.abandon(next);
         }
         words::say(self.view.closed(), 1);

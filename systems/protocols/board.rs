@@ -115,7 +115,7 @@ fn begin_long(operation: &mut Operation, seats: &mut Seats, around: &mut Around<
     operation.readers = call.readers(seats.rank, seats.size);
     operation.unmet = operation.readers;
     show(operation, seats, around.endpoints, &mut called);
-    seats.own.begin(number, called);
+    seats.own.begin_long(number, called);
     operation.meeting.begun = true;
     true
 }

@@ -56,11 +56,18 @@ fn who_leaves_gives_up_what_it_has_begun_and_nothing_that_it_has_done() {
     assert_eq!((peer.begun(1), peer.finished(), peer.is_closed()), (Stage::At(0), 1, true));
     let (own, peer) = board();
     own.finish(4, 0);
-    own.begin(5, Called { length: 1 << 20, ..Called::default() });
+    own.begin_long(5, Called { length: 1 << 20, ..Called::default() });
     own.set(5, Count::Written, 3);
     own.close();
     assert_eq!((peer.begun(5), peer.count(5, Count::Written)), (Stage::Abandoned, Stage::Abandoned));
     assert!(peer.is_closed() && peer.begun(6) == Stage::Before);
+    // A short operand is in its slot as a whole. Others may still take it.
+    let (own, peer) = board();
+    own.begin_long(1, Called { length: 1 << 20, ..Called::default() });
+    own.finish(1, 0);
+    own.begin(2, Called { length: 8, ..Called::default() });
+    own.close();
+    assert!(peer.is_closed() && peer.begun(2) == Stage::At(0));
 }
 
 #[test]

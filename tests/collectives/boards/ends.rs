@@ -54,10 +54,7 @@ fn requests_of_a_poisoned_engine_end_and_others_hear_of_it() {
                 // Nothing writes to this buffer any more.
                 sums.fill(7);
             } else {
-                let ended = engine.allreduce(&[1], &mut [0], |left: u64, right: u64| left + right, other);
-                // If this member slept while the other one put its operand on the board, the panic was faster.
-                let is_told = matches!(ended, Err(OperationError::Request(RequestError::Abandoned(Rank(0)))));
-                assert!(is_told || ended.is_ok(), "{ended:?}");
+                engine.allreduce(&[1], &mut [0], |left: u64, right: u64| left + right, other).unwrap();
                 // The other member may do its part in later operations until its engine is poisoned.
                 let start = Instant::now();
                 while !poisoned.load(Ordering::Acquire) {
