@@ -104,10 +104,14 @@ fn a_buffer_that_has_moved_is_an_error_and_nothing_is_started() {
     let before = std::mem::replace(&mut engine.buffer(&mut persistents[0]).unwrap().0, vec![1; 4]);
     assert_eq!(engine.start(&persistents[0]).unwrap_err(), PostError::Moved);
     engine.buffer(&mut persistents[0]).unwrap().0 = before;
-    engine.buffer(&mut persistents[0]).unwrap().1.push(1);
+    // The first buffer is kept, so that the longer one is surely elsewhere.
+    let whole = std::mem::replace(&mut engine.buffer(&mut persistents[0]).unwrap().1, vec![0; 5]);
     assert_eq!(engine.start(&persistents[0]).unwrap_err(), PostError::Moved);
     let _ = engine.buffer(&mut persistents[0]).unwrap().1.pop();
-    assert_eq!(engine.start(&persistents[0]).unwrap_err(), PostError::Moved, "the longer one is elsewhere");
+    assert_eq!(engine.start(&persistents[0]).unwrap_err(), PostError::Moved, "it has the length, but is elsewhere");
+    engine.buffer(&mut persistents[0]).unwrap().1 = whole;
+    let _ = engine.buffer(&mut persistents[0]).unwrap().1.pop();
+    assert_eq!(engine.start(&persistents[0]).unwrap_err(), PostError::Moved, "it is there, but shorter");
     drop(persistents);
     cluster.tick_times(50);
     cluster.assert_at_rest();
