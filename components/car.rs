@@ -110,11 +110,11 @@ pub mod car_flags {
     pub const ABANDONED: u16 = 1 << 13;
     /// Of a receive whose message is forwarded while it arrives: it has asked the sender for a part of the message.
     pub const ASKED: u16 = 1 << 14;
-    /// Of an operation on a window: its bytes are not within the target's part.
-    pub const OUT_OF_BOUNDS: u16 = 1 << 15;
+    /// Of an operation on a window: it has failed at its target. [`Progress::refusals`](crate::Progress::refusals) says how.
+    pub const FAILED_AT_TARGET: u16 = 1 << 15;
     /// The flags that say how an operation failed.
     pub const ERRORS: u16 =
-        TRUNCATED | CANCELLED | PEER_FAILED | FINALIZED | NOT_READY | OTHER_TYPE | SHORT | ABANDONED | OUT_OF_BOUNDS;
+        TRUNCATED | CANCELLED | PEER_FAILED | FINALIZED | NOT_READY | OTHER_TYPE | SHORT | ABANDONED | FAILED_AT_TARGET;
     /// The flags with which the sender sends an RTS before the data, however short the message is.
     pub const ASKING: u16 = READY | SYNCHRONOUS;
 }

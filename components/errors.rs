@@ -197,6 +197,14 @@ pub enum RequestError {
     /// Of an operation on a window or a region: the bytes are outside the target's part, or elements to update are not aligned there.
     #[error("the target has no such bytes, or its elements are not aligned there")]
     OutOfBounds,
+    /// Of an operation on a window or a region: a member that holds a lock has failed.
+    #[error("proc {proc}, which holds the lock, has failed: {reason}")]
+    HolderFailed {
+        /// Which proc.
+        proc: ProcId,
+        /// What is known.
+        reason: String,
+    },
     /// Of an operation on a window or a region: the fabric failed to do it, or refused it.
     #[error("the fabric cannot do it: {reason}")]
     Fabric {

@@ -84,7 +84,7 @@ pub use own::Own;
 pub use packed::{OnPacked, OnStructs, Packed, PackedByte};
 pub use pieces::{Cells, IntoBuffer, LeasedBytes, List, OneRun, Ownership, Pieces};
 pub use proc::{KnownProc, ProcTable, Vc, VcState};
-pub use progress::{Ended, Moved, Pending, Progress, posting};
+pub use progress::{Ended, Moved, Pending, Progress, Refusal, posting};
 pub use provider_matching::{DeferredMessage, MatchedPeer, ProviderMatching, Pull};
 pub use queue::{FreeList, Link, Queue};
 pub use receipt::{Protocol, Receipt, Receipts, RowReceipt, SentReceipt};

@@ -234,9 +234,29 @@ pub struct Progress {
     pub receipts: Receipts,
     /// The type signatures of messages, if types are checked.
     pub signatures: Option<Box<Signatures>>,
-    /// Why a fabric could not do the operation of a request: (row of the request, reason). The next request in the row removes the
-    /// entry.
-    pub refusals: Vec<(Row, String)>,
+    /// How operations on windows have failed at their targets: (row of the request, the first failure). Written with
+    /// [`car_flags::FAILED_AT_TARGET`](crate::car_flags::FAILED_AT_TARGET). The next request in the row removes the entry.
+    pub refusals: Vec<(Row, Refusal)>,
+}
+
+/// How an operation on a window has failed at its target.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// Its bytes are not within the target's part, or its elements are misaligned there.
+    OutOfBounds,
+    /// A member that holds a lock of the part has failed. The row of the member's VC.
+    HolderFailed(Row),
+    /// The fabric could not do it. Its message.
+    Fabric(String),
+}
+
+impl Progress {
+    /// Notes how an operation of the request in a row has failed. The first failure counts.
+    pub fn refuse(&mut self, row: Row, refusal: Refusal) {
+        if self.refusals.iter().all(|(of, _)| *of != row) {
+            self.refusals.push((row, refusal));
+        }
+    }
 }
 
 impl Default for Progress {

@@ -71,15 +71,24 @@ impl ProgressSystems {
         match self {
             Self::Post => &ColumnAccess {
                 reads: &[ProcTable, Communicator],
-                writes: &[Progress, Inbound, Callbacks, Car, Large, Request, Held, Vc],
+                writes: &[Progress, Inbound, Callbacks, Car, Large, Request, Held, Vc, Buffer, Node, Supply, Windows],
             },
-            Self::Match => &ColumnAccess { reads: &[Communicator], writes: &[Progress, Car, Large, Vc] },
-            Self::SupplyBuffers => &ColumnAccess { reads: &[], writes: &[Progress, Buffer, Supply, Car, Large, Vc] },
-            Self::Transfer => &ColumnAccess { reads: &[], writes: &[Progress, Car, Large, Buffer, Vc] },
-            Self::DrainCq => &ColumnAccess { reads: &[], writes: &[Progress] },
-            Self::Complete => {
-                &ColumnAccess { reads: &[ProcTable, Vc], writes: &[Progress, Callbacks, Car, Large, Request, Held] }
+            Self::Match => &ColumnAccess {
+                reads: &[ProcTable, Communicator],
+                writes: &[Progress, Car, Large, Vc, Request, Buffer, Node, Supply, Windows],
+            },
+            Self::SupplyBuffers => {
+                &ColumnAccess { reads: &[Communicator], writes: &[Progress, Buffer, Supply, Car, Large, Vc, Node, Windows] }
             }
+            Self::Transfer => &ColumnAccess {
+                reads: &[Communicator],
+                writes: &[Progress, Car, Large, Request, Buffer, Vc, Node, Supply, Windows],
+            },
+            Self::DrainCq => &ColumnAccess { reads: &[], writes: &[Progress] },
+            Self::Complete => &ColumnAccess {
+                reads: &[ProcTable, Communicator],
+                writes: &[Progress, Callbacks, Car, Large, Request, Held, Vc, Buffer, Node, Supply],
+            },
         }
     }
 

@@ -32,10 +32,6 @@ pub struct Capabilities {
     pub remote_read: bool,
     /// Memory of this process that peers have mapped, from which they read without a system call.
     pub mapped: Mapped,
-    /// It can write a peer's memory.
-    pub remote_write: bool,
-    /// It has atomic operations on a peer's memory.
-    pub atomics: bool,
     /// It can take receives for one source only.
     pub directed_receive: bool,
     /// It takes and fills several runs of memory as one.
@@ -77,8 +73,6 @@ impl Capabilities {
             kept_bytes: 0,
             remote_read: false,
             mapped: Mapped::NONE,
-            remote_write: false,
-            atomics: false,
             directed_receive: false,
             gathers: true,
             progress_min: 1,

@@ -8,7 +8,7 @@ use crate::run::engine::Engine;
 use std::marker::PhantomData;
 use std::time::Instant;
 use tickwire_components::{
-    Comm, IntoBuffer, LeasedBytes, Pieces, PostError, Rank, Receipt, RequestId, Row, Source, Tag, TagFilter,
+    Comm, IntoBuffer, LeasedBytes, NIL, Pieces, PostError, Rank, Receipt, RequestId, Row, Source, Tag, TagFilter,
 };
 use tickwire_systems::procs::receipts::{Came, forget_sent, has_room, note, note_sent, of, open};
 
@@ -162,7 +162,15 @@ impl<'e, 'env> Receipted<'e, 'env> {
         {
             return Ok(Request::noted(self.engine.home, buffer, row, number, tag.0));
         }
-        let request = self.engine.post_send_rows(buffer, length, to, tag, comm, self.scoped, options)?;
+        // As without a receipt: a message that its receiver reads is offered at once.
+        let offered = match options == SendOptions::new() {
+            true => self.engine.offer_at_once(&buffer, to, tag, comm),
+            false => NIL,
+        };
+        let request = match offered {
+            NIL => self.engine.post_send_rows(buffer, length, to, tag, comm, self.scoped, options)?,
+            row => self.engine.hold(row, buffer, self.scoped),
+        };
         self.engine.open_receipt(request.id(), Came::Posted);
         Ok(request)
     }

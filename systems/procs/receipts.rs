@@ -1,6 +1,7 @@
 //! Receipts: notes which stage each operation has reached, after each system and each run of Deliver. Runs only while receipts are open.
 //!
-//! *Reads* CARs, requests, VCs. *Writes* the open receipts.
+//! *Reads* CARs, requests, VCs. *Writes* the open receipts; and [`Large::body`] of a receive that has no message yet, which nothing else
+//! reads before a match has written it.
 //! *Bound* the open receipts, after each system.
 //! *Why* if stages were noted where they happen, every message would pay for it. Without open receipts this costs nothing. With open
 //! receipts, messages take the same paths as without: a stage that begins and ends within one system, or within Deliver, gets the time at

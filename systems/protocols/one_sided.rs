@@ -18,7 +18,7 @@ mod frames;
 mod target;
 
 use crate::procs::endpoint::Endpoint;
-use crate::procs::windows::{BatchPart, Failure, RemoteOperation, WindowRow};
+use crate::procs::windows::{BatchPart, Failure, RemoteOperation, WindowRow, Windows};
 use crate::rows::Rows;
 use crate::steps::check::NotTaken;
 use crate::steps::finish::{abort, finish_at_once};
@@ -33,7 +33,7 @@ use target::{send_answer, serve_waiting};
 use tickwire_components::limits::{REMOTE_BYTES, REMOTE_FRAMES};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, Car, NIL, Pending, Pieces, Progress, RemoteKind, RemoteOutcome, Request, Row, Vc, VcState, car_flags,
+    Arrival, Car, NIL, Pending, Pieces, Progress, Refusal, RemoteKind, RemoteOutcome, Request, Row, Vc, VcState, car_flags,
     context,
 };
 use tickwire_transports::{Sent, copy};
@@ -273,9 +273,24 @@ fn tell(rows: &mut Rows<'_>, handle: u32, rank: usize, waiter: &Waiter, failure:
         (NIL, _) if awaited => windows.ended.push((number, failure.map_or(Ok(()), Err))),
         (NIL, _) => target.failure = target.failure.or(failure),
         (row, failure) => {
-            let failed = if failure.is_some() { car_flags::OUT_OF_BOUNDS } else { 0 };
+            let failed = if failure.is_some() { car_flags::FAILED_AT_TARGET } else { 0 };
+            if let Some(failure) = failure {
+                progress.refuse(row, refusal(windows, handle, failure));
+            }
             end_part(progress, cars, requests, row, (length, failed), is_last);
         }
+    }
+}
+
+/// What the request of an operation says of a failure that its target has told.
+#[cold]
+fn refusal(windows: &mut Windows, handle: u32, failure: Failure) -> Refusal {
+    match failure {
+        Failure::HolderFailed(holder) => {
+            Refusal::HolderFailed(windows.answered(handle, holder as usize).map_or(NIL, |holder| holder.vc))
+        }
+        // The other failures are found by this process.
+        Failure::OutOfBounds | Failure::TargetFailed | Failure::Fabric => Refusal::OutOfBounds,
     }
 }
 

@@ -5,7 +5,7 @@ use crate::steps::chain::capacity;
 use crate::steps::registering;
 use crate::steps::signatures::mismatch;
 use tickwire_components::{
-    Car, CarKind, CarState, Held, Large, NIL, OtherType, Outcome, Pending, ProcId, ProcTable, Progress, Rank, Request,
+    Car, CarKind, CarState, Held, Large, NIL, OtherType, Outcome, Pending, ProcId, ProcTable, Progress, Rank, Refusal, Request,
     RequestError, RequestState, Row, Status, Tag, Vc, VcState, car_flags,
 };
 
@@ -133,10 +133,14 @@ pub fn outcome(progress: &Progress, cars: &[Car], large: &[Large], vcs: &[Vc], p
         RequestError::Cancelled
     } else if flags & car_flags::FINALIZED != 0 {
         RequestError::Finalized
-    } else if flags & car_flags::OUT_OF_BOUNDS != 0 {
-        match progress.refusals.iter().find(|(of, _)| *of == row) {
-            Some((_, reason)) => RequestError::Fabric { reason: reason.clone() },
-            None => RequestError::OutOfBounds,
+    } else if flags & car_flags::FAILED_AT_TARGET != 0 {
+        match progress.refusals.iter().find(|(of, _)| *of == row).map(|(_, refusal)| refusal) {
+            Some(Refusal::Fabric(reason)) => RequestError::Fabric { reason: reason.clone() },
+            Some(&Refusal::HolderFailed(vc)) => {
+                let proc = ProcId(vcs.get(vc as usize).map_or(NIL, |vc| vc.proc));
+                RequestError::HolderFailed { proc, reason: procs.reason(vc).to_owned() }
+            }
+            Some(Refusal::OutOfBounds) | None => RequestError::OutOfBounds,
         }
     } else if flags & car_flags::NOT_READY != 0 {
         RequestError::NotReady

@@ -95,6 +95,11 @@ impl Engine {
         }
     }
 
+    /// As [`Engine::offer_run`], for any buffer: one of several runs is not offered so.
+    pub(crate) fn offer_at_once<B: Pieces>(&mut self, buffer: &B, to: Rank, tag: Tag, comm: Comm) -> Row {
+        only_run(buffer).map_or(NIL, |run| self.offer_run(run, to, tag, comm))
+    }
+
     /// The frequent case of a send: the peer is connected, nothing waits before the message, and it is short enough. Returns `false` in any
     /// other case.
     #[inline(always)]

@@ -8,7 +8,9 @@ use tickwire::internals::components::limits::WALK_MAX;
 use tickwire::internals::transports::heap::{self, ENV_SHARED_HEAP_BYTES};
 use tickwire::internals::transports::ofi::OfiError;
 use tickwire::internals::transports::rings::fences;
-use tickwire::internals::transports::{Hub, Loopback, Ofi, OfiConfig, Reach, Shm, ShmConfig, TagLimits, Transport};
+use tickwire::internals::transports::{
+    AtomicWidths, Hub, Loopback, Ofi, OfiConfig, Reach, Shm, ShmConfig, TagLimits, Transport,
+};
 use tickwire::{AtomicsDomain, Bootstrap, Limits};
 
 use super::routes::{self, To};
@@ -177,6 +179,7 @@ fn missing(name: String, why: String) -> Found {
 fn describe(transport: &mut impl Transport) -> Vec<(&'static str, String)> {
     let (matches, registers) = (transport.matching().is_some(), transport.registering().is_some());
     let shares = transport.shared_memory().is_some();
+    let widths = transport.one_sided().map(|facet| facet.atomics());
     let capabilities = transport.capabilities();
     let yes = |value: bool| if value { "yes" } else { "no" }.to_owned();
     let reach = match capabilities.reach {
@@ -195,8 +198,8 @@ fn describe(transport: &mut impl Transport) -> Vec<(&'static str, String)> {
         ("priority", capabilities.priority.to_string()),
         ("matches_tags", yes(matches)),
         ("remote_read", yes(capabilities.remote_read)),
-        ("remote_write", yes(capabilities.remote_write)),
-        ("atomics", yes(capabilities.atomics)),
+        ("remote_write", yes(shares || widths.is_some())),
+        ("atomics", atomics(shares, widths).into()),
         ("allocated_window", format!("updated by {allocated}")),
         ("created_window", format!("updated by {created}")),
         ("directed_receive", yes(capabilities.directed_receive)),
@@ -210,6 +213,17 @@ fn describe(transport: &mut impl Transport) -> Vec<(&'static str, String)> {
         ("holds_back", yes(capabilities.holds_back)),
         ("cheap_poll", yes(capabilities.cheap_poll)),
     ]
+}
+
+/// The integers in a peer's memory that a transport updates without the peer's help.
+fn atomics(shares: bool, widths: Option<AtomicWidths>) -> &'static str {
+    match widths.unwrap_or_default() {
+        _ if shares => "4 and 8 B",
+        AtomicWidths { four: true, eight: true } => "4 and 8 B",
+        AtomicWidths { four: true, .. } => "4 B",
+        AtomicWidths { eight: true, .. } => "8 B",
+        AtomicWidths { .. } => "no",
+    }
 }
 
 /// Makes the rows of the table of limits, one for each field that is named.

@@ -8,7 +8,7 @@ use super::end_part;
 use crate::procs::endpoint::Endpoint;
 use crate::procs::windows::{FabricKind, FabricOperation, Failure, Windows};
 use crate::rows::{Rows, Wire};
-use tickwire_components::{NIL, Routes, SideLink, Span, Vc, VcState, car_flags};
+use tickwire_components::{NIL, Refusal, Routes, SideLink, Span, Vc, VcState, car_flags};
 use tickwire_transports::{Channel, FailedOperation, Issued, OneSided, RemoteRun};
 
 /// How long a failed operation waits for the news that its peer has ended, ns. If the news comes in time, the error names the failed peer.
@@ -160,11 +160,9 @@ fn end(rows: &mut Rows<'_>, operation: &FabricOperation, ended: Result<(), Failu
             (0, car_flags::PEER_FAILED)
         }
         Err(_) => {
-            if progress.refusals.iter().all(|(of, _)| *of != row) {
-                let reason = if operation.reason.is_empty() { "its connection has ended" } else { &operation.reason };
-                progress.refusals.push((row, reason.to_owned()));
-            }
-            (0, car_flags::OUT_OF_BOUNDS)
+            let reason = if operation.reason.is_empty() { "its connection has ended" } else { &operation.reason };
+            progress.refuse(row, Refusal::Fabric(reason.to_owned()));
+            (0, car_flags::FAILED_AT_TARGET)
         }
     };
     let is_last = operation.is_alone || windows.by_fabric.iter().all(|other| other.request != row);
