@@ -58,7 +58,7 @@ impl Buffer {
     /// How many classes there are.
     pub const CLASSES: usize = Self::CLASS_BYTES.len();
 
-    /// The smallest class whose buffers can hold `bytes`.
+    /// The smallest class that has buffers for `bytes`. Not every buffer of the last class is large enough.
     #[inline]
     pub fn class_for(bytes: usize) -> usize {
         Self::CLASS_BYTES.iter().position(|&c| bytes <= c).unwrap_or(Self::CLASSES - 1).max(1)

@@ -77,9 +77,10 @@ impl ProgressSystems {
                 reads: &[ProcTable, Communicator],
                 writes: &[Progress, Car, Large, Vc, Request, Buffer, Node, Supply, Windows],
             },
-            Self::SupplyBuffers => {
-                &ColumnAccess { reads: &[Communicator], writes: &[Progress, Buffer, Supply, Car, Large, Vc, Node, Windows] }
-            }
+            Self::SupplyBuffers => &ColumnAccess {
+                reads: &[Communicator],
+                writes: &[Progress, Buffer, Supply, Car, Large, Vc, Node, Windows],
+            },
             Self::Transfer => &ColumnAccess {
                 reads: &[Communicator],
                 writes: &[Progress, Car, Large, Request, Buffer, Vc, Node, Supply, Windows],

@@ -34,7 +34,7 @@ mod words;
 pub(crate) use answering::{SILENCE_NS_MAX, VISITORS_MAX};
 pub(crate) use call::Call;
 pub(crate) use calling::call;
-pub(crate) use closing::{close, close_link, fail, fail_telling, give_up};
+pub(crate) use closing::{close, close_link, fail_telling, give_up};
 pub(crate) use line::Line;
 pub(crate) use medium::{Accepted, Medium, medium_fields};
 pub(crate) use parts::Parts;
@@ -68,6 +68,7 @@ pub(crate) fn look<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<Link
 
 /// Does the work that no descriptor reports.
 pub(crate) fn tend<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<LinkEvent>) {
+    lines::hear_rest(medium, now_ns);
     lines::ask_after_processes(medium, now_ns, events);
     calling::hurry_calls(medium, now_ns, events);
     answering::dismiss_visitors(medium, now_ns);

@@ -13,7 +13,7 @@ use boards::board_operations;
 use operations::{is_used, messages, operation, refusal};
 use peers::{communicators, peers};
 use std::collections::BTreeSet;
-use tickwire_components::VcState;
+use tickwire_components::{Pending, VcState};
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::steps::credit::collect;
 use tickwire_traces::dump::{Accounting, Activity, Age, Dump, HiddenDump, OperationDump, SHOWN_MAX, SystemBytes};
@@ -37,6 +37,10 @@ impl Engine {
             if let Some(endpoint) = all.endpoints.get_mut(vc.endpoint as usize) {
                 collect(vc, endpoint);
             }
+        }
+        // A send that waits for credit may have got it.
+        if !all.progress.senders.is_empty() {
+            all.progress.pending |= Pending::POST;
         }
         let mut operations: Vec<OperationDump> = (0..)
             .zip(all.requests.iter())

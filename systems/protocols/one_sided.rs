@@ -33,8 +33,8 @@ use target::{send_answer, serve_waiting};
 use tickwire_components::limits::{REMOTE_BYTES, REMOTE_FRAMES};
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Arrival, Car, NIL, Pending, Pieces, Progress, Refusal, RemoteKind, RemoteOutcome, Request, Row, Vc, VcState, car_flags,
-    context,
+    Arrival, Car, NIL, Pending, Pieces, Progress, Refusal, RemoteKind, RemoteOutcome, Request, Row, Vc, VcState,
+    car_flags, context,
 };
 use tickwire_transports::{Sent, copy};
 

@@ -30,6 +30,9 @@ use tickwire_components::{
 pub(crate) fn take_offer(rows: &mut Rows<'_>, header: &Header, payload: Span, vc_row: Row) -> Result<(), NotTaken> {
     let Rows { progress, cars, large, vcs, communicators, .. } = rows;
     check_envelope(header, vcs.get(vc_row as usize), communicators).map_err(NotTaken::Wrong)?;
+    if vcs[vc_row as usize].state == VcState::Failed {
+        return Ok(());
+    }
     if vcs[vc_row as usize].envelopes_left == 0 {
         return Err(NotTaken::Wrong("more offers than it was granted"));
     }

@@ -5,8 +5,8 @@ use crate::steps::chain::capacity;
 use crate::steps::registering;
 use crate::steps::signatures::mismatch;
 use tickwire_components::{
-    Car, CarKind, CarState, Held, Large, NIL, OtherType, Outcome, Pending, ProcId, ProcTable, Progress, Rank, Refusal, Request,
-    RequestError, RequestState, Row, Status, Tag, Vc, VcState, car_flags,
+    Car, CarKind, CarState, Held, Large, NIL, OtherType, Outcome, Pending, ProcId, ProcTable, Progress, Rank, Refusal,
+    Request, RequestError, RequestState, Row, Status, Tag, Vc, VcState, car_flags,
 };
 
 /// Marks a CAR as finished, with the length of its message, and queues it for Complete.

@@ -196,8 +196,10 @@ pub(crate) fn unpack(into: Stretch, from: Span) -> usize {
 
 /// The bytes of a temporary.
 pub(crate) fn buffer_span(buffer: &mut Buffer) -> Span {
+    let length = buffer.length as usize;
+    let bytes = &mut buffer.bytes()[..length];
     // SAFETY: the storage is the row's own, used for a copy that ends before anything else touches the row.
-    unsafe { Span::new(buffer.bytes().as_mut_ptr(), buffer.length as usize) }
+    unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) }
 }
 
 /// Places one part of a message that arrives in parts. The last part ends the receive.

@@ -60,6 +60,28 @@ fn all_cases_over_small_rings_and_pieces() {
     cases::all(&mut Cluster::shm_with(2, |builder| builder.limits(limits.clone())));
 }
 
+#[test]
+fn long_eager_messages_of_growing_length_are_kept_whole() {
+    let limits = Limits { eager_max: 256 << 10, ..Limits::default() };
+    for mut cluster in [
+        Cluster::loopback_with(2, |builder| builder.limits(limits.clone())),
+        Cluster::shm_with(2, |builder| builder.limits(limits.clone())),
+    ] {
+        let world = cluster.engines[0].comm_world();
+        // The temporary of each message is used again for the next one, which is longer.
+        for (tag, bytes) in [(1u32, 70_000), (2, 200_000), (3, 66_000), (4, 256 << 10)] {
+            let sent = cluster.engines[0].isend(content(u64::from(tag), bytes), Rank(1), Tag(tag), world).unwrap();
+            cluster.tick_until(2000, "all of it is there", |c| c.engines[0].test(&sent).unwrap().is_done());
+            let received = cluster.engines[1].irecv(vec![0; bytes], Rank(0), Tag(tag), world).unwrap();
+            cluster.tick_until(2000, "it is received", |c| c.engines[1].test(&received).unwrap().is_done());
+            let (got, status) = cluster.engines[1].take(received).unwrap();
+            assert_eq!(status.length, bytes);
+            assert!(got == content(u64::from(tag), bytes), "{bytes} B");
+            cluster.engines[0].take(sent).unwrap();
+        }
+    }
+}
+
 /// A cluster whose first rings are shorter than some messages. The rings grow up to `grown_bytes_max`, or never if it
 /// is 0. No message is read out of its sender's memory.
 fn through_short_rings(engines: u32, grown_bytes_max: usize) -> Cluster {

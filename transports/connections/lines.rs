@@ -9,7 +9,7 @@ use super::{closing, words};
 use crate::LinkEvent;
 use crate::processes::{self, Process};
 
-/// The most messages of a peer that one pass handles: more than one read returns.
+/// The most messages of a peer that one pass handles.
 const HEARD_MAX: u32 = 256;
 
 /// Opens a link whose sides have agreed, and starts to watch its connection.
@@ -33,6 +33,17 @@ pub(super) fn hear_line<M: Medium>(medium: &mut M, link: u32, now_ns: u64) {
         if !hear_one(medium, link, now_ns) {
             return;
         }
+    }
+    let unheard = &mut medium.connections_mut().unheard;
+    if !unheard.contains(&link) {
+        unheard.push(link);
+    }
+}
+
+/// Goes on with the peers that had said more than one pass hears.
+pub(super) fn hear_rest<M: Medium>(medium: &mut M, now_ns: u64) {
+    for link in std::mem::take(&mut medium.connections_mut().unheard) {
+        hear_line(medium, link, now_ns);
     }
 }
 

@@ -62,6 +62,8 @@ pub(crate) struct Connections<M: Parts> {
     pub(crate) calls: Vec<u32>,
     /// Links that have ended and are not reported yet.
     pub(super) endings: Vec<u32>,
+    /// Links whose peers had said more than one pass hears. Their descriptors may stay silent.
+    pub(super) unheard: Vec<u32>,
     /// Connections of peers that have not said who they are.
     pub(crate) visitors: Vec<Option<Visitor<M>>>,
     /// Whether the listener is not watched, since there are too many visitors.
@@ -82,6 +84,7 @@ impl<M: Parts> Connections<M> {
             free: Vec::new(),
             calls: Vec::new(),
             endings: Vec::new(),
+            unheard: Vec::new(),
             visitors: Vec::new(),
             crowded: false,
             queued: Vec::new(),
@@ -147,7 +150,7 @@ impl<M: Parts> Connections<M> {
     /// Whether there is something to report, now or soon.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
-        !self.endings.is_empty() || !self.queued.is_empty()
+        !self.endings.is_empty() || !self.queued.is_empty() || !self.unheard.is_empty()
     }
 
     /// Reports the queued events.

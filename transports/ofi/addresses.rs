@@ -61,7 +61,8 @@ impl AddressVector {
         let due = domain.info().raw().src_addrlen;
         // If the address is a name, it reads up to the terminating zero byte.
         let is_name = domain.info().raw().addr_format == sys::FI_ADDR_STR;
-        if address.is_empty() || due != 0 && address.len() < due || is_name && !address.contains(&0) {
+        let is_short = is_socket(domain.info().raw().addr_format) && address.len() < socket_bytes(address);
+        if address.is_empty() || due != 0 && address.len() < due || is_name && !address.contains(&0) || is_short {
             return Err(invalid());
         }
         // SAFETY: an address of the length that the provider's own have.
@@ -100,5 +101,23 @@ impl Drop for Handle {
         unsafe {
             self.domain.close(&raw mut (*self.raw.as_ptr()).fid);
         }
+    }
+}
+/// Whether addresses of a format are those of sockets.
+fn is_socket(format: u32) -> bool {
+    [sys::FI_SOCKADDR, sys::FI_SOCKADDR_IN, sys::FI_SOCKADDR_IN6, sys::FI_SOCKADDR_IB].contains(&format)
+}
+
+/// Bytes that a provider reads of a socket's address: those of the family that stands in its first two bytes. Of an unknown family,
+/// more than any address has.
+fn socket_bytes(address: &[u8]) -> usize {
+    /// Bytes of `struct sockaddr_ib` and its family. The C library has neither.
+    const INFINIBAND: (u16, usize) = (27, 48);
+    let family = address.first_chunk().map_or(0, |family| u16::from_ne_bytes(*family));
+    match i32::from(family) {
+        libc::AF_INET => size_of::<libc::sockaddr_in>(),
+        libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
+        _ if family == INFINIBAND.0 => INFINIBAND.1,
+        _ => usize::MAX,
     }
 }

@@ -154,8 +154,8 @@ impl CompletionQueue {
         let count = unsafe { sys::ops::fi_cq_sread(self.as_ptr(), start, room, null(), ms) };
         match count {
             0.. => Ok(count as usize),
-            // `udp;ofi_rxd` reports a timeout so.
-            late if late == -(sys::FI_ETIMEDOUT as isize) => Ok(0),
+            // `udp;ofi_rxd` reports a timeout so. A signal that the program handles ends the wait, too.
+            over if [sys::FI_ETIMEDOUT, sys::FI_EINTR].iter().any(|&code| over == -(code as isize)) => Ok(0),
             code => self.unread(code as i64),
         }
     }

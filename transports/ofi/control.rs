@@ -172,6 +172,9 @@ impl Proof {
     }
 }
 
+/// The most bytes that wait for a peer. An honest peer asks for a few answers at a time, so the kernel's buffer is enough for it.
+const OUTPUT_BYTES_MAX: usize = 256 << 10;
+
 /// The result of reading a control connection.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Heard {
@@ -190,6 +193,8 @@ pub(crate) struct Socket {
     input: Vec<u8>,
     /// Bytes that the kernel has not accepted yet.
     output: Vec<u8>,
+    /// The peer takes nothing of what it makes this process say.
+    is_flooded: bool,
 }
 
 impl Socket {
@@ -213,7 +218,7 @@ impl Socket {
         let asked = (u64::from(dead_ms_max) / (1000 * KEEPALIVE_S)).saturating_sub(1).max(1);
         let _ = sockopt::set_tcp_keepcnt(&descriptor, asked.min(100) as u32);
         let _ = sockopt::set_tcp_user_timeout(&descriptor, dead_ms_max);
-        Socket { descriptor, input: Vec::new(), output: Vec::new() }
+        Socket { descriptor, input: Vec::new(), output: Vec::new(), is_flooded: false }
     }
 
     /// Whether the connection is established.
@@ -238,6 +243,7 @@ impl Socket {
     pub(super) fn send(&mut self, message: &[u8]) {
         self.output.extend(message);
         self.flush();
+        self.is_flooded |= self.output.len() > OUTPUT_BYTES_MAX;
     }
 
     /// Sends the bytes that the kernel has not accepted before.
@@ -255,6 +261,9 @@ impl Socket {
 
     /// The next message.
     pub(super) fn hear(&mut self) -> Heard {
+        if self.is_flooded {
+            return Heard::Ended(Some("it reads no answers".into()));
+        }
         loop {
             match Message::decode(&self.input) {
                 Ok(Some((message, length))) => {

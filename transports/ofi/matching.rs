@@ -26,6 +26,9 @@ use std::collections::VecDeque;
 use tickwire_components::wire::{ADDRESS_BYTES, HEADER_BYTES, Header, Kind};
 use tickwire_components::{Arrival, ArrivalState, Destination, NIL, Row, Span};
 
+/// How many operations the provider's queue of receives keeps free for probes and claims.
+const KEPT_FREE: usize = 4;
+
 /// Tagged mode of one endpoint. See the module.
 pub(super) struct Matching {
     format: TagFormat,
@@ -47,12 +50,18 @@ pub(super) struct Matching {
     /// A probe for the first of them is in flight.
     checking: bool,
     failures: u32,
+    /// Receives that are posted, and the most that may be: a probe and the claim after it take room of the same queue.
+    receives: usize,
+    receives_max: usize,
+    /// The place of a claim that the provider has not accepted yet. The provider keeps the message for it.
+    unclaimed: Option<u32>,
     /// Why the provider is unusable, if it is.
     pub(super) broken: Option<String>,
 }
 
 impl Matching {
-    pub(super) fn new(tags: Tags, directed: bool, matched_max: usize) -> Self {
+    /// `depth` is the number of receives that the provider takes; 0 if it does not say.
+    pub(super) fn new(tags: Tags, directed: bool, matched_max: usize, depth: usize) -> Self {
         Matching {
             format: tags.format,
             data_bytes: tags.data_bytes,
@@ -67,6 +76,9 @@ impl Matching {
             ending: VecDeque::new(),
             checking: false,
             failures: 0,
+            receives: 0,
+            receives_max: if depth > KEPT_FREE { depth - KEPT_FREE } else { usize::MAX },
+            unclaimed: None,
             broken: None,
         }
     }
@@ -107,7 +119,7 @@ impl Matching {
     /// Whether a receive is over and not handed out, or the provider still owes an answer.
     #[inline]
     pub(super) fn has_news(&self) -> bool {
-        !self.done.is_empty() || self.looking || self.asked > 0
+        !self.done.is_empty() || self.looking || self.asked > 0 || self.unclaimed.is_some()
     }
 
     /// Hands out receives that are over. `vc_of` returns the VC of a peer, or [`NIL`] if it is not known yet.

@@ -114,10 +114,14 @@ pub(super) struct Port {
     receive_flags: u64,
     /// The provider has refused the last send, and no send has completed since.
     blocked: bool,
+    /// Sends in flight whose links have ended. A provider may keep those to a dead peer for ever.
+    sends_ended: usize,
     /// Links that have failed, and why.
     faults: Vec<(u32, String)>,
     /// Why the whole endpoint is unusable.
     broken: Option<String>,
+    /// Whether the links have been told of that.
+    is_broken_told: bool,
     failures: u32,
     /// A link has failed, or a peer has disappeared without closing its connection.
     disturbed: bool,
@@ -210,7 +214,10 @@ impl Port {
         self.end_direct(link);
         self.rma().into_iter().for_each(|rma| rma.end_link(link));
         // The number may belong to another link by the time the sends in flight complete.
-        self.links.iter_mut().filter(|of| **of == link).for_each(|of| *of = ENDED);
+        for of in self.links.iter_mut().filter(|of| **of == link) {
+            *of = ENDED;
+            self.sends_ended += 1;
+        }
         self.drop_pack(link);
         self.drop_ring(link);
         let mut given_back = Vec::new();
@@ -230,6 +237,8 @@ impl Port {
         });
         given_back.into_iter().for_each(|buffer| self.give_back(buffer));
         self.faults.retain(|(faulty, _)| *faulty != link);
+        // A frame that the provider has refused for this link is not sent any more.
+        self.blocked = self.lanes.iter().any(|lane| lane.open && lane.traffic.full);
         self.post();
     }
 
@@ -286,7 +295,13 @@ impl Port {
     }
 
     pub(super) fn has_fault(&self) -> bool {
-        !self.faults.is_empty() || self.broken.is_some()
+        !self.faults.is_empty() || (self.broken.is_some() && !self.is_broken_told)
+    }
+
+    /// Why the endpoint is unusable, if it is and this was not asked before.
+    pub(super) fn take_broken(&mut self) -> Option<String> {
+        let told = self.broken.is_some() && std::mem::replace(&mut self.is_broken_told, true);
+        self.broken.clone().filter(|_| !told)
     }
 
     /// Why the endpoint is unusable, if it is.
@@ -306,11 +321,11 @@ impl Port {
         self.has_frames() || self.matching.as_ref().is_some_and(|matching| matching.has_done())
     }
 
-    /// Whether sends are in flight, or the provider has refused one.
+    /// Whether sends over open links are in flight, or the provider has refused one.
     #[inline]
     pub(super) fn is_sending(&self) -> bool {
         self.blocked
-            || self.free.len() < self.links.len()
+            || self.free.len() + self.sends_ended < self.links.len()
             || !self.beginning.is_empty()
             || self.is_sending_direct()
             || self.is_operating()
@@ -328,6 +343,6 @@ impl Drop for Port {
         let sending = std::mem::replace(&mut self.sending, Slab::new(1, 1));
         let receiving = std::mem::replace(&mut self.receiving, Slab::new(1, 1));
         let contexts = std::mem::replace(&mut self.contexts, Contexts::new(1));
-        std::mem::forget((sending, receiving, contexts));
+        std::mem::forget((sending, receiving, contexts, self.matching.take()));
     }
 }

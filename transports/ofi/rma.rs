@@ -189,8 +189,9 @@ impl Rma {
             std::mem::forget((endpoints, contexts));
             return;
         }
-        // Slots are freed after the endpoints are closed.
+        // Slots are freed after the endpoints are closed. A region that is bound to an endpoint keeps it open.
         drop(endpoints);
+        self.operations.iter_mut().for_each(|operation| operation.region = None);
         drop(contexts);
     }
 }

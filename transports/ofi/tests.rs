@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
 mod calling;
+mod claiming;
 mod delivering;
 mod direct;
 mod ending;

@@ -93,11 +93,10 @@ impl Ofi {
         while let Some((link, reason)) = self.port.get_mut().take_fault() {
             connections::fail_telling(self, link, reason, events);
         }
-        let broken = self.port.get_mut().broken().map(str::to_owned);
-        if let Some(reason) = broken {
+        if let Some(reason) = self.port.get_mut().take_broken() {
             for link in self.connections.links() {
                 if self.connections.is_used(link) {
-                    connections::fail(self, link, reason.clone(), events);
+                    connections::fail_telling(self, link, reason.clone(), events);
                 }
             }
         }
@@ -193,6 +192,9 @@ unsafe impl Transport for Ofi {
 
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {
         self.reaches(proc, card)?;
+        if let Some(reason) = self.port.get_mut().broken() {
+            return Err(reason.to_owned());
+        }
         connections::call(self, proc, Card::decode(card)?, now_ns)
     }
 

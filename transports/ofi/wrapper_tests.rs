@@ -139,3 +139,53 @@ fn what_cannot_be_had_is_one_clear_error() {
     let words = open.addresses.insert(&[1, 2, 3]).unwrap_err().to_string();
     assert!(words.starts_with("fi_av_insert of provider sockets failed: Invalid argument (22)"), "{words}");
 }
+
+extern "C" fn ignore(_: libc::c_int) {}
+
+#[test]
+#[expect(unsafe_code, reason = "signals to a thread of this process")]
+fn a_signal_ends_a_wait_for_completions_and_breaks_nothing() {
+    let Some(library) = library() else { return };
+    for provider in ["net", "tcp;ofi_rxm", "udp;ofi_rxd"] {
+        let Some(open) = open(&library, provider, true).unwrap() else { continue };
+        // A queue without a descriptor was not opened for waiting.
+        if open.queue.wait_fd().is_none() {
+            continue;
+        }
+        // SAFETY: a handler that does nothing, for a signal that nobody else here uses. The thread lives until the scope ends.
+        let waiter = unsafe {
+            libc::signal(libc::SIGUSR2, ignore as *const () as libc::sighandler_t);
+            libc::pthread_self()
+        };
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let start = Instant::now();
+                while !over.load(std::sync::atomic::Ordering::Relaxed) && start.elapsed() < BOUND {
+                    // SAFETY: as above.
+                    unsafe { libc::pthread_kill(waiter, libc::SIGUSR2) };
+                    std::thread::yield_now();
+                }
+            });
+            for _ in 0..100 {
+                let read = open.queue.wait_read(&mut [no_completion()], 2);
+                assert!(matches!(read, Ok(0)), "{provider}: {read:?}");
+            }
+            over.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+}
+
+#[test]
+fn an_address_of_another_family_is_refused_before_the_provider_reads_it() {
+    let Some(library) = library() else { return };
+    for provider in ["tcp;ofi_rxm", "net", "sockets"] {
+        let Some(open) = open(&library, provider, false).unwrap() else { continue };
+        for family in [0u16, 10, 27, 9999] {
+            let mut address = open.name[..16].to_vec();
+            address[..2].copy_from_slice(&family.to_ne_bytes());
+            assert!(open.addresses.insert(&address).is_err(), "{provider}, family {family}");
+        }
+        assert!(open.addresses.insert(&open.name).is_ok(), "{provider}");
+    }
+}

@@ -4,10 +4,11 @@ use super::inbox::Inbox;
 use super::links::{Ends, InboxView, Links, ring as ring_doorbell, silence};
 use super::memory::{HeapMemory, RawRing};
 use crate::testing::copy;
-use crate::{Other, Sent, Take};
+use crate::{CreditWindows, Other, Sent, Take};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
+use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind, frame_bytes};
 use tickwire_components::{Arrival, NIL, NoBytes, Row, Span};
 
@@ -152,6 +153,19 @@ fn an_armed_reader_hears_the_bell() {
     assert!(b.links.arm(false));
     assert!(b.inbox.call() && b.links.ready());
     assert!(b.inbox.called() && !b.inbox.called());
+}
+
+#[test]
+fn a_grant_that_is_not_needed_keeps_a_side_awake_once() {
+    let (mut a, mut b) = (Side::new(), Side::new());
+    let (at_a, at_b) = connect(&mut a, &mut b);
+    assert!(a.all().is_empty() && a.links.granted(at_a).is_none());
+    assert!(a.links.arm(true), "nothing has come");
+    b.links.grant(at_b, Credit { lines: 5, envelopes: 1 });
+    assert!(a.rung() && a.all().is_empty());
+    assert!(!a.links.arm(true), "a send that waits for credit is to look");
+    assert!(a.links.arm(true), "nobody has taken the credit, so nobody waits for it");
+    assert_eq!(a.links.granted(at_a), Credit { lines: 5, envelopes: 1 });
 }
 
 #[test]

@@ -253,6 +253,24 @@ fn a_full_ring_takes_nothing_until_enough_is_released() {
 }
 
 #[test]
+fn a_short_frame_that_goes_does_not_hide_that_a_long_one_waits() {
+    let Both { mut writer, mut reader, memory: _memory } = both();
+    let mut count = 0;
+    while writer.push(&eager(count, 0), &NoBytes).expect("honest") {
+        count += 1;
+    }
+    // Room for short frames only.
+    while reader.position() <= CAPACITY as u64 / 8 * 3 {
+        assert!(matches!(reader.read(), Ok(Some(_))));
+    }
+    let _ = reader.release();
+    while writer.push(&eager(99, MOST), &[0; MOST].as_slice()).expect("honest") {}
+    assert!(writer.wants_room());
+    assert_eq!(writer.push(&eager(99, 0), &NoBytes), Ok(true));
+    assert!(writer.wants_room() && writer.starve(), "the reader is told that somebody waits");
+}
+
+#[test]
 fn what_is_shown_can_be_and_all_else_is_left_to_read() {
     let read = |kind, length| Header::new(kind, 0, 1, 5, 33, length);
     let offer = |length| read(Kind::Rts, length).with_flags(READABLE);

@@ -33,8 +33,10 @@ pub fn give(progress: &mut Progress, buffers: &mut [Buffer], need: Need, row: Ro
 /// The bytes of a temporary.
 #[expect(unsafe_code, reason = "the pool lends its own storage")]
 pub fn span(buffer: &mut Buffer) -> Span {
+    let length = buffer.length as usize;
+    let bytes = &mut buffer.bytes()[..length];
     // SAFETY: the storage is on the heap and is the row's until the row is given back, which its last user does.
-    unsafe { Span::new(buffer.bytes().as_mut_ptr(), buffer.length as usize) }
+    unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) }
 }
 
 /// Takes a temporary of at least `bytes`: one of the right size class, or else any free row with new storage.
@@ -42,7 +44,12 @@ pub fn take_buffer(progress: &mut Progress, buffers: &mut [Buffer], bytes: usize
     let class = Buffer::class_for(bytes);
     let row = match progress.free_buffers[class].pop(buffers) {
         Some(row) => {
-            progress.pool_bytes -= buffers[row as usize].capacity() as u64;
+            let buffer = &mut buffers[row as usize];
+            progress.pool_bytes -= buffer.capacity() as u64;
+            // Buffers of the last class have different sizes.
+            if buffer.capacity() < bytes {
+                buffer.store(vec![0; Buffer::storage_for(bytes)].into_boxed_slice());
+            }
             row
         }
         None => {
@@ -68,4 +75,25 @@ pub fn give_buffer(progress: &mut Progress, buffers: &mut [Buffer], row: Row) {
     let list: &mut FreeList = &mut progress.free_buffers[buffer.class()];
     list.push(buffers, row);
     progress.free_buffer_rows += 1;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestWorld;
+
+    #[test]
+    fn a_used_buffer_above_the_largest_class_is_not_given_out_for_more_bytes_than_it_has() {
+        let mut world = TestWorld::new(1);
+        let all = world.all();
+        let (progress, buffers) = (&mut *all.progress, all.buffers);
+        let kept = progress.pool_bytes;
+        for bytes in [70_000, 200_000, 100, 66_000] {
+            let row = take_buffer(progress, buffers, bytes).expect("a free row");
+            assert_eq!(span(&mut buffers[row as usize]).len(), bytes);
+            give_buffer(progress, buffers, row);
+        }
+        // The longest one and the short one are kept for reuse.
+        assert_eq!(progress.pool_bytes - kept, 200_000 + 256);
+    }
 }

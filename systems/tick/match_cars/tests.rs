@@ -307,6 +307,22 @@ fn the_head_of_a_message_of_a_failed_proc_begins_nothing() {
 }
 
 #[test]
+fn an_offer_of_a_failed_proc_is_nobodys_message_and_takes_no_credit() {
+    let (mut world, one, _) = world();
+    let any = world.receive(None, None, &[100]);
+    world.arrive(one, Header::new(Kind::Rts, 0, 1, 5, 77, 500), &[]);
+    world.arrive(one, Header::new(Kind::Rts, 0, 1, 6, 78, 500), &[]);
+    // As the end of a VC leaves it.
+    let vc = &mut world.all().vcs[one as usize];
+    (vc.state, vc.envelopes_left) = (VcState::Failed, 1);
+    world.step(match_cars);
+    assert_eq!(world.car(any).state, CarState::Posted, "it stays for the messages of others");
+    let all = world.all();
+    assert_eq!((all.progress.unexpected.count, all.progress.starved_peers), (0, 0));
+    assert_eq!([0, 1].map(|row| world.arrival(row).state), [ArrivalState::Handled; 2]);
+}
+
+#[test]
 fn an_offer_that_can_be_read_says_where_and_its_end_completes_it() {
     let (mut world, one, _) = world();
     let rts = Header::new(Kind::Rts, 0, 1, 5, 77, 500).with_flags(wire::READABLE);

@@ -41,9 +41,7 @@ impl Matching {
                 self.seen = Peeked::Found(self.envelope(place, completion), NIL);
                 if claims {
                     self.places[place].used = Use::Claim;
-                    if self.post(endpoint, place, sys::FI_CLAIM | sys::FI_COMPLETION).is_err() {
-                        self.broken = Some("the provider does not give a message that it has claimed".into());
-                    }
+                    self.claim(endpoint, place);
                 } else {
                     self.places.give_back(place);
                 }
@@ -85,6 +83,7 @@ impl Matching {
     fn answered(&mut self, place: u32) -> Use {
         let place = &mut self.places[place];
         self.asked -= u32::from(std::mem::take(&mut place.asked));
+        self.receives -= usize::from(matches!(place.used, Use::Receive(_)));
         place.used
     }
 

@@ -21,8 +21,12 @@ impl Matching {
         wanted: &ReceiveEnvelope,
         from: sys::fi_addr_t,
     ) -> Sent {
+        if self.receives >= self.receives_max {
+            return Sent::Blocked;
+        }
         match self.start(endpoint, Use::Receive(row), wanted, from, sys::FI_COMPLETION) {
             Ok(place) => {
+                self.receives += 1;
                 if self.of_row.len() <= row as usize {
                     self.of_row.resize(row as usize + 1, NIL);
                 }
@@ -124,6 +128,26 @@ impl Matching {
         }
     }
 
+    /// Takes the message that a probe has found and reserved. A provider without room takes the claim later.
+    pub(super) fn claim(&mut self, endpoint: &Endpoint, place: u32) {
+        self.unclaimed = None;
+        match self.post(endpoint, place, sys::FI_CLAIM | sys::FI_COMPLETION) {
+            Ok(()) => {}
+            Err(Refused::Again) => self.unclaimed = Some(place),
+            Err(Refused::Failed(error)) => {
+                self.broken = Some(format!("the provider does not give a message that it has claimed: {error}"));
+            }
+        }
+    }
+
+    /// Claims again what the provider had no room for.
+    #[inline]
+    pub(in crate::ofi) fn claim_again(&mut self, endpoint: &Endpoint) {
+        if let Some(place) = self.unclaimed {
+            self.claim(endpoint, place);
+        }
+    }
+
     /// Asks the provider to cancel the receive at a place.
     fn cancel(&self, endpoint: &Endpoint, place: u32) {
         // SAFETY: the context of this place's receive, which has not been completed as far as is known.
@@ -142,6 +166,9 @@ impl Matching {
         from: sys::fi_addr_t,
         flags: u64,
     ) -> Result<u32, Sent> {
+        if self.unclaimed.is_some() {
+            return Err(Sent::Blocked);
+        }
         let place = self.places.take(endpoint, used, wanted, from).map_err(|error| {
             self.broken = Some(error.to_string());
             Sent::Failed

@@ -90,6 +90,9 @@ impl Port {
         if let Some(matching) = self.matching.as_mut().filter(|matching| matching.may_check()) {
             matching.check(&self.endpoint);
         }
+        if let Some(matching) = &mut self.matching {
+            matching.claim_again(&self.endpoint);
+        }
         let mut found = self.unread.len();
         self.go_through();
         let mut sources = std::mem::take(&mut self.sources);

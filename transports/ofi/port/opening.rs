@@ -124,7 +124,8 @@ impl Port {
     pub(in crate::ofi) fn open(info: Info, config: &OfiConfig, tags: Option<(Tags, usize)>) -> Result<Self, OfiError> {
         let OfiConfig { lengths, progress_event_count: events, .. } = *config;
         let directed = info.raw().caps & sys::FI_DIRECTED_RECV != 0;
-        let matching = tags.map(|(tags, matched_max)| Box::new(Matching::new(tags, directed, matched_max)));
+        let depth = info.rx_attr().size;
+        let matching = tags.map(|(tags, matched_max)| Box::new(Matching::new(tags, directed, matched_max, depth)));
         let longest = lengths.frame_max().max(tags.map_or(0, |(_, matched_max)| matched_max));
         let place_bytes = (LEAD_BYTES + longest).next_multiple_of(64);
         let opened = open(info, config, matching.is_some(), place_bytes)?;
@@ -174,6 +175,8 @@ impl Port {
             done: Vec::new(),
             receive_flags: if multi { sys::FI_MULTI_RECV } else { 0 },
             blocked: false,
+            sends_ended: 0,
+            is_broken_told: false,
             old_rings: Vec::new(),
             faults: Vec::new(),
             broken: None,

@@ -1,7 +1,7 @@
 //! Handling of completions: sends that have left, buffers with frames, and receives that the provider matches. Also posts buffers again.
 
-use super::Port;
 use super::lane::Buffer;
+use super::{ENDED, Port};
 use crate::Take;
 use crate::ofi::{Completion, Failure, Refused};
 use libfabric_sys as sys;
@@ -27,6 +27,7 @@ impl Port {
             let link = std::mem::replace(&mut self.links[index], NIL);
             self.free.push(index as u32);
             self.blocked = false;
+            self.sends_ended -= usize::from(link == ENDED);
             if !self.beginning.is_empty() {
                 self.first_has_left(link, index as u32);
             }
@@ -77,6 +78,7 @@ impl Port {
             }
             self.free.push(index as u32);
             self.blocked = false;
+            self.sends_ended -= usize::from(link == ENDED);
             if let Some(lane) = self.lanes.get_mut(link as usize).filter(|lane| lane.open && !lane.failed) {
                 (lane.failed, lane.ready) = (true, false);
                 self.faults.push((link, format!("provider {}: {}", self.provider(), failure.words)));

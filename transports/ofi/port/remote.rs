@@ -67,10 +67,12 @@ impl Port {
     /// # Errors
     /// What is wrong with it, in words.
     pub(in crate::ofi) fn meet_rma(&mut self, link: u32, theirs: Introduction) -> Result<Option<Introduction>, String> {
+        let has_none = matches!(theirs, Introduction::Nowhere(_));
         match self.open_rma() {
-            Ok(rma) => rma.meet(link, theirs).map(|()| rma.introduce(link)),
+            // A peer without such endpoints would answer that it has none, again and again.
+            Ok(rma) => rma.meet(link, theirs).map(|()| if has_none { None } else { rma.introduce(link) }),
             // A peer without such endpoints expects no answer.
-            Err(_) if matches!(theirs, Introduction::Nowhere(_)) => Ok(None),
+            Err(_) if has_none => Ok(None),
             Err(why) => Ok(Some(Introduction::Nowhere(why))),
         }
     }

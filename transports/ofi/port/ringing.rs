@@ -10,7 +10,7 @@ use crate::ofi::frame;
 use crate::ofi::ring::{
     FRAME_MAX, HEAD_BYTES, RING_BYTES, RingMemory, SLOTS, WINDOW_BYTES, enclose, slot_at, write_window,
 };
-use crate::ofi::rma::{Introduction, checks_keys};
+use crate::ofi::rma::Introduction;
 use crate::remote::{RemoteAccess, RemoteKey, RemoteRun};
 use crate::take::Nobody;
 use tickwire_components::Pieces;
@@ -84,16 +84,14 @@ impl Port {
     }
 
     pub(super) fn drop_ring(&mut self, link: u32) {
-        let is_checked = checks_keys(self.provider());
         let lane = &mut self.lanes[link as usize];
         lane.their_ring = None;
         if let Some(ring) = lane.ring.take() {
             let Ring { _region, memory, .. } = *ring;
             drop(_region);
-            // The peer may not know yet that the link has ended, and the provider does not check withdrawn keys.
-            if !is_checked {
-                self.old_rings.push(memory);
-            }
+            // The peer may not know yet that the link has ended. A provider that checks keys does so at the beginning of a write, so a
+            // write that has begun goes on.
+            self.old_rings.push(memory);
         }
         self.ringing.retain(|other| *other != link);
         self.unrung.retain(|other| *other != link);

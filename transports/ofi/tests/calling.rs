@@ -178,3 +178,41 @@ fn a_peer_that_is_not_there_or_does_not_answer_is_one_clear_error() {
     assert!(world.all[0].reaches(1, &[]).unwrap_err().contains("open the same transports"));
     assert!(world.all[0].reaches(0, &real.encode()).unwrap_err().contains("loopback"));
 }
+
+#[test]
+fn what_comes_in_one_read_with_the_answer_to_a_call_is_heard() {
+    let Some(mut world) = World::pair("sockets") else { return };
+    // The second endpoint is where the bytes of a made-up callee come from.
+    let callee = world.all.remove(1);
+    world.events.pop();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let card = Card { control: listener.local_addr().unwrap(), ..Card::decode(&callee.card()).unwrap() };
+    let now_ns = world.now_ns();
+    let link = world.all[0].connect(1, &card.encode(), now_ns).unwrap();
+    let mut stream = None;
+    world.until("a call", |_| {
+        stream = listener.accept().ok();
+        stream.is_some()
+    });
+    let (mut stream, _) = stream.unwrap();
+    let mut hello = [0; 700];
+    stream.set_nonblocking(true).unwrap();
+    world.until("a greeting", |_| stream.read(&mut hello).is_ok_and(|count| count > 100));
+    let proof = control::Proof { secret: card.secret, token: 5, address: card.address.clone() };
+    let mut words = control::Message::Welcome(callee.own.greeting.clone(), proof).encode();
+    // More than one pass hears, and the last one ends the connection.
+    for _ in 0..300 {
+        words.extend(control::Message::AskSent.encode());
+    }
+    words.extend(control::Message::Refused("enough".into()).encode());
+    let (mut written, mut answers) = (0, vec![0; 4096]);
+    world.until("an end", |world| {
+        written += stream.write(&words[written..]).unwrap_or(0);
+        let _ = stream.read(&mut answers);
+        matches!(world.events[0].last(), Some(LinkEvent::Failed { .. }))
+    });
+    assert_eq!(world.events[0][0], LinkEvent::Connected { link });
+    let Some(LinkEvent::Failed { reason, .. }) = world.events[0].last() else { panic!() };
+    assert!(reason.contains("enough"), "{reason}");
+}

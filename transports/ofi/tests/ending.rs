@@ -42,6 +42,27 @@ fn frames_that_wait_when_a_link_ends_hold_nothing_up() {
 }
 
 #[test]
+fn a_frame_that_the_provider_refuses_does_not_keep_a_process_awake_after_its_link() {
+    for provider in ["tcp;ofi_rxm", "net"] {
+        let Some(mut world) = World::pair(provider) else { continue };
+        let [link, _] = world.connect();
+        drop(world.all.remove(1));
+        world.events[0].clear();
+        // The provider finds that the peer has gone, and refuses all frames from then on.
+        let mut refused = 0;
+        world.until("an end", |world| {
+            if world.events[0].is_empty() {
+                refused += u32::from(send_blindly(&mut world.all[0], link, 7, 100) == Sent::Blocked);
+            }
+            !world.events[0].is_empty()
+        });
+        world.all[0].close_link(link);
+        world.until("nothing under way", |world| !world.all[0].port.get_mut().is_sending());
+        println!("{provider}: {refused} frames were refused");
+    }
+}
+
+#[test]
 fn a_frame_that_a_provider_loses_ends_the_link_also_with_nothing_behind_it() {
     for (provider, behind) in [("tcp;ofi_rxm", 0), ("sockets", 1), ("shm", 0), ("shm", 20)] {
         let Some(mut world) = World::pair(provider) else { continue };

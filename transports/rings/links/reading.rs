@@ -212,7 +212,7 @@ impl Links {
         if row.fault.is_some() {
             return 0;
         }
-        let (mut count, mut touched) = (0, false);
+        let (mut count, mut asked) = (0, false);
         for arrival in out {
             match row.reader.read() {
                 Ok(Some((header, payload))) => {
@@ -227,7 +227,7 @@ impl Links {
                 Err(corrupt) => {
                     match row.take_questions(corrupt) {
                         Ok(waits) => {
-                            touched = true;
+                            asked = true;
                             if waits {
                                 note_waiting(&mut self.waiting, &mut self.backlog, link);
                             } else if !self.backlog.contains(&link) {
@@ -244,9 +244,15 @@ impl Links {
                 }
             }
         }
-        if (count > 0 || touched) && !row.touched {
+        if row.touched {
+            return count;
+        }
+        if count > 0 {
             row.touched = true;
             self.touched.push(link);
+        } else if asked && row.reader.release() {
+            // Only frames are released later, by the caller. Pieces that were asked for are none.
+            row.announce();
         }
         count
     }

@@ -88,7 +88,12 @@ impl Links {
         for row in self.rows.iter_mut().flatten() {
             // A refused frame that fits by now is a reason to stay awake. If it does not fit yet, the peer will ring the doorbell.
             quiet &= !row.writer.wants_room() || row.writer.starve();
-            quiet &= !row.wants_credit || row.starve_for_credit();
+            // A send that waits for credit collects the grant in the next tick, and asks again if it is too small. So one look is
+            // enough, and what has come without being needed does not keep the engine awake.
+            if row.wants_credit && !row.starve_for_credit() {
+                row.wants_credit = false;
+                quiet = false;
+            }
         }
         quiet
     }

@@ -222,7 +222,7 @@ impl<M: RingMemory> Writer<M> {
         if self.must_decide(need) && self.takes_turns() {
             self.look()?;
             if self.has_room(left + need) {
-                self.wanted = 0;
+                self.note_room(need, true);
                 return Ok(Some(left));
             }
         }
@@ -234,9 +234,18 @@ impl<M: RingMemory> Writer<M> {
         if !fits {
             self.shortage.note(self.written(), need, capacity);
         }
-        // The sender cuts a frame longer than that.
-        self.wanted = if fits || need > self.frame_max() { 0 } else { need };
+        self.note_room(need, fits);
         Ok(fits.then_some(rest))
+    }
+
+    /// Notes whether there was room for a frame. A longer frame that waits is not forgotten because a shorter one went. A frame longer than
+    /// any that fits is cut by the sender, so it does not wait.
+    fn note_room(&mut self, need: u64, fits: bool) {
+        if !fits && need <= self.frame_max() {
+            self.wanted = self.wanted.max(need);
+        } else if need >= self.wanted {
+            self.wanted = 0;
+        }
     }
 
     #[inline(always)]

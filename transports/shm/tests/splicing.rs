@@ -320,3 +320,26 @@ fn a_reader_that_asks_without_end_or_never_takes_is_not_waited_for() {
     }
     assert!(net.failures(1).is_empty() && net.shm(1).links.traffic(b).is_some());
 }
+
+#[test]
+fn what_has_asked_for_pieces_is_released_without_a_frame_behind_it() {
+    let Some((mut net, a, b)) = connected("splice-only") else { return };
+    let mut from = [content(1, 4 * SPLICE_BYTES)];
+    expose(&mut net, b, &mut from);
+    let length = from[0].len() as u64;
+    // Several rings full. An engine releases frames only, so this drains as an engine does.
+    let mut asked = 0;
+    for _ in 0..100_000 {
+        if asked == 1000 {
+            return;
+        }
+        let header = Question { address: address(&from[0]), length, first: asked }.header();
+        if net.shm(0).links.send(a, &header, &NoBytes) == Sent::Done {
+            asked += 1;
+        }
+        let now_ns = net.now_ns;
+        let mut arrivals = [Arrival::default(); 4];
+        assert_eq!(net.shm(1).drain(now_ns, &mut arrivals), 0);
+    }
+    panic!("after {asked} the ring stays full");
+}
