@@ -6,7 +6,8 @@
 //! can make a proc use is bounded, and no message is ever dropped. Without lines, a message is offered, and its data stays with the
 //! sender. Without envelopes, it stays in the sender's queue.
 
-/// Bytes of a line.
+/// Bytes of a line. This is the unit in which credit is counted, also on the wire. It is as long as a cache line
+/// ([`CACHE_LINE`](crate::limits::CACHE_LINE)), but nothing depends on that.
 pub const LINE_BYTES: usize = 64;
 
 /// Bytes that a kept message costs besides its payload: its rows, and the unused rest of the smallest temporary buffer.

@@ -11,7 +11,7 @@
 //! no longer find an entry once nobody guarantees all of its memory, even if an operation still uses a part of it, since the rest may
 //! be freed.
 
-use crate::limits::Limits;
+use crate::limits::{Limits, RANGES_CHECKED_MAX};
 use crate::{Row, Span};
 use crossbeam_queue::SegQueue;
 use smallvec::SmallVec;
@@ -106,9 +106,6 @@ pub struct RegistrationCounts {
     pub evictions: u64,
 }
 
-/// Entries before the looked-up address that a look-up checks at most: few ranges overlap.
-const LOOKS: usize = 8;
-
 /// All registered ranges, ordered by endpoint and first address.
 #[derive(Debug)]
 pub struct Registrations {
@@ -176,7 +173,7 @@ impl Registrations {
         let start = span.start().addr();
         let behind = self.entries.partition_point(|entry| (entry.endpoint, entry.start) <= (endpoint, start));
         let fits = |&index: &usize| self.entries[index].takes(endpoint, span, access);
-        let Some(index) = (0..behind).rev().take(LOOKS).find(fits) else {
+        let Some(index) = (0..behind).rev().take(RANGES_CHECKED_MAX).find(fits) else {
             self.counts.misses += 1;
             return None;
         };

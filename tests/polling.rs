@@ -1,8 +1,8 @@
 //! How often an expensive transport is polled, progress of one transport or one proc only, and the choice of routes.
 
 use super::*;
+use tickwire::internals::components::limits::POLL_INTERVAL_MAX;
 use tickwire::internals::components::{NIL, VcState};
-use tickwire::internals::systems::procs::endpoint::POLL_INTERVAL_MAX;
 use tickwire::internals::transports::Hub;
 use tickwire::testing::rows;
 use tickwire::{Only, ProcId, ProgressError, Request, Source, Test, TrafficClass};

@@ -30,18 +30,18 @@ use crate::shared::SharedRun;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use tickwire_components::Span;
-use tickwire_components::limits::{BOARD_CELL_BYTES, BOARD_CELL_BYTES_WIDE, BOARD_SLOTS};
+use tickwire_components::limits::{BOARD_CELL_BYTES, BOARD_CELL_BYTES_WIDE, BOARD_SLOTS, CACHE_LINE};
 use words::SlotWords;
 pub use words::{CHUNKS_MAX, Called, Count, Stage};
 
+// These lengths are the layout of a slot, which the assertions below keep; how large boards are is said in `limits`.
+
 /// Bytes of a slot.
 const SLOT_BYTES: usize = 2048;
-/// Bytes of a cache line.
-const CACHE_LINE: usize = 64;
 /// Bytes of an operand that stands in a slot's first line.
 const INLINE_MAX: usize = 32;
 /// Bytes of an operand that a slot holds.
-pub const SHORT_MAX: usize = SLOT_BYTES - 128;
+pub const SHORT_MAX: usize = SLOT_BYTES - 2 * CACHE_LINE;
 /// Bytes of a board.
 pub const BOARD_BYTES: usize = size_of::<Layout>() + BOARD_CELL_BYTES;
 /// Bytes of a wide board.
@@ -69,6 +69,8 @@ struct Slot {
     short: [u8; SHORT_MAX],
 }
 
+#[cfg(not(all(test, tickwire_loom)))]
+const _: () = assert!(std::mem::offset_of!(Slot, counts) == CACHE_LINE);
 #[cfg(not(all(test, tickwire_loom)))]
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES && align_of::<Layout>() <= SHARED_ALIGN);
 #[cfg(not(all(test, tickwire_loom)))]

@@ -30,8 +30,6 @@ mod table;
 mod tests;
 mod words;
 
-#[cfg(all(test, not(miri)))]
-pub(crate) use answering::{SILENCE_NS_MAX, VISITORS_MAX};
 pub(crate) use call::Call;
 pub(crate) use calling::call;
 pub(crate) use closing::{close, close_link, fail_telling, give_up};
@@ -48,9 +46,6 @@ use crate::LinkEvent;
 use crate::handshake::{Greeting, JOB_BYTES_MAX};
 use crate::processes;
 use crate::watching::Token;
-
-/// The most connections that wait for an accept. The kernel lowers it to its own limit.
-pub(crate) const BACKLOG: i32 = 4096;
 
 /// Handles all descriptors that are ready, in one bounded pass.
 pub(crate) fn look<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<LinkEvent>) {

@@ -2,6 +2,8 @@
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use crate::hints::{For, prefetch};
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use tickwire_components::limits::CACHE_LINE;
 use tickwire_components::{Pieces, Span};
 
 /// Runs longer than this, in bytes, are copied by the loop below.
@@ -10,9 +12,6 @@ use tickwire_components::{Pieces, Span};
 /// where source and target start at nearly the same place of their pages, as a payload behind a header does. Its loop for
 /// shorter ones takes twice as long as this one for what comes out of memory.
 const LOOP_MIN: usize = 2048;
-/// Bytes of a cache line.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-const LINE: usize = 64;
 /// How far ahead a line is prefetched, in bytes.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const AHEAD: usize = 1024;
@@ -165,13 +164,13 @@ unsafe fn copy_lines_by<W: Copy>(to: *mut u8, from: *const u8, length: usize) ->
     let mut at = 0;
     // SAFETY: every access is within `length` bytes of either pointer.
     unsafe {
-        while length - at >= LINE {
+        while length - at >= CACHE_LINE {
             prefetch(from.wrapping_add(at + AHEAD), For::Read);
             let (target, source) = (to.add(at).cast::<W>(), from.add(at).cast::<W>());
-            for word in 0..LINE / size_of::<W>() {
+            for word in 0..CACHE_LINE / size_of::<W>() {
                 target.add(word).write_unaligned(source.add(word).read_unaligned());
             }
-            at += LINE;
+            at += CACHE_LINE;
         }
     }
     at
@@ -250,14 +249,14 @@ pub(crate) unsafe fn copy_past(to: *mut u8, from: *const u8, length: usize) {
     // SAFETY: every access is within `length` bytes of either pointer; streaming stores are to multiples of 16, as they must be.
     unsafe {
         use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-        let before = to.align_offset(LINE).min(length);
+        let before = to.align_offset(CACHE_LINE).min(length);
         copy_bytes(to, from, before);
         let mut at = before;
-        while length - at >= LINE {
+        while length - at >= CACHE_LINE {
             let (target, source) = (to.add(at).cast::<__m128i>(), from.add(at).cast::<__m128i>());
             let words = [0, 1, 2, 3].map(|word| _mm_loadu_si128(source.add(word)));
             words.into_iter().enumerate().for_each(|(word, value)| _mm_stream_si128(target.add(word), value));
-            at += LINE;
+            at += CACHE_LINE;
         }
         copy_bytes(to.add(at), from.add(at), length - at);
     }

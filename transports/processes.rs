@@ -8,8 +8,6 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 
-/// Time between two checks of a process without a descriptor, in ns.
-pub(crate) const ASK_NS: u64 = 50_000_000;
 /// Bytes of a process in a card.
 pub(crate) const CARD_BYTES: usize = 7;
 /// Bits of a process id: Linux has none from 2^22 on.

@@ -22,5 +22,4 @@ pub mod ring;
 #[cfg(test)]
 mod ring_tests;
 mod shortage;
-pub(crate) mod splice_limits;
 pub mod window;

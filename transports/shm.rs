@@ -50,7 +50,6 @@ use crate::rings::fences;
 use crate::rings::inbox::{Inbox, SLOTS};
 use crate::rings::links::{InboxView, Links, Need, silence};
 use crate::rings::outlet::Outlet;
-use crate::rings::splice_limits::SPLICE_MIN;
 use crate::watching::{Token, Watched};
 use crate::{
     Capabilities, CreditWindows, LinkEvent, Mapped, Memory, MemoryRead, Reach, Sent, SharedMemory, Take, Traffic,
@@ -71,6 +70,7 @@ use rustix::io::Errno;
 use segment::Files;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tickwire_components::limits::SPLICE_MIN;
 use tickwire_components::wire::{HEADER_BYTES, Header};
 use tickwire_components::{Arrival, Pieces, Row, Span};
 

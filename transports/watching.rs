@@ -5,9 +5,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
-
-/// The most descriptors that one pass handles.
-const EVENTS: usize = 64;
+use tickwire_components::limits::DESCRIPTORS_A_PASS;
 
 /// The meaning of a watched descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,8 +80,8 @@ impl Watched {
     }
 
     /// The descriptors that are ready, at most as many as one pass handles.
-    pub(crate) fn look(&self) -> SmallVec<[Token; EVENTS]> {
-        let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS];
+    pub(crate) fn look(&self) -> SmallVec<[Token; DESCRIPTORS_A_PASS]> {
+        let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; DESCRIPTORS_A_PASS];
         let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
         let Ok((found, _)) = epoll::wait(&self.0, &mut buffer[..], Some(&now)) else { return SmallVec::new() };
         let token = |event: &epoll::Event| {

@@ -1,11 +1,13 @@
 //! What an application may configure, and which combinations are invalid.
 
+use super::fabric::FABRIC_FRAME_MAX;
 use super::lengths::{Lengths, Matching};
 use super::{
-    BUFFERS_MAX, CONTEXTS_MAX, CONTROL_US, DIRECT_MIN, EAGER_MAX, FABRIC_FRAME_MAX, FABRIC_LENGTHS, FIRST_RING_BYTES,
-    FORWARD_BYTES, GRANT_BYTES, GROWN_BYTES, MAPPED_MIN, PART_BYTES, PASSES_MAX, PAST_MIN, PIECE_BYTES,
-    PROGRESS_EVENTS, READ_MIN, REGISTERED_BYTES, REGISTRATIONS_MAX, RING_BYTES, ROWS_MAX, SUBMISSIONS_MAX, TICK_BUDGET,
-    UNEXPECTED_BYTES,
+    BUFFERS_MAX, CONTEXTS_MAX, CONTROL_US, DEAD_LINK_MS_MAX, DIRECT_MIN, EAGER_MAX, FABRIC_LENGTHS, FAILURE_MS_MAX,
+    FIRST_RING_BYTES, FORWARD_BYTES, GRANT_BYTES, GROWN_BYTES, HASH_SEED, MAPPED_MIN, PART_BYTES, PASSES_MAX, PAST_MIN,
+    PIECE_BYTES, PROGRESS_EVENTS, READ_MIN, REGISTERED_BYTES, REGISTRATIONS_MAX, RING_BYTES, RING_BYTES_MAX,
+    RING_BYTES_MIN, ROWS_MAX, SLEEP_MS_MAX, SPINS, SUBMISSIONS_MAX, TICK_BUDGET, UNEXPECTED_BYTES, WILDCARD_BITS,
+    YIELDS,
 };
 use crate::wire::HEADER_BYTES;
 
@@ -126,8 +128,8 @@ impl Default for Limits {
             grown_bytes_max: GROWN_BYTES,
             past_min: PAST_MIN,
             matching: Matching::Auto,
-            hash_seed: 0x7469_636B_7769_7265,
-            wildcard_bits: 32,
+            hash_seed: HASH_SEED,
+            wildcard_bits: WILDCARD_BITS,
             own_at_once: true,
             deliver: true,
             boards: true,
@@ -135,12 +137,12 @@ impl Default for Limits {
             tick_budget: TICK_BUDGET,
             passes_max: PASSES_MAX,
             control_us: CONTROL_US,
-            spins: 20_000,
-            yields: 200,
-            sleep_ms_max: 100,
+            spins: SPINS,
+            yields: YIELDS,
+            sleep_ms_max: SLEEP_MS_MAX,
             connect_ms_max: None,
-            failure_ms_max: 1_000,
-            dead_link_ms_max: 5_000,
+            failure_ms_max: FAILURE_MS_MAX,
+            dead_link_ms_max: DEAD_LINK_MS_MAX,
             progress_event_count: PROGRESS_EVENTS,
         }
     }
@@ -159,8 +161,8 @@ impl Limits {
     pub fn check(&self) -> Result<(), String> {
         let frame = HEADER_BYTES + self.lengths().frame_max();
         for (name, bytes) in [("ring_bytes", self.ring_bytes), ("first_ring_bytes", self.first_ring_bytes)] {
-            if !bytes.is_power_of_two() || !(4096..=1 << 30).contains(&bytes) {
-                return Err(format!("{name} is {bytes}: give a power of two from 4096 to 2^30"));
+            if !bytes.is_power_of_two() || !(RING_BYTES_MIN..=RING_BYTES_MAX).contains(&bytes) {
+                return Err(format!("{name} is {bytes}: give a power of two from {RING_BYTES_MIN} to 2^30"));
             }
         }
         if frame > self.ring_bytes / 4 {
@@ -187,8 +189,8 @@ impl Limits {
         if self.forward_bytes < GRANT_BYTES {
             return Err(format!("forward_bytes is {}: give at least {GRANT_BYTES}", self.forward_bytes));
         }
-        if !(1..=32).contains(&self.wildcard_bits) {
-            return Err(format!("wildcard_bits is {}: give 1 to 32", self.wildcard_bits));
+        if !(1..=WILDCARD_BITS).contains(&self.wildcard_bits) {
+            return Err(format!("wildcard_bits is {}: give 1 to {WILDCARD_BITS}", self.wildcard_bits));
         }
         if !(1..=1 << 16).contains(&self.progress_event_count) {
             return Err(format!("progress_event_count is {}: give 1 to 65536", self.progress_event_count));

@@ -2,15 +2,13 @@
 
 use crate::api::request::Waitable;
 use crate::run::engine::Engine;
+use tickwire_components::limits::RECALL_POLLS;
 use tickwire_components::{CarKind, CarState, Pending, RequestError, RequestId, RequestState, Row, car_flags};
 use tickwire_systems::protocols::graph::kept::release;
 use tickwire_systems::steps::finish::free_request;
 use tickwire_systems::steps::posted::remove_posted;
 use tickwire_systems::steps::provider::{is_at_provider, recall};
 use tickwire_systems::tick::complete::complete_cancelled;
-
-/// How often a cancel looks whether a transport has given a receive back. After that, the receive comes back later.
-const RECALL_LOOKS: u32 = 1000;
 
 impl Engine {
     /// Cancels a posted receive (`MPI_Cancel`). If no message was paired with it yet, it ends with [`RequestError::Cancelled`] and takes
@@ -62,7 +60,7 @@ impl Engine {
     /// Waits for a short time until a transport gives a receive back. Returns whether the receive came back cancelled. If it does not come
     /// back in time, it ends later, cancelled or with its message, and the result is `false`.
     fn await_recall(&mut self, row: Row) -> bool {
-        let looks = if self.virtual_time { 2 } else { RECALL_LOOKS };
+        let looks = if self.virtual_time { 2 } else { RECALL_POLLS };
         for look in 0..looks {
             self.store.progress().pending |= Pending::POST | Pending::DRAIN;
             self.run();
@@ -70,7 +68,7 @@ impl Engine {
             if car.state != CarState::Recalled {
                 return car.flags & car_flags::CANCELLED != 0;
             }
-            if look > RECALL_LOOKS / 10 {
+            if look > RECALL_POLLS / 10 {
                 std::thread::yield_now();
             }
         }

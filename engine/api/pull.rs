@@ -4,15 +4,12 @@
 //! a dump, which shows pulled messages; for a probe, where asking the transport yields no length; for a peer that may make no more offers,
 //! since an offer takes less memory here than at the transport; and for a communicator that is freed, of which no message may stay.
 
-use crate::api::probe::peek::{Look, PEEK_LOOKS};
+use crate::api::probe::peek::Look;
 use crate::run::engine::Engine;
 use tickwire_components::index::EnvelopeKey;
-use tickwire_components::limits::ANY;
+use tickwire_components::limits::{ANY, CONTEXTS_PULLED, PEEK_POLLS};
 use tickwire_components::{CommState, Pull};
 use tickwire_systems::protocols::provider_matched::{is_starved, list_granters};
-
-/// Most communicators whose messages are pulled together: each costs one question to the transport.
-const CONTEXTS_PULLED: usize = 1000;
 
 /// The result of moving a message into the engine's queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,7 +31,7 @@ impl Engine {
             let provider = &self.store.progress().provider;
             return if provider.pull == Pull::No && provider.queue.is_empty() { Pulled::None } else { Pulled::Unknown };
         }
-        for look in 0..PEEK_LOOKS {
+        for look in 0..PEEK_POLLS {
             if self.store.progress().provider.pull == Pull::No {
                 return Pulled::One;
             }

@@ -3,7 +3,8 @@
 
 use crate::api::request::{Tested, Waitable};
 use crate::run::engine::Engine;
-use std::time::{Duration, Instant};
+use std::time::Instant;
+use tickwire_components::limits::{GATHER_DISTANCE, GATHER_TIME, GATHER_TIME_MAX};
 use tickwire_components::{RequestError, RequestId, Status};
 
 /// The state of one of several requests.
@@ -24,13 +25,6 @@ fn of_one(index: usize, error: RequestError) -> RequestError {
     }
 }
 
-/// `wait_all` lets messages gather only if an open request is followed, this many places later, by another open one.
-const GATHERED: usize = 16;
-/// How long messages may gather for each request that is left. A sender takes about twice as long to write the shortest message.
-const GATHERING: Duration = Duration::from_nanos(10);
-/// Longest time to let messages gather.
-const GATHERING_MAX: Duration = Duration::from_micros(1);
-
 impl Engine {
     /// Waits until all of these are done (`MPI_Waitall`). Each can then be taken, and has its own status.
     ///
@@ -49,11 +43,11 @@ impl Engine {
         for (index, request) in requests.iter().enumerate() {
             let id = request.request_id();
             if index >= gathers
-                && let Some(later) = requests.get(index + GATHERED)
+                && let Some(later) = requests.get(index + GATHER_DISTANCE)
                 && self.is_open(id)
                 && self.is_open(later.request_id())
             {
-                gathers = index + GATHERED;
+                gathers = index + GATHER_DISTANCE;
                 self.let_gather(requests.len() - index);
             }
             if let Err(error) = self.wait_id(id) {
@@ -186,7 +180,7 @@ impl Engine {
     #[inline(never)]
     fn let_gather(&mut self, messages: usize) {
         self.store.progress().looked = None;
-        let time = (GATHERING * messages as u32).min(GATHERING_MAX);
+        let time = (GATHER_TIME * messages as u32).min(GATHER_TIME_MAX);
         let start = Instant::now();
         while start.elapsed() < time {
             std::hint::spin_loop();

@@ -13,15 +13,10 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tickwire_components::limits::{DUMP_VISIT_NS_MAX, DUMP_VISITORS_MAX};
 
 /// The variable that names the signal on which an engine writes a dump to stderr, such as `USR1`.
 pub const ENV_DUMP_SIGNAL: &str = "TICKWIRE_DUMP_SIGNAL";
-
-/// Most visitors that are served at the same time.
-const VISITORS_MAX: usize = 8;
-
-/// How long a visitor may take to read its dump, ns.
-const VISIT_NS_MAX: u64 = 5_000_000_000;
 
 /// The socket that gives dumps, and the socket that says how to ask other hosts.
 pub(crate) const DUMPS: &str = "dump";
@@ -87,7 +82,7 @@ impl Door {
 
     /// The next new visitor at one of the sockets, if it has the right user.
     pub(super) fn accept(&self, listener: &UnixListener) -> Option<UnixStream> {
-        while self.visitors.len() < VISITORS_MAX {
+        while self.visitors.len() < DUMP_VISITORS_MAX {
             let (stream, _) = listener.accept().ok()?;
             let who = socket_peercred(&stream).ok()?;
             if (who.uid == geteuid() || who.uid.is_root()) && stream.set_nonblocking(true).is_ok() {
@@ -104,7 +99,7 @@ impl Door {
                 match visitor.stream.write(&visitor.answer[visitor.written..]) {
                     Ok(written) => visitor.written += written,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                        return now_ns.wrapping_sub(visitor.since_ns) < VISIT_NS_MAX;
+                        return now_ns.wrapping_sub(visitor.since_ns) < DUMP_VISIT_NS_MAX;
                     }
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(_) => return false,

@@ -8,27 +8,21 @@ use crate::api::jobs::{self, Process};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tickwire_components::limits::{WATCHER_PATIENCE_MAX, WATCHER_READING_MAX, WATCHERS_ANSWERED_MAX};
 use tickwire_traces::hosts::{Answer, Question, RankAnswer, What};
 use tickwire_traces::page::Snapshot;
 use tickwire_traces::whowaits::RankReport;
 use tickwire_transports::Watcher;
 
-/// Most watchers that are answered at the same time, by all engines of the process.
-const ANSWERS_MAX: usize = 4;
-/// The longest time that ranks on this host may take, whatever the question allows.
-const PATIENCE_MAX: Duration = Duration::from_secs(60);
-/// The longest time that a watcher may take to read its answer.
-const READING_MAX: Duration = Duration::from_secs(5);
-
 /// The number of watchers that are being answered.
 static ANSWERS: AtomicUsize = AtomicUsize::new(0);
 
-/// One of the [`ANSWERS_MAX`] places.
+/// One of the [`WATCHERS_ANSWERED_MAX`] places.
 struct Place;
 
 impl Place {
     fn take() -> Option<Place> {
-        let more = |answers| (answers < ANSWERS_MAX).then_some(answers + 1);
+        let more = |answers| (answers < WATCHERS_ANSWERED_MAX).then_some(answers + 1);
         ANSWERS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok().map(|_| Place)
     }
 }
@@ -57,16 +51,16 @@ pub(super) fn answer(watcher: Watcher, job: &str) {
 }
 
 fn tell(watcher: Watcher, question: Question, job: &str) -> io::Result<()> {
-    let mut stream = watcher.answer(READING_MAX)?;
+    let mut stream = watcher.answer(WATCHER_READING_MAX)?;
     let mut processes = jobs::processes()?;
     processes.retain(|process| process.job == job && question.rank.is_none_or(|rank| rank == process.rank));
-    let patience = Duration::from_millis(question.patience_ms.into()).min(PATIENCE_MAX);
+    let patience = Duration::from_millis(question.patience_ms.into()).min(WATCHER_PATIENCE_MAX);
     let ranks = match question.what {
         What::Dumps => dumps(&processes, patience),
         What::Pages => pages(&processes),
     };
     let answer = serde_json::to_vec(&Answer { now_ns: jobs::now_ns(), ranks })?;
-    let end = Instant::now() + READING_MAX;
+    let end = Instant::now() + WATCHER_READING_MAX;
     let mut written = 0;
     while written < answer.len() && Instant::now() < end {
         written += stream.write(&answer[written..])?;

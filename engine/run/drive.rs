@@ -9,12 +9,7 @@ use std::os::fd::AsFd;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Instant;
-
-/// Ticks in a row that find work before the future lets other tasks run.
-const TICKS: u32 = 64;
-/// Polls of the future in a row that find nothing before it sleeps. Other tasks run in between. A message that arrives during these polls
-/// needs no other thread to wake the future.
-const LOOKS: u32 = 100;
+use tickwire_components::limits::{FUTURE_POLLS, FUTURE_TICKS};
 
 /// A future that makes an engine's progress: see [`Engine::drive`]. It ends only if the engine can make no more progress, and returns why.
 #[must_use = "a future does nothing unless it is awaited"]
@@ -88,7 +83,7 @@ impl Future for Drive<'_> {
         if let Some(sleeper) = sleeper {
             sleeper.rest();
         }
-        for _ in 0..TICKS {
+        for _ in 0..FUTURE_TICKS {
             if engine.tick().is_idle() {
                 *looks = looks.saturating_add(1);
                 break;
@@ -98,7 +93,7 @@ impl Future for Drive<'_> {
         if let Err(error) = engine.closed.check_request() {
             return Poll::Ready(error.into());
         }
-        if *looks < LOOKS || !engine.prepare_wait() {
+        if *looks < FUTURE_POLLS || !engine.prepare_wait() {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }

@@ -2,6 +2,7 @@
 
 use crate::run::engine::{Closed, Engine};
 use std::time::{Duration, Instant};
+use tickwire_components::limits::{DROP_TIME_MAX, WAIT_TIME_MAX};
 use tickwire_components::wire::{Header, Kind, UNFINISHED};
 use tickwire_components::{
     Attempt, CallStage, Car, CarKind, CarState, Control, ControlFrame, FinalizeError, NIL, Node, Pending, RequestState,
@@ -14,12 +15,6 @@ use tickwire_systems::protocols::one_sided::close_windows;
 use tickwire_systems::steps::finish::abort;
 use tickwire_systems::tick::boards::close_boards;
 use tickwire_transports::{OneSided, Sent};
-
-/// Most time that a dropped engine takes to send pending messages.
-const DROP_TIME: Duration = Duration::from_millis(500);
-
-/// A century: longer than anybody waits, and short enough to be added to a time.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 impl Engine {
     /// Sends pending messages, tells the peers, and closes the engine. Idempotent. Receives without a message are given up.
@@ -41,7 +36,7 @@ impl Engine {
             return Ok(());
         }
         let start = Instant::now();
-        let end = Some(start + timeout.min(LONGEST));
+        let end = Some(start + timeout.min(WAIT_TIME_MAX));
         let (mut pending, mut orderly) = (0, false);
         if self.poisoned_by().is_none() {
             self.free_dropped();
@@ -241,7 +236,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         match std::thread::panicking() {
             true => self.abandon(),
-            false => drop(self.leave(DROP_TIME, true)),
+            false => drop(self.leave(DROP_TIME_MAX, true)),
         }
         if self.store.lost().is_some() {
             // Nobody knows which generations were used, so no later engine may use this home.

@@ -3,15 +3,12 @@
 use crate::bootstrap::{BootstrapEvent, EXITED};
 use crate::run::engine::{Closed, Engine};
 use tickwire_components::Pending;
+use tickwire_components::limits::MEMBERS_CHECK_NS;
 use tickwire_systems::procs::connections::{ask_after, control, process_ended};
 use tickwire_systems::procs::ending::remind;
 use tickwire_systems::protocols::graph::inquiry::inquire;
 use tickwire_systems::protocols::graph::remains::drop_strays;
 use tickwire_systems::steps::posted::{may_await_any, posted_to_any};
-
-/// Time between two checks for failed members, for receives from any source. Also the time between two checks for messages of collective
-/// operations that do not come. ns.
-const ASK_NS: u64 = 20_000_000;
 
 impl Engine {
     #[cold]
@@ -60,7 +57,7 @@ impl Engine {
                 process_ended(&mut self.store.as_mut(), rank, reason, failed);
             }
         }
-        if self.controlled_ns.wrapping_sub(self.ends.asked_ns) >= ASK_NS {
+        if self.controlled_ns.wrapping_sub(self.ends.asked_ns) >= MEMBERS_CHECK_NS {
             self.ask_after_ends();
             let now_ns = self.controlled_ns;
             self.store.with(|rows, _| inquire(rows, now_ns));

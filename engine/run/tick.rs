@@ -3,7 +3,7 @@
 use crate::run::engine::{Engine, Looks};
 use crate::run::passes::{Passes, Users};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tickwire_components::limits::{CLOCK_LOOKS, CLOCK_LOOKS_A_TICK};
+use tickwire_components::limits::{CLOCK_POLLS, CLOCK_POLLS_A_TICK};
 use tickwire_components::{Pending, Progress, Work};
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::procs::connections::{control, wants_control};
@@ -23,7 +23,7 @@ impl Engine {
     /// application the engine is poisoned, and ticks do nothing.
     #[inline]
     pub fn tick(&mut self) -> Work {
-        self.polls += CLOCK_LOOKS_A_TICK - 1;
+        self.polls += CLOCK_POLLS_A_TICK - 1;
         self.tick_now()
     }
 
@@ -50,7 +50,7 @@ impl Engine {
     #[inline]
     pub(crate) fn advance(&mut self, patient: bool) -> bool {
         self.polls += 1;
-        if self.polls >= CLOCK_LOOKS {
+        if self.polls >= CLOCK_POLLS {
             return self.advance_with_clock(patient);
         }
         self.look(patient)

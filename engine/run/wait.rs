@@ -6,20 +6,12 @@ use crate::api::request::Waitable;
 use crate::run::engine::Engine;
 use rustix::event::epoll;
 use std::time::{Duration, Instant};
-use tickwire_components::limits::SPINS_SHARED;
+use tickwire_components::limits::{
+    SPINS_SHARED, WAIT_BUSY_POLLS_A_CLOCK, WAIT_POLLS_A_BOARD_POLL, WAIT_POLLS_A_CLOCK, WAIT_POLLS_A_TICK,
+    WAIT_POLLS_UNPAUSED,
+};
 use tickwire_components::{CarState, NIL, ProcId, RequestError, RequestId, RequestState, Status};
 use tickwire_systems::procs::ending::failed_member;
-
-/// How many empty looks a tick in vain counts for.
-const LOOKS_A_TICK: u32 = 30;
-/// How many empty looks a look at boards counts for, where ranks share processors.
-const LOOKS_A_LOOK_AT_BOARDS: u32 = SPINS_SHARED / 4;
-/// Empty looks before the processor is told that this is a spin loop.
-const EAGER_LOOKS: u32 = 2_000;
-/// Looks that find work between two looks at the time, in a wait that has a deadline.
-const BUSY_LOOKS: u32 = 64;
-/// Empty looks between two looks at the time, in a wait that has a deadline and spins.
-const SPINS_A_CLOCK: u32 = 16;
 
 /// The status of a wait for a null request (`MPI_REQUEST_NULL`).
 const NOTHING: Status = Status::NULL;
@@ -239,16 +231,17 @@ impl Engine {
                         idle = 0;
                         busy = busy.wrapping_add(1);
                         // Work for others must not put off the end of the wait.
-                        if busy.is_multiple_of(BUSY_LOOKS) && end.is_some_and(|end| end <= Instant::now()) {
+                        if busy.is_multiple_of(WAIT_BUSY_POLLS_A_CLOCK) && end.is_some_and(|end| end <= Instant::now())
+                        {
                             return Err(RequestError::Timeout);
                         }
                     }
                     // A send is still blocked: the tick was in vain.
-                    true => idle = idle.saturating_add(LOOKS_A_TICK),
+                    true => idle = idle.saturating_add(WAIT_POLLS_A_TICK),
                 }
             }
             idle = idle.saturating_add(self.looks_spent(idle));
-            if idle > EAGER_LOOKS.min(self.spins) {
+            if idle > WAIT_POLLS_UNPAUSED.min(self.spins) {
                 // A sleep or the end of this wait may follow, so the next look will not come right after this one.
                 self.store.progress().looked = None;
                 // Nothing was found for long. A look around may have ended the request.
@@ -266,7 +259,7 @@ impl Engine {
     /// yields after four of them. Such a look takes longer than others, and the rank that is waited for may need this processor.
     #[inline(always)]
     fn looks_spent(&self, idle: u32) -> u32 {
-        if self.boards_busy && self.spins <= SPINS_SHARED && idle < self.spins { LOOKS_A_LOOK_AT_BOARDS } else { 1 }
+        if self.boards_busy && self.spins <= SPINS_SHARED && idle < self.spins { WAIT_POLLS_A_BOARD_POLL } else { 1 }
     }
 
     /// The patient part of waiting: it spins, yields, and at last sleeps. Returns whether peers have used memory of this process by a
@@ -276,7 +269,7 @@ impl Engine {
     fn rest(&mut self, idle: u32, end: Option<Instant>) -> Result<bool, RequestError> {
         let spins = self.spins;
         if idle <= spins {
-            let is_over = |end| (idle.is_multiple_of(SPINS_A_CLOCK) || idle == u32::MAX) && end <= Instant::now();
+            let is_over = |end| (idle.is_multiple_of(WAIT_POLLS_A_CLOCK) || idle == u32::MAX) && end <= Instant::now();
             if end.is_some_and(is_over) {
                 return Err(RequestError::Timeout);
             }

@@ -19,10 +19,10 @@ pub struct Boards {
     pub persistent: Vec<Option<PersistentCall>>,
     /// Room for values that are reduced on the way.
     pub scratch: Box<[u128]>,
-    /// How often a long operation that has moved a chunk looks for the next chunk of the others before it returns: [`BOARD_LOOKS`] where
+    /// How often a long operation that has moved a chunk looks for the next chunk of the others before it returns: [`BOARD_POLLS`] where
     /// each member has its own processor, else 0. Written when boards are opened.
     ///
-    /// [`BOARD_LOOKS`]: tickwire_components::limits::BOARD_LOOKS
+    /// [`BOARD_POLLS`]: tickwire_components::limits::BOARD_POLLS
     pub patience: u32,
 }
 

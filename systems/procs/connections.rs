@@ -12,14 +12,9 @@ use crate::procs::endpoint::Endpoint;
 use crate::procs::routes::message_route;
 use crate::steps::registering::sweep;
 use crate::store::{StoreMut, Tables};
-use tickwire_components::limits::ARRIVALS;
+use tickwire_components::limits::{ARRIVALS, CARS_LOW, PROCS_ASKED_A_LOOK};
 use tickwire_components::{ArrivalState, CarKind, CarState, Ended, NIL, Pending, PostError, Row, VcState};
 use tickwire_transports::LinkEvent;
-
-/// Free CAR rows below which more are spawned ahead of use.
-const CARS_LOW: u32 = 64;
-/// Procs that one call of [`ask_after`] asks about at most: one or two system calls each.
-const ASKED_A_LOOK: u32 = 64;
 
 /// Does what systems have asked for and only the owner of the whole world can do.
 #[cold]
@@ -222,7 +217,7 @@ pub fn process_ended(store: &mut StoreMut<'_>, proc: u32, reason: String, failed
 /// receives from any source, where no launcher reports failures.
 pub fn ask_after(store: &mut StoreMut<'_>, next: &mut u32) {
     let procs = store.all().procs.known.len() as u32;
-    for _ in 0..procs.min(ASKED_A_LOOK) {
+    for _ in 0..procs.min(PROCS_ASKED_A_LOOK) {
         let proc = *next % procs;
         *next = proc + 1;
         ask_after_one(store, proc);

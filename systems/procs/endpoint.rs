@@ -4,15 +4,12 @@ use bevy_ecs::component::{Component, ComponentId};
 use bevy_ecs::ptr::PtrMut;
 use bevy_ecs::world::World;
 use std::any::Any;
-use tickwire_components::limits::{Limits, OPERATION_LOOKS};
+use tickwire_components::limits::{Limits, OPERATION_LOOKS, POLL_INTERVAL_MAX};
 use tickwire_components::wire::ADDRESS_BYTES;
 use tickwire_components::{
     Abilities, Car, Exclusive, NIL, Protocol, Request, RequestState, Row, Span, TrafficClass, Vc,
 };
 use tickwire_transports::{AnyTransport, Mapped, Transport};
-
-/// Longest interval between two looks at an idle transport that is expensive to poll, ticks.
-pub const POLL_INTERVAL_MAX: u32 = 64;
 
 /// The tables that [`Endpoint::find_operations`] looks at.
 #[derive(Clone, Copy)]

@@ -5,7 +5,7 @@
 use crate::protocols::graph::blocks::{self, is_passage};
 use crate::rows::Rows;
 use crate::steps::finish::{end_plain, finish_car};
-use tickwire_components::limits::PACKED_PAST_MIN;
+use tickwire_components::limits::{UNPACKED_BYTES, UNPACKED_MIN};
 use tickwire_components::wire::Kind;
 use tickwire_components::{
     Arrival, ArrivalState, Buffer, Car, CarState, Destination, Ended, NIL, Pending, Progress, Row, Span, Stretch,
@@ -165,11 +165,6 @@ pub(crate) fn fill(cars: &mut [Car], envelope: Row, payload: Span) -> u64 {
     }
     moved as u64
 }
-
-/// Bytes of a long piece that are copied near and unpacked at a time.
-pub(crate) const UNPACKED_BYTES: usize = 4096;
-/// Shortest piece that is unpacked in this way. Shorter ones are still in some processor's cache.
-const UNPACKED_MIN: usize = PACKED_PAST_MIN;
 
 /// Unpacks bytes into a datatype's layout, as far as there is room. A long piece is in main memory. Processors prefetch what they read in
 /// order, so such a piece is first copied in order, part by part, into a near buffer, and unpacked from there.

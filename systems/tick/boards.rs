@@ -2,7 +2,7 @@
 //!
 //! *Reads* boards of all members, VCs. *Writes* the own boards, buffers of operations, requests and CAR rows of those that end.
 //! *Bound* the first operation of each communicator that has one, and those behind it that end at once; of a long one
-//! [`BOARD_CHUNKS_A_LOOK`](tickwire_components::limits::BOARD_CHUNKS_A_LOOK) chunks. *Why* peers show what they have without a
+//! [`BOARD_CHUNKS_A_POLL`](tickwire_components::limits::BOARD_CHUNKS_A_POLL) chunks. *Why* peers show what they have without a
 //! frame, so no look at an endpoint finds it.
 
 use crate::procs::boards::{Boards, CommBoards, Members, Standing};

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 use tickwire::internals::components::LeasedBytes;
-use tickwire::internals::systems::procs::endpoint::POLL_INTERVAL_MAX;
+use tickwire::internals::components::limits::POLL_INTERVAL_MAX;
 use tickwire::testing::{Cluster, Death};
 use tickwire::{Comm, Datatype, Engine, List, Rank, SendOptions, Source, Tag, TagFilter, Typed, Work};
 use tickwire_tests::cases::{BOUND, content};

@@ -6,11 +6,9 @@ use crate::frames::{Frame, Sent};
 use crate::take::Take;
 use crate::transport::Transport;
 use std::any::Any;
+use tickwire_components::limits::BOXED_RUNS_MAX;
 use tickwire_components::wire::Header;
 use tickwire_components::{Access, Arrival, Pieces, Span, Spans, Stretch};
-
-/// The most runs of a datatype that a boxed transport gets separately. With more, they are packed first.
-const GATHERED_MAX: usize = 8;
 
 impl AnyTransport {
     /// See [`Transport::send`]. `state` is the row state, needed only where [`AnyTransport::keeps_rows`].
@@ -237,10 +235,10 @@ unsafe fn send_layout(
     state: Option<&mut dyn Any>,
 ) -> Sent {
     // SAFETY: by this function's contract.
-    let runs: Spans = unsafe { layout.runs() }.take(GATHERED_MAX + 1).collect();
+    let runs: Spans = unsafe { layout.runs() }.take(BOXED_RUNS_MAX + 1).collect();
     // Known memory is what it is packed into, for as long as the frame takes.
     let register = layout.len() > transport.capabilities().inject_max && transport.registering().is_some();
-    if runs.len() <= GATHERED_MAX && !register {
+    if runs.len() <= BOXED_RUNS_MAX && !register {
         // SAFETY: by this function's contract.
         return unsafe { transport.send(link, header, &runs, state) };
     }

@@ -11,17 +11,11 @@ use crate::LinkEvent;
 use crate::handshake::{Greeting, Packet};
 use crate::processes::Process;
 use crate::watching::Token;
-
-/// The most visitors: peers that have connected and not sent a greeting. Others wait in the listener's queue.
-pub(crate) const VISITORS_MAX: usize = 64;
-/// How long a visitor may stay silent, in ns.
-pub(crate) const SILENCE_NS_MAX: u64 = 2_000_000_000;
-/// The most connections that one pass accepts.
-const ACCEPTS: usize = 32;
+use tickwire_components::limits::{ACCEPTS_A_PASS, VISITOR_SILENCE_NS_MAX, VISITORS_MAX};
 
 /// Accepts waiting peers. Most have sent their greeting by now.
 pub(super) fn accept<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<LinkEvent>) {
-    for _ in 0..ACCEPTS {
+    for _ in 0..ACCEPTS_A_PASS {
         if visitor_count(medium) >= VISITORS_MAX {
             return crowd(medium, true);
         }
@@ -76,7 +70,7 @@ fn seat<M: Medium>(medium: &mut M, socket: M::Socket, now_ns: u64) {
         visitors.len() - 1
     });
     if medium.watched().add(&socket, Token::Visitor(place as u32)).is_ok() {
-        let deadline_ns = now_ns.saturating_add(SILENCE_NS_MAX);
+        let deadline_ns = now_ns.saturating_add(VISITOR_SILENCE_NS_MAX);
         medium.connections_mut().visitors[place] = Some(Visitor { socket, deadline_ns });
     }
 }

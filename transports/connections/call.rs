@@ -6,9 +6,7 @@ use super::sockets::Socket;
 use crate::handshake::Packet;
 use crate::processes::{self, Process};
 use crate::watching::Watched;
-
-/// Time between two attempts, in ns.
-const RETRY_NS: u64 = 1_000_000;
+use tickwire_components::limits::CALL_RETRY_NS;
 
 /// A connection that this process asks for. It is asked for as long as the peer's process runs, as reported by its host's kernel: a process
 /// that computes, or is stopped, answers later.
@@ -28,7 +26,7 @@ pub(crate) struct Call<M: Parts> {
 impl<M: Parts> Call<M> {
     /// Postpones the next attempt.
     pub(crate) fn wait(&mut self, now_ns: u64) {
-        self.next_ns = now_ns.saturating_add(RETRY_NS);
+        self.next_ns = now_ns.saturating_add(CALL_RETRY_NS);
     }
 
     /// If the process has ended, so that nobody will answer: the text that says so.

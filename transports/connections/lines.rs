@@ -7,10 +7,8 @@ use super::sockets::{Heard, Message, Socket};
 use super::table::{Peer, Stage};
 use super::{closing, words};
 use crate::LinkEvent;
-use crate::processes::{self, Process};
-
-/// The most messages of a peer that one pass handles.
-const HEARD_MAX: u32 = 256;
+use crate::processes::Process;
+use tickwire_components::limits::{PEER_MESSAGES_A_PASS, PROCESS_CHECK_NS};
 
 /// Opens a link whose sides have agreed, and starts to watch its connection.
 pub(super) fn open<M: Medium>(medium: &mut M, link: u32, line: Line<M>, event: LinkEvent, events: &mut Vec<LinkEvent>) {
@@ -29,7 +27,7 @@ pub(super) fn open<M: Medium>(medium: &mut M, link: u32, line: Line<M>, event: L
 /// A peer has said something beside its frames, or its socket has ended. Several words may come at once, and the descriptor
 /// may not ring again for those that have been read.
 pub(super) fn hear_line<M: Medium>(medium: &mut M, link: u32, now_ns: u64) {
-    for _ in 0..HEARD_MAX {
+    for _ in 0..PEER_MESSAGES_A_PASS {
         if !hear_one(medium, link, now_ns) {
             return;
         }
@@ -105,7 +103,7 @@ pub(super) fn process_ended<M: Medium>(medium: &mut M, link: u32, now_ns: u64, e
 /// Checks now and then for the end of processes that no descriptor reports.
 pub(super) fn ask_after_processes<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<LinkEvent>) {
     let connections = medium.connections_mut();
-    if now_ns.wrapping_sub(connections.asked_ns) < processes::ASK_NS {
+    if now_ns.wrapping_sub(connections.asked_ns) < PROCESS_CHECK_NS {
         return;
     }
     connections.asked_ns = now_ns;

@@ -9,6 +9,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::sync::{Arc, Mutex};
+use tickwire_components::limits::{VISITOR_SILENCE_NS_MAX, VISITORS_MAX};
 
 /// Where peers of one proc wait.
 struct Hall {
@@ -294,7 +295,7 @@ fn visitors_that_say_nothing_are_bounded_in_number_and_time() {
     let seated = |job: &Job| job.desks[0].connections.visitors.iter().flatten().count();
     assert!(job.desks[0].connections.crowded && seated(&job) == VISITORS_MAX);
     for _ in 0..2 {
-        job.now_ns += 2 * SILENCE_NS_MAX;
+        job.now_ns += 2 * VISITOR_SILENCE_NS_MAX;
         job.run();
     }
     assert!(!job.desks[0].connections.crowded && seated(&job) == 0);

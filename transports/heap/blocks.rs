@@ -5,10 +5,7 @@ use dlmalloc::{Allocator, Dlmalloc};
 use std::alloc::Layout;
 use std::cell::Cell;
 use std::ptr::null_mut;
-use tickwire_components::limits::HEAP_KEPT_BYTES;
-
-/// The longest block that is moved while the lock is held, in bytes: 5 µs.
-const MOVED_MAX: usize = 64 << 10;
+use tickwire_components::limits::{HEAP_KEPT_BYTES, HEAP_MOVED_MAX};
 
 /// All blocks.
 pub(super) struct Blocks {
@@ -69,7 +66,7 @@ impl Blocks {
     pub(super) unsafe fn resize(&mut self, block: *mut u8, layout: Layout, bytes: usize) -> Option<*mut u8> {
         // Shrinking moves nothing, unless the alignment is unusual.
         let moved = if layout.align() > 2 * align_of::<usize>() || bytes > layout.size() { layout.size() } else { 0 };
-        if moved > MOVED_MAX {
+        if moved > HEAP_MOVED_MAX {
             return None;
         }
         // SAFETY: by this function's contract.

@@ -9,13 +9,10 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use tickwire_components::Span;
-use tickwire_components::limits::HEAP_BYTES_MAX;
+use tickwire_components::limits::{HEAP_BYTES_MAX, HEAP_DESCRIPTORS_MAX};
 
 /// The file system whose files have seals, and whose pages do not run out before memory does.
 pub(crate) const TMPFS_MAGIC: u64 = 0x0102_1994;
-
-/// The most descriptors of a peer that are checked for its heap. Most processes open the heap before many other files.
-const DESCRIPTORS_MAX: usize = 1 << 16;
 
 /// A peer's heap. The peer may write there at any time, so it is read by raw copies only.
 #[derive(Debug)]
@@ -139,7 +136,7 @@ impl PeerHeap {
     fn map_for_writing(&self, pid: u32, process: &OwnedFd) -> Option<HeapMap> {
         let name = NAME.to_str().ok()?;
         let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
-        for descriptor in descriptors.take(DESCRIPTORS_MAX).flatten() {
+        for descriptor in descriptors.take(HEAP_DESCRIPTORS_MAX).flatten() {
             // Leave other files alone: they may belong to a server that does not answer.
             let is_called = |link: PathBuf| link.to_str().is_some_and(|link| link.contains(name));
             if !std::fs::read_link(descriptor.path()).is_ok_and(is_called) {

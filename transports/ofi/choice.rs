@@ -6,10 +6,7 @@ use libfabric_sys as sys;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::ptr::null;
-
-/// The most contexts. The number fits into the one byte that tells it to a peer, and exceeds the number of cores that a process is bound
-/// to.
-const CONTEXTS_MAX: usize = 64;
+use tickwire_components::limits::RMA_CONTEXTS_MAX;
 
 /// The variable with the names of the providers to use, separated by commas.
 pub const ENV_INCLUDE: &str = "TICKWIRE_OFI_PROVIDER_INCLUDE";
@@ -140,7 +137,7 @@ impl Choice {
     /// [`OfiError::Contexts`] for too many contexts.
     pub(super) fn check(&self) -> Result<(), OfiError> {
         match self.contexts() {
-            asked if asked > CONTEXTS_MAX => Err(OfiError::Contexts { asked, most: CONTEXTS_MAX }),
+            asked if asked > RMA_CONTEXTS_MAX => Err(OfiError::Contexts { asked, most: RMA_CONTEXTS_MAX }),
             _ => Ok(()),
         }
     }

@@ -1,14 +1,10 @@
 //! How an endpoint over libfabric is opened.
 
 use super::Choice;
-use tickwire_components::limits::{Lengths, Limits};
+use tickwire_components::limits::{FABRIC_MATCHED_MAX, Lengths, Limits};
 
 /// Lower than the priorities of loopback and shared memory, which are faster.
 const PRIORITY: u8 = 40;
-
-/// How many bytes `ofi_rxm` sends at once. For a longer matched message, the receiver fetches the rest when it is asked for. So claiming
-/// such a message would not make all of it available.
-const MATCHED_MAX: usize = 16 << 10;
 
 /// How to open endpoints over libfabric. Build one with [`OfiConfig::new`] and change fields.
 #[derive(Clone, Debug)]
@@ -58,7 +54,7 @@ impl OfiConfig {
             choice: Choice::default(),
             priority: PRIORITY,
             lengths: limits.fabric_lengths,
-            matched_max: limits.fabric_lengths.eager_max.min(MATCHED_MAX),
+            matched_max: limits.fabric_lengths.eager_max.min(FABRIC_MATCHED_MAX),
             direct_min: limits.direct_min,
             progress_event_count: limits.progress_event_count,
             multi_receive: true,

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use tickwire_components::limits::KEEPALIVE_S;
 use tickwire_components::wire::MAGIC;
 
 /// Bytes before a packet.
@@ -23,8 +24,6 @@ const PREFIX: usize = 4;
 const MESSAGE_BYTES_MAX: usize = PREFIX + PACKET_BYTES_MAX + PROOF + ADDRESS_BYTES_MAX;
 /// Bytes of a [`Proof`] without its address.
 const PROOF: usize = 17;
-/// Time before and between keepalive probes of a silent peer's kernel, in s.
-const KEEPALIVE_S: u64 = 1;
 
 /// What this transport adds to a greeting.
 #[derive(Clone, PartialEq, Eq, Debug)]

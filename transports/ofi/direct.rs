@@ -29,7 +29,9 @@ use libfabric_sys as sys;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use tickwire_components::limits::{DIRECT_MIN, MESSAGE_MAX};
+use tickwire_components::limits::{
+    DIRECT_COMPLETIONS, DIRECT_MESSAGES, DIRECT_MIN, DIRECT_RECEIVES, DIRECT_SENDS, MESSAGE_MAX,
+};
 use tickwire_components::{Row, Span};
 
 /// Providers that may be lent memory of the application: closing their endpoints is safe whatever is in flight. With `ofi_rxm` it is not
@@ -37,13 +39,6 @@ use tickwire_components::{Row, Span};
 const PROVIDERS: [&str; 1] = ["net"];
 /// The variable that tells `net` how many bytes it may keep in its staging buffers; 9000 if unset.
 const KEPT_BYTES: &str = "FI_NET_STAGING_SBUF_SIZE";
-/// The most messages that a peer is asked for at a time.
-const MESSAGES: usize = 32;
-/// The most pieces with posted receives, and the most pieces being sent, at a time.
-const RECEIVES: usize = 32;
-const SENDS: usize = 4;
-/// The most completions that one poll reads.
-const COMPLETIONS: usize = 16;
 
 const _: () = assert!(MESSAGE_MAX.div_ceil(PIECE_BYTES as u64) < 1 << 32 && DIRECT_MIN >= LAST_MIN);
 
@@ -119,9 +114,9 @@ impl Direct {
         #[expect(unsafe_code, reason = "FFI")]
         let domain = unsafe { Domain::open(&fabric, info)? };
         let addresses = AddressVector::open(&domain, 1)?;
-        let queue = CompletionQueue::open(&domain, 2 * (RECEIVES + SENDS), false)?;
+        let queue = CompletionQueue::open(&domain, 2 * (DIRECT_RECEIVES + DIRECT_SENDS), false)?;
         let endpoint = Endpoint::open(&domain, domain.info(), &addresses, &queue, &queue)?;
-        let leads = Slab::new(RECEIVES + SENDS, LEAD_BYTES);
+        let leads = Slab::new(DIRECT_RECEIVES + DIRECT_SENDS, LEAD_BYTES);
         let known = if memory.local {
             let place = Place { domain: &domain, endpoint: None, key_mask: memory.key_mask };
             // SAFETY: the slab is freed after the region is closed.
@@ -137,7 +132,7 @@ impl Direct {
             endpoint,
             addresses,
             queue,
-            contexts: Contexts::new(RECEIVES + SENDS),
+            contexts: Contexts::new(DIRECT_RECEIVES + DIRECT_SENDS),
             receives: VecDeque::new(),
             sends: Vec::new(),
             known,
@@ -147,9 +142,9 @@ impl Direct {
             theirs,
             next: 0,
             due: 0,
-            pieces: vec![None; RECEIVES + SENDS],
-            free_receives: (0..RECEIVES as u32).collect(),
-            free_sends: (RECEIVES as u32..(RECEIVES + SENDS) as u32).collect(),
+            pieces: vec![None; DIRECT_RECEIVES + DIRECT_SENDS],
+            free_receives: (0..DIRECT_RECEIVES as u32).collect(),
+            free_sends: (DIRECT_RECEIVES as u32..(DIRECT_RECEIVES + DIRECT_SENDS) as u32).collect(),
         })
     }
 
@@ -175,7 +170,7 @@ impl Direct {
     /// # Errors
     /// Why the provider fails, in words.
     pub(super) fn expect(&mut self, row: Row, into: Span) -> Result<Option<u32>, String> {
-        if self.receives.len() == MESSAGES || self.peer.is_none() || into.len() < LAST_MIN {
+        if self.receives.len() == DIRECT_MESSAGES || self.peer.is_none() || into.len() < LAST_MIN {
             return Ok(None);
         }
         // If the memory cannot be registered, the message goes in pieces as frames.
@@ -228,7 +223,7 @@ impl Direct {
     /// # Errors
     /// Why the endpoint is unusable, in words.
     pub(super) fn poll(&mut self, mut tell: impl FnMut(Done)) -> Result<usize, String> {
-        let mut completions = [no_completion(); COMPLETIONS];
+        let mut completions = [no_completion(); DIRECT_COMPLETIONS];
         let count = match self.queue.read(&mut completions) {
             Ok(count) => count,
             Err(ReadError::Failed(failure)) => return Err(failure.words),
@@ -246,7 +241,7 @@ impl Direct {
         let index = self.contexts.index(completion.op_context);
         let found = index.and_then(|index| Some((index, self.pieces[index].take()?)));
         let Some((index, Piece { row, bytes, lead })) = found else { return Err("a completion of nothing".into()) };
-        let received = index < RECEIVES;
+        let received = index < DIRECT_RECEIVES;
         let at = if received {
             self.free_receives.push(index as u32);
             let came = Lead::read(self.leads.place(index));

@@ -12,15 +12,9 @@ use super::transport::Line;
 use crate::Transport;
 use crate::connections::Medium;
 use std::time::{Duration, Instant};
-
-/// How long the last frames of a peer that has closed in order may take, in ns.
-const CLOSED_NS_MAX: u64 = 1_000_000_000;
-/// How long after the last frame a peer that has gone may still deliver another, in ns.
-const GONE_NS_MAX: u64 = 10_000_000;
-/// If two polls are farther apart than this, in ns, the time beyond it does not count as silence.
-const UNSEEN_NS_MIN: u64 = 5_000_000;
-/// How long a close waits for another engine of this process, which nobody may be ticking meanwhile.
-const NEAR_TIME: Duration = Duration::from_millis(20);
+use tickwire_components::limits::{
+    FABRIC_CLOSED_NS_MAX, FABRIC_GONE_NS_MAX, FABRIC_NEAR_CLOSE_TIME, FABRIC_UNSEEN_NS_MIN,
+};
 
 /// What a proc tells its peer when it closes.
 #[derive(Clone, Copy)]
@@ -100,14 +94,14 @@ impl Ofi {
             (unread.received, unread.since_ns) = (traffic, now_ns);
         }
         // Time without polls does not count as silence.
-        let unseen_ns = now_ns.saturating_sub(unread.looked_ns).saturating_sub(UNSEEN_NS_MIN);
+        let unseen_ns = now_ns.saturating_sub(unread.looked_ns).saturating_sub(FABRIC_UNSEEN_NS_MIN);
         (unread.looked_ns, unread.since_ns) = (now_ns, unread.since_ns + unseen_ns);
         let quiet_ns = now_ns.saturating_sub(unread.since_ns);
         let over = match unread.due {
-            Some(due) => received == due && !moving || quiet_ns > CLOSED_NS_MAX,
-            None => quiet_ns > GONE_NS_MAX,
+            Some(due) => received == due && !moving || quiet_ns > FABRIC_CLOSED_NS_MAX,
+            None => quiet_ns > FABRIC_GONE_NS_MAX,
         };
-        over && (!has_frames || quiet_ns > CLOSED_NS_MAX)
+        over && (!has_frames || quiet_ns > FABRIC_CLOSED_NS_MAX)
     }
 
     /// Waits until all one-sided operations are complete, for a bounded time.
@@ -117,7 +111,7 @@ impl Ofi {
         let is_near = |link| self.connections.line_mut(link).is_none_or(|line| line.is_near(&self.own));
         let all_near = links.all(is_near);
         let all = Duration::from_millis(self.own.config.close_ms_max.into());
-        let time = if all_near { NEAR_TIME.min(all) } else { all };
+        let time = if all_near { FABRIC_NEAR_CLOSE_TIME.min(all) } else { all };
         while self.port.get_mut().is_operating() && start.elapsed() < time {
             self.port.get_mut().poll_rma();
             rustix::thread::sched_yield();
@@ -142,7 +136,7 @@ impl Ofi {
             let closed = self.farewell(link);
             if let Some(line) = self.connections.line_mut(link) {
                 line.tell(&closed);
-                let time = if line.is_near(&self.own) { NEAR_TIME.min(all) } else { all };
+                let time = if line.is_near(&self.own) { FABRIC_NEAR_CLOSE_TIME.min(all) } else { all };
                 waiting.push(Farewell { link, time, theirs: None, taken: false });
             }
         }

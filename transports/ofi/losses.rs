@@ -11,14 +11,9 @@
 
 use super::Ofi;
 use super::control::Message;
-use super::transport::LOOK_MAX;
 use crate::LinkEvent;
 use crate::connections;
-
-/// Time between two messages about how many frames were sent, in ns.
-const TELL_NS: u64 = 250_000_000;
-/// The most that the time between a question and its answer counts for, in ns: this process may not have polled meanwhile.
-const ANSWER_NS_MAX: u64 = 200_000_000;
+use tickwire_components::limits::{FABRIC_ANSWER_NS_MAX, FABRIC_COMPLETIONS_A_POLL, FABRIC_COUNTS_NS};
 
 /// The frame counts of a link.
 #[derive(Default)]
@@ -49,7 +44,7 @@ struct Missed {
 impl Tally {
     /// Whether to tell the peer now that `sent` frames have been sent.
     fn tells(&mut self, sent: u32, now_ns: u64) -> bool {
-        let tells = sent != self.told && now_ns.saturating_sub(self.told_ns) >= TELL_NS;
+        let tells = sent != self.told && now_ns.saturating_sub(self.told_ns) >= FABRIC_COUNTS_NS;
         if tells {
             (self.told, self.told_ns) = (sent, now_ns);
         }
@@ -72,7 +67,7 @@ impl Tally {
         }
         let asks = self.asked_ns.is_none() || self.is_answered;
         if asks {
-            let time = self.asked_ns.map_or(0, |asked_ns| now_ns.saturating_sub(asked_ns).min(ANSWER_NS_MAX));
+            let time = self.asked_ns.map_or(0, |asked_ns| now_ns.saturating_sub(asked_ns).min(FABRIC_ANSWER_NS_MAX));
             self.missed_ns += time;
             (self.asked_ns, self.is_answered) = (Some(now_ns), false);
         }
@@ -99,7 +94,7 @@ impl Ofi {
                 line.tell(&Message::AskSent);
             }
             if missed.time_ns > 0 {
-                port.poll(LOOK_MAX);
+                port.poll(FABRIC_COMPLETIONS_A_POLL);
             }
             // Without a free buffer, the frame cannot arrive.
             if missed.time_ns > missed_ns_max && !port.is_starved(link) {

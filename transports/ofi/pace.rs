@@ -5,13 +5,7 @@
 //! providers progress only then.
 
 use std::cell::Cell;
-
-/// Polls without an arrival before polling becomes rarer: half a millisecond of them.
-const EAGER: u32 = 2048;
-/// The most looks from one poll to the next. A poll takes 300 ns and 1024 looks of 9 ns each, so polling costs 3 %.
-const INTERVAL_MAX: u32 = 1024;
-/// As [`INTERVAL_MAX`], while sends are in flight.
-const SENDING_MAX: u32 = 4;
+use tickwire_components::limits::{FABRIC_EAGER_POLLS, FABRIC_POLL_INTERVAL_MAX, FABRIC_SENDING_INTERVAL_MAX};
 
 /// When to poll next.
 #[derive(Default)]
@@ -60,8 +54,8 @@ impl Pace {
     pub(super) fn asked_in_vain(&self, sending: impl FnOnce() -> bool) {
         let vain = self.vain.get().saturating_add(1);
         self.vain.set(vain);
-        if vain > EAGER {
-            let most = if sending() { SENDING_MAX } else { INTERVAL_MAX };
+        if vain > FABRIC_EAGER_POLLS {
+            let most = if sending() { FABRIC_SENDING_INTERVAL_MAX } else { FABRIC_POLL_INTERVAL_MAX };
             let interval = (self.interval.get() * 2).min(most);
             self.interval.set(interval);
             self.countdown.set(interval - 1);
@@ -90,9 +84,9 @@ mod tests {
         let pace = Pace::default();
         assert_eq!(questions(&pace, 10_000, false), 0, "without a connection");
         pace.open(1);
-        assert_eq!(questions(&pace, EAGER, false), EAGER);
+        assert_eq!(questions(&pace, FABRIC_EAGER_POLLS, false), FABRIC_EAGER_POLLS);
         questions(&pace, 4096, false);
-        assert_eq!(questions(&pace, 100 * INTERVAL_MAX, false), 100);
+        assert_eq!(questions(&pace, 100 * FABRIC_POLL_INTERVAL_MAX, false), 100);
         pace.hurry();
         assert_eq!(questions(&pace, 1000, false), 1000);
         pace.open(0);
@@ -103,7 +97,7 @@ mod tests {
     fn while_sends_are_under_way_it_is_asked_often() {
         let pace = Pace::default();
         pace.open(1);
-        questions(&pace, EAGER + 100, true);
-        assert_eq!(questions(&pace, 1000 * SENDING_MAX, true), 1000);
+        questions(&pace, FABRIC_EAGER_POLLS + 100, true);
+        assert_eq!(questions(&pace, 1000 * FABRIC_SENDING_INTERVAL_MAX, true), 1000);
     }
 }

@@ -17,12 +17,8 @@ use super::{Domain, Endpoint, MemoryRegion, OfiError};
 use libfabric_sys as sys;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tickwire_components::limits::{FABRIC_KEY_TRIES, FABRIC_REGIONS_IDLE_MAX};
 use tickwire_components::{Access, RegistrationCounts, Span};
-
-/// The most unused regions that are kept for later operations, over all domains.
-const IDLE_MAX: usize = 512;
-/// How many keys are tried for a run before it is given up. A random key is practically never in use already.
-const KEYS: usize = 8;
 
 /// Where to register a region: a domain, and how it requires registration.
 #[derive(Clone, Copy)]
@@ -103,7 +99,7 @@ impl Place<'_> {
     /// The memory stays until the region is closed.
     #[expect(unsafe_code, reason = "FFI")]
     unsafe fn register(&self, run: Span, flags: u64) -> Result<MemoryRegion, String> {
-        for _ in 0..KEYS {
+        for _ in 0..FABRIC_KEY_TRIES {
             let key = new_key(self.key_mask)?;
             // SAFETY: by this function's contract.
             match unsafe { MemoryRegion::register(self.domain, run, flags, key, self.endpoint) } {
@@ -226,7 +222,9 @@ impl Registry {
         let entry = &mut table.entries[index];
         (entry.references, entry.whole) = (entry.references - 1, entry.whole - u32::from(whole));
         table.look_after(index);
-        while table.entries.iter().filter(|entry| entry.is_idle()).count() > IDLE_MAX && table.evict(None) {}
+        while table.entries.iter().filter(|entry| entry.is_idle()).count() > FABRIC_REGIONS_IDLE_MAX
+            && table.evict(None)
+        {}
     }
 }
 

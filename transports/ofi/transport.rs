@@ -16,11 +16,9 @@ use crate::{
 };
 use rustix::fd::{AsFd, BorrowedFd};
 use std::cell::RefCell;
+use tickwire_components::limits::FABRIC_COMPLETIONS_A_POLL;
 use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, Pieces, RegistrationCounts, Row};
-
-/// The most completions that one poll reads, plus those of one call.
-pub(super) const LOOK_MAX: usize = 256;
 
 /// A connection that this process asks for.
 pub(super) type Call = connections::Call<Ofi>;
@@ -145,7 +143,7 @@ impl Ofi {
 /// Polls the port. Returns whether anything has arrived.
 #[inline(always)]
 fn ask(pace: &Pace, port: &mut Port) -> bool {
-    if port.look(LOOK_MAX) > 0 {
+    if port.look(FABRIC_COMPLETIONS_A_POLL) > 0 {
         pace.hurry();
     } else {
         pace.asked_in_vain(|| port.is_sending() || port.is_moving() || port.is_exposing());
@@ -319,12 +317,12 @@ unsafe impl Transport for Ofi {
         if port.queue().wait_fd().is_none() || self.asleep {
             return true;
         }
-        if port.has_rings() && port.poll(LOOK_MAX) > 0 {
+        if port.has_rings() && port.poll(FABRIC_COMPLETIONS_A_POLL) > 0 {
             return false;
         }
         self.rings = false;
         if port.queue().is_ringing() {
-            if port.poll(LOOK_MAX) > 0 {
+            if port.poll(FABRIC_COMPLETIONS_A_POLL) > 0 {
                 return false;
             }
             self.rings = !port.hush();

@@ -12,9 +12,8 @@ use crate::handshake::{PACKET_BYTES_MAX, Packet};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
+use tickwire_components::limits::FABRIC_WATCHERS_MAX;
 
-/// The most watchers that wait for the engine.
-const WAITING_MAX: usize = 4;
 /// Bytes that are read at a time.
 const PART: usize = 1 << 16;
 
@@ -26,7 +25,7 @@ impl Ofi {
             let words = "whoever asks does not know this proc's card: ask through a process of the same job".into();
             return Some((socket, Packet::Refused(words)));
         }
-        if self.own.watchers.len() >= WAITING_MAX {
+        if self.own.watchers.len() >= FABRIC_WATCHERS_MAX {
             return Some((socket, Packet::Later("others are answered: ask again".into())));
         }
         self.own.watchers.push(Watcher { socket: socket.into_descriptor(), question });

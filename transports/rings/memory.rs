@@ -1,13 +1,14 @@
 //! Ring memory: its layout, and the raw view of it that works on shared maps and on the heap alike.
 
 use super::pieces::PieceMemory;
-use super::ring::RingMemory;
+use super::ring::{LINE, RingMemory};
 use super::window;
 use crate::copy::{copy_bytes, copy_past, fence_streams};
 use crate::hints::{For, demote, prefetch};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use tickwire_components::Span;
+use tickwire_components::limits::{RING_LINES_READ, RING_LINES_SENT};
 
 /// The control block before a ring's data. Unless noted, the reader writes it and the writer reads it. Words that are used apart have cache
 /// lines of their own, so that an access to one does not wait for another.
@@ -37,12 +38,6 @@ pub struct RingControl {
 /// Bytes of [`RingControl`] before the data.
 pub const CONTROL_BYTES: usize = size_of::<RingControl>();
 const _: () = assert!(CONTROL_BYTES == 384);
-
-/// The most cache lines that are prefetched before one read. A processor does not fetch more at a time.
-const LINES_READ: u64 = 20;
-/// The most cache lines that are prefetched or demoted for one write: those of a frame of 4 KiB. Nobody waits for them, so there may be
-/// more than [`LINES_READ`].
-const LINES_SENT: u64 = 66;
 
 /// The reader's answer when it is passed a larger ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -143,14 +138,15 @@ impl RawRing {
     #[inline(always)]
     fn lines(&self, offset: u64, bytes: u64) -> impl Iterator<Item = *const u8> {
         let (data, mask) = (self.data.as_ptr().cast_const(), self.capacity - 1);
-        (0..bytes.div_ceil(64).min(LINES_SENT)).map(move |n| data.wrapping_add(((offset + n * 64) & mask) as usize))
+        (0..bytes.div_ceil(LINE).min(RING_LINES_SENT))
+            .map(move |n| data.wrapping_add(((offset + n * LINE) & mask) as usize))
     }
 
-    /// The address of the line at a position, a multiple of 64, for whoever polls its first word.
+    /// The address of the line at a position, a multiple of a line, for whoever polls its first word.
     #[expect(unsafe_code, reason = "a view of shared memory")]
     #[inline]
     pub fn address(&self, position: u64) -> NonNull<AtomicU64> {
-        debug_assert!(position.is_multiple_of(64));
+        debug_assert!(position.is_multiple_of(LINE));
         // SAFETY: within the data, whose length is a power of two; aligned as `word` says.
         unsafe { self.data.add((position & (self.capacity - 1)) as usize).cast() }
     }
@@ -262,9 +258,9 @@ unsafe impl RingMemory for RawRing {
 
     #[inline(always)]
     fn expect_read(&self, offset: u64, bytes: u64) {
-        for line in 0..bytes.div_ceil(64).min(LINES_READ) {
+        for line in 0..bytes.div_ceil(LINE).min(RING_LINES_READ) {
             // A frame does not wrap, so the mask of `lines` is not needed.
-            prefetch(self.data.as_ptr().wrapping_add((offset + line * 64) as usize), For::Read);
+            prefetch(self.data.as_ptr().wrapping_add((offset + line * LINE) as usize), For::Read);
         }
     }
 }

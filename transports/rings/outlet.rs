@@ -13,13 +13,14 @@
 use super::mark::Mark;
 use super::pieces::{self, PIPES, PieceMemory, Room};
 use super::ring::Corrupt;
-use super::splice_limits::{PIPE_BYTES, QUESTION_LOOKS_MAX, QUESTIONS_MAX, SPLICE_BYTES, SPLICED_A_LOOK};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use std::collections::VecDeque;
 use tickwire_components::Span;
-use tickwire_components::limits::{PAGE_BYTES, READS_A_CALL};
+use tickwire_components::limits::{
+    PAGE_BYTES, PIPE_BYTES, READS_A_CALL, SPLICE_BYTES, SPLICE_CALLS_MAX, SPLICE_QUESTIONS_MAX, SPLICED_A_CALL,
+};
 use tickwire_components::wire::{Header, Kind};
 
 /// Both ends of a pipe: the end to read, and the end to write.
@@ -168,7 +169,7 @@ impl Outlet {
             let is_late = self.withdrawn.iter().any(|run| part(run).is_some());
             return if is_late { Ok(()) } else { Err(Corrupt::Question(question.address, question.length)) };
         };
-        if self.answers.len() == QUESTIONS_MAX {
+        if self.answers.len() == SPLICE_QUESTIONS_MAX {
             self.answers.pop_front();
         }
         self.answers.push_back(Answer { piece: question.first, waited: 0, rest });
@@ -178,7 +179,7 @@ impl Outlet {
     /// Puts pieces into pipes as long as there is room, and drops questions that are over. `true` if it must be called again soon: a piece
     /// waits for room, or this call has put as many as it may.
     pub fn look<M: PieceMemory>(&mut self, memory: &M) -> bool {
-        let mut left = SPLICED_A_LOOK;
+        let mut left = SPLICED_A_CALL;
         while let Some(answer) = self.answers.front_mut() {
             if left == 0 {
                 return true;
@@ -199,13 +200,13 @@ impl Outlet {
                 }
                 Put::Full => {
                     answer.waited += 1;
-                    if answer.waited < QUESTION_LOOKS_MAX {
+                    if answer.waited < SPLICE_CALLS_MAX {
                         return true;
                     }
                 }
                 Put::Over => answer.rest = Span::EMPTY,
             }
-            if answer.rest.is_empty() || answer.waited == QUESTION_LOOKS_MAX {
+            if answer.rest.is_empty() || answer.waited == SPLICE_CALLS_MAX {
                 self.answers.pop_front();
             }
         }

@@ -17,7 +17,7 @@ mod access;
 mod reader;
 mod writer;
 
-pub(super) use access::BESIDE_HEADER;
+pub(super) use access::{BESIDE_HEADER, LINE};
 pub use access::{Corrupt, RingMemory};
 pub(crate) use reader::is_of_read;
 pub use reader::{Peeked, Reader};

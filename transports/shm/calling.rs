@@ -9,9 +9,7 @@ use crate::rings::memory::RawRing;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;
-
-/// How long a call may find nobody listening before it fails, in ns: the peer may not listen yet.
-const REFUSED_NS_MAX: u64 = 250_000_000;
+use tickwire_components::limits::CALL_REFUSED_NS_MAX;
 
 /// The segment of a pair: the ring from the caller to the called proc, followed by the ring back.
 pub(crate) struct Pair {
@@ -91,7 +89,7 @@ fn nobody_listens(call: &mut Call, proc: u32, now_ns: u64) -> Result<bool, Strin
     if let Some(ended) = call.process_ended() {
         return Err(ended);
     }
-    if now_ns.saturating_sub(since) > REFUSED_NS_MAX {
+    if now_ns.saturating_sub(since) > CALL_REFUSED_NS_MAX {
         return Err(format!("proc {proc} has closed its endpoint, or has finalized"));
     }
     Ok(false)

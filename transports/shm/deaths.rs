@@ -10,11 +10,7 @@
 use io_uring::{IoUring, opcode, types};
 use rustix::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// The size of the submission queue. One request is submitted at a time.
-const QUESTIONS: u32 = 2;
-/// The size of the completion queue. If there are more answers, the ring reports that some are missing.
-const ANSWERS: u32 = 64;
+use tickwire_components::limits::{DEATH_ANSWERS, DEATH_QUESTIONS};
 
 static THREADS: AtomicU64 = AtomicU64::new(0);
 
@@ -91,7 +87,7 @@ impl Deaths {
     #[cold]
     fn watch(&mut self, process: &OwnedFd, watched: &mut Watched) -> bool {
         if let Watch::Idle = self.watch {
-            self.watch = match IoUring::builder().setup_cqsize(ANSWERS).dontfork().build(QUESTIONS) {
+            self.watch = match IoUring::builder().setup_cqsize(DEATH_ANSWERS).dontfork().build(DEATH_QUESTIONS) {
                 Ok(ring) => Watch::Told { ring: Box::new(ring), thread: here() },
                 Err(_) => Watch::Asking,
             };

@@ -10,11 +10,7 @@ use crate::shared::SharedRun;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::Arc;
-
-/// How long the last frames of a peer that has gone may stay unread before they are given up, ns.
-const UNREAD_NS_MAX: u64 = 1_000_000_000;
-/// The most that the time between two polls counts for, in ns: a program that computes between them has read nothing meanwhile.
-const LOOK_NS_MAX: u64 = 20_000_000;
+use tickwire_components::limits::{UNREAD_NS_MAX, UNREAD_POLL_NS_MAX};
 
 /// How the memory of a peer is read.
 pub(crate) struct PeerMemory {
@@ -101,7 +97,7 @@ impl Shm {
     pub(super) fn is_read(&self, link: u32, unread: &mut Unread, now_ns: u64) -> bool {
         let (heard, more) = self.links.heard(link);
         unread.unheard_ns = match heard == unread.heard {
-            true => unread.unheard_ns + now_ns.saturating_sub(unread.looked_ns).min(LOOK_NS_MAX),
+            true => unread.unheard_ns + now_ns.saturating_sub(unread.looked_ns).min(UNREAD_POLL_NS_MAX),
             false => 0,
         };
         (unread.heard, unread.looked_ns) = (heard, now_ns);

@@ -11,9 +11,7 @@ use rustix::io::Errno;
 use std::cell::Cell;
 use std::path::Path;
 use tickwire_components::check_file_bytes;
-
-/// A segment may take one part in this many of the available memory.
-const PARTS: u64 = 16;
+use tickwire_components::limits::SEGMENT_MEMORY_PARTS;
 
 /// An endpoint's knowledge of the available memory.
 #[derive(Debug, Default)]
@@ -32,7 +30,7 @@ impl Room {
         check_file_bytes(wanted)?;
         if self.left.get() < wanted {
             let available = available();
-            self.left.set(available.map_or(u64::MAX, |available| available / PARTS));
+            self.left.set(available.map_or(u64::MAX, |available| available / SEGMENT_MEMORY_PARTS));
             if self.left.get() < wanted {
                 let available = available.unwrap_or(0);
                 return Err(ShmError::Memory { bytes, available, source: Errno::NOMEM });

@@ -25,12 +25,7 @@ use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use tickwire_components::limits::PAGE_BYTES;
-
-/// The most names that one sweep checks.
-const SWEEP_LOOKS: usize = 1 << 16;
-/// Names that are tried for a segment before giving up.
-const NAMES: u32 = 64;
+use tickwire_components::limits::{PAGE_BYTES, SEGMENT_NAME_TRIES, SEGMENTS_SWEPT_MAX};
 
 /// A mapping of a whole segment.
 #[derive(Debug)]
@@ -197,7 +192,7 @@ fn create_file(place: Place<'_>, bytes: usize) -> Result<(OwnedFd, Map), Errno> 
 fn create_named(place: Place<'_>) -> Result<(OwnedFd, std::path::PathBuf), Errno> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let pid = std::process::id();
-    for _ in 0..NAMES {
+    for _ in 0..SEGMENT_NAME_TRIES {
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let path = place.directory.join(format!("tickwire.{}.{}.{pid}.{n}", place.job, place.me));
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -273,7 +268,7 @@ pub(super) fn sweep(directory: &Path) -> usize {
     let uid = rustix::process::getuid().as_raw();
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     let mut swept = 0;
-    for entry in entries.take(SWEEP_LOOKS).flatten() {
+    for entry in entries.take(SEGMENTS_SWEPT_MAX).flatten() {
         if !entry.file_name().to_str().is_some_and(is_ours) {
             continue;
         }

@@ -13,16 +13,7 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use tickwire_components::Span;
-use tickwire_components::limits::SHARED_PASSED;
-
-/// The most runs that the kernel moves in one call; it takes up to 1024.
-const RUNS_A_CALL: usize = 512;
-/// Runs of a call for which no heap memory is allocated.
-const RUNS_INLINE: usize = 8;
-
-/// The longest run whose pages are all mapped at once. Boards are mapped so, since otherwise each of their pages would cost a fault in some
-/// operation.
-const POPULATED_MAX: usize = 4 << 20;
+use tickwire_components::limits::{KERNEL_RUNS_A_CALL, KERNEL_RUNS_INLINE, POPULATED_MAX, SHARED_PASSED};
 
 /// A run that is mapped whole.
 fn run_of(map: Map, bytes: usize) -> SharedRun {
@@ -96,8 +87,8 @@ impl SharedMemory for Shm {
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     unsafe fn fetch_runs(&mut self, link: u32, runs: &[(u64, Span)]) -> bool {
         let Some(line) = self.connections.line_mut(link) else { return false };
-        for some in runs.chunks(RUNS_A_CALL) {
-            let reads: SmallVec<[_; RUNS_INLINE]> =
+        for some in runs.chunks(KERNEL_RUNS_A_CALL) {
+            let reads: SmallVec<[_; KERNEL_RUNS_INLINE]> =
                 some.iter().map(|&(address, into)| MemoryRead { address, into }).collect();
             if attach(&mut self.deaths, line, &reads).is_err() {
                 return false;
@@ -119,7 +110,7 @@ impl SharedMemory for Shm {
             return false;
         }
         // SAFETY: by the same contract.
-        let stored = runs.chunks(RUNS_A_CALL).all(|some| unsafe { write_together(pid, some) });
+        let stored = runs.chunks(KERNEL_RUNS_A_CALL).all(|some| unsafe { write_together(pid, some) });
         stored && self.deaths.lives(process, watched)
     }
 
@@ -143,7 +134,7 @@ unsafe fn write_together(pid: libc::pid_t, runs: &[(u64, Span)]) -> bool {
         let iov_len = from.len();
         (libc::iovec { iov_base: from.start().cast(), iov_len }, libc::iovec { iov_base: place, iov_len })
     };
-    type Iovecs = SmallVec<[libc::iovec; RUNS_INLINE]>;
+    type Iovecs = SmallVec<[libc::iovec; KERNEL_RUNS_INLINE]>;
     let (local, remote): (Iovecs, Iovecs) = runs.iter().map(iovecs).unzip();
     let [local_count, remote_count] = [&local, &remote].map(|runs| runs.len() as libc::c_ulong);
     // SAFETY: the local runs are valid by this function's contract; the kernel checks the remote ones.

@@ -1,7 +1,6 @@
 //! Control sockets: packets with descriptors, and the peer's identity as the kernel reports it.
 
 use super::{ShmConfig, ShmError};
-use crate::connections::BACKLOG;
 pub(super) use crate::connections::accept;
 use crate::handshake::{Mismatch, PACKET_BYTES_MAX, Packet};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,12 +11,10 @@ use rustix::net::{
 };
 use std::mem::MaybeUninit;
 use std::time::Duration;
+use tickwire_components::limits::{LISTEN_BACKLOG, NAME_TAKEN_MS_MAX};
 
 /// The most descriptors of a packet. The kernel closes any further ones.
 const DESCRIPTORS_MAX: usize = 4;
-
-/// How long this proc's name may still be taken, in ms: a child process that is being started holds the sockets of a closed endpoint.
-const TAKEN_MS_MAX: u32 = 50;
 
 /// A packet and the descriptors that came with it.
 pub(super) struct Received {
@@ -68,10 +65,10 @@ pub(super) fn listen(config: &ShmConfig) -> Result<OwnedFd, ShmError> {
     let descriptors = |source| ShmError::Descriptors { source };
     let listener = socket().map_err(descriptors)?;
     let address = address(&config.job, config.me).map_err(descriptors)?;
-    for _ in 0..TAKEN_MS_MAX {
+    for _ in 0..NAME_TAKEN_MS_MAX {
         match rustix::net::bind(&listener, &address) {
             Ok(()) => {
-                rustix::net::listen(&listener, BACKLOG).map_err(descriptors)?;
+                rustix::net::listen(&listener, LISTEN_BACKLOG).map_err(descriptors)?;
                 return Ok(listener);
             }
             Err(Errno::ADDRINUSE) => std::thread::sleep(Duration::from_millis(1)),

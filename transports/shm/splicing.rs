@@ -12,7 +12,7 @@
 //! it has forbidden others to read its own.
 //!
 //! Which way is faster depends on the machine, the moment, and the sender, which may be busy. So the reader records what each way has cost
-//! lately for messages of a size ([`Costs`]), takes the cheaper one, and now and then the other. It waits at most [`PATIENCE`] for a
+//! lately for messages of a size ([`Costs`]), takes the cheaper one, and now and then the other. It waits at most [`SPLICE_WAIT`] for a
 //! requested piece, and then reads the rest itself.
 
 mod costs;
@@ -23,7 +23,6 @@ use crate::handshake::Packet;
 use crate::rings::memory::RawRing;
 use crate::rings::outlet::{self, Question};
 use crate::rings::pieces::{self, PIPES};
-use crate::rings::splice_limits::{PIPE_BYTES, SPLICE_BYTES, SPLICE_MIN};
 use crate::{MemoryRead, Sent};
 use costs::{Costs, SIZES, Way, size_of_read};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -31,20 +30,11 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, dumpable_behavior};
 use std::time::{Duration, Instant};
+use tickwire_components::limits::{
+    HEAP_READS_UNSPLICED, JOB_PIPE_BYTES, PIPE_BYTES, PIPED_CONNECTIONS_MAX, SPLICE_BYTES, SPLICE_MIN,
+    SPLICE_POLLS_A_CLOCK, SPLICE_WAIT, SPLICE_WAIT_ALWAYS,
+};
 use tickwire_components::{NoBytes, Span};
-
-/// How long the reader waits for a piece: enough for a polling sender to find the question, and twice the time that a piece takes.
-const PATIENCE: Duration = Duration::from_micros(8);
-/// As [`PATIENCE`], with [`Splicing::Always`]: long enough also for a sender that is not running yet.
-const PATIENCE_ALWAYS: Duration = Duration::from_millis(2);
-/// The most connections of a proc with pipes.
-const PIPED_MAX: usize = 16;
-/// The most bytes of all pipes of a job, if each proc has them for one connection.
-const JOB_BYTES: usize = 16 << 20;
-/// After a read out of a shared heap, how many reads do not consider splicing.
-const HEAP_QUIET: u8 = 16;
-/// Polls between two reads of the clock.
-const LOOKS: u32 = 32;
 
 /// The state of receiving a peer's messages by splicing.
 #[derive(Default)]
@@ -108,7 +98,7 @@ impl Shm {
         let in_heap = |read: &MemoryRead| line.heap()?.find(read.address, read.into.len() as u64);
         if reads.iter().any(|read| in_heap(read).is_some()) {
             // The next reads are most likely in the heap too.
-            line.more.pipes.quiet[size] = HEAP_QUIET;
+            line.more.pipes.quiet[size] = HEAP_READS_UNSPLICED;
             return None;
         }
         match &mut line.more.pipes.incoming {
@@ -133,7 +123,7 @@ impl Shm {
 
     /// Takes the spliced pieces of reads that the peer was asked to splice. Returns how many bytes arrived, from the first on.
     pub(super) fn take_spliced(&mut self, link: u32, asked: &[MemoryRead]) -> usize {
-        let patience = if self.own.config.splicing == Splicing::Always { PATIENCE_ALWAYS } else { PATIENCE };
+        let patience = if self.own.config.splicing == Splicing::Always { SPLICE_WAIT_ALWAYS } else { SPLICE_WAIT };
         let memory = self.links.memory(link, false);
         let Some(line) = self.connections.line_mut(link) else { return 0 };
         let (Incoming::Open(inlet), Some(memory)) = (&mut line.more.pipes.incoming, memory) else { return 0 };
@@ -249,7 +239,7 @@ impl Inlet {
 fn wait(memory: &RawRing, number: u32, patience: Duration) -> bool {
     let mut since = None;
     loop {
-        for _ in 0..LOOKS {
+        for _ in 0..SPLICE_POLLS_A_CLOCK {
             if pieces::is_put(memory, number) {
                 return true;
             }
@@ -269,7 +259,7 @@ fn pieces_of(run: Span) -> impl Iterator<Item = Span> + Clone {
 /// The most connections of a proc that have pipes for its messages. There are few, since all pipes of a user may hold 64 MiB in all by
 /// default, of which a job of this many procs takes a quarter.
 fn piped_max(procs: u32) -> usize {
-    (JOB_BYTES / (PIPES * PIPE_BYTES) / procs.max(1) as usize).clamp(1, PIPED_MAX)
+    (JOB_PIPE_BYTES / (PIPES * PIPE_BYTES) / procs.max(1) as usize).clamp(1, PIPED_CONNECTIONS_MAX)
 }
 
 /// Reopens the end of a pipe that a peer has passed, so that this process decides whether reading blocks.

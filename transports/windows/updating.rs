@@ -5,11 +5,8 @@ use super::update::{self, Updater};
 use super::{Head, HeldBy, Part};
 use crate::rings::atomics::AtomicU32;
 use crate::rings::fences;
-use tickwire_components::limits::UPDATED_FREE_MAX;
+use tickwire_components::limits::{UPDATE_LOCK_TRIES, UPDATED_FREE_MAX};
 use tickwire_components::{NumberType, Span};
-
-/// Tries to take an update lock before its caller does something else.
-const TRIES: u32 = 200;
 
 impl Part {
     /// Updates elements, each as a whole; their old values go to `old`, unless that is null. `Ok(false)` if they are not aligned or not
@@ -97,7 +94,7 @@ impl Part {
         let Head { update, mode, .. } = self.control.head();
         let is_dead = |member| !self.is_within_process() && is_dead(member);
         let mut held_by = 0;
-        for _ in 0..TRIES {
+        for _ in 0..UPDATE_LOCK_TRIES {
             match lock::try_update(&update.0, self.control.me, is_dead) {
                 Ok(()) => {
                     let guard = UpdateGuard { word: &update.0, me: self.control.me };

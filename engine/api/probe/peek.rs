@@ -2,7 +2,7 @@
 
 use crate::run::engine::Engine;
 use tickwire_components::index::EnvelopeKey;
-use tickwire_components::limits::ANY;
+use tickwire_components::limits::{ANY, PEEK_POLLS};
 use tickwire_components::wire::Header;
 use tickwire_components::{NIL, Pending, Pull, Row};
 use tickwire_systems::procs::communicators::known;
@@ -10,9 +10,6 @@ use tickwire_systems::protocols::provider_matched::checked;
 use tickwire_systems::steps::provider::is_matched;
 use tickwire_systems::store::Tables;
 use tickwire_transports::{Peeked, ReceiveEnvelope, Sent};
-
-/// Polls for the result of a peek, at most. Without a result after that many, the provider counts as having no message.
-pub(crate) const PEEK_LOOKS: u32 = 1000;
 
 /// What a peek does with the message that it finds.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -59,7 +56,7 @@ impl Engine {
         if pulls {
             all.progress.provider.pull = Pull::Awaited;
         }
-        for look in 0..PEEK_LOOKS {
+        for look in 0..PEEK_POLLS {
             self.drain_more(look);
             let all = self.store.all();
             let endpoint = all.endpoints.get_mut(all.progress.provider.endpoint as usize)?;
@@ -90,7 +87,7 @@ impl Engine {
     pub(crate) fn drain_more(&mut self, look: u32) {
         self.store.progress().pending |= Pending::POST | Pending::DRAIN;
         self.run();
-        if look > PEEK_LOOKS / 10 {
+        if look > PEEK_POLLS / 10 {
             std::thread::yield_now();
         }
     }

@@ -2,6 +2,7 @@
 //! passes that over each connection once. For its contents see [`Part::listed`].
 
 use crate::run::engine::Engine;
+use tickwire_components::limits::DIRECTORY_PROCS_ASKED;
 use tickwire_components::{Rank, RegionAccess, Row, Span, TrafficClass, VcState, WindowError};
 use tickwire_systems::procs::routes::{endpoint_for, link_for};
 use tickwire_systems::procs::windows::Reach;
@@ -10,8 +11,6 @@ use tickwire_transports::windows::{DIRECTORY_BYTES, Listed, Memory, Part, Update
 
 /// The key under which the directory is passed: the first key of windows. No window has it, since no window has the world's context.
 const KEY: u64 = 1 << 32;
-/// Most procs that are checked to find the transport which shares memory with most procs.
-const PROCS_ASKED: usize = 256;
 
 impl Engine {
     /// Makes the directory, if a transport shares memory with peers. Called when the first region is exposed.
@@ -42,7 +41,7 @@ impl Engine {
         let mut all = self.store.all();
         let (procs, me) = (all.procs.known.len() as u32, all.procs.me);
         let mut counts = vec![0u32; all.endpoints.len()];
-        for proc in (0..procs).filter(|&proc| proc != me).take(PROCS_ASKED) {
+        for proc in (0..procs).filter(|&proc| proc != me).take(DIRECTORY_PROCS_ASKED) {
             let endpoint = endpoint_for(&mut all, proc, TrafficClass::OneSided);
             endpoint.into_iter().for_each(|endpoint| counts[usize::from(endpoint)] += 1);
         }

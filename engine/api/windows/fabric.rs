@@ -7,11 +7,12 @@ mod waiting;
 use crate::api::collectives::activate;
 use crate::run::engine::Engine;
 use smallvec::SmallVec;
+use tickwire_components::limits::FAILURE_NOTICE_NS;
 use tickwire_components::{
     Access, Comm, Communicator, NIL, Pending, Rank, RegistrationUse, Row, Span, VcState, WindowError,
 };
 use tickwire_systems::procs::windows::{AwaitedUpdate, FabricKind, FabricOperation, Failure, Reach, number_of_target};
-use tickwire_systems::protocols::one_sided::fabric::{NOTICE_NS, issue, post_by_fabric};
+use tickwire_systems::protocols::one_sided::fabric::{issue, post_by_fabric};
 use tickwire_systems::steps::registering::acquire;
 use tickwire_transports::{Channel, Issued, OneSided, RemoteKey, RemoteRun};
 
@@ -118,7 +119,7 @@ impl Engine {
     #[cold]
     fn wait_for_end(&mut self, vc: Row) -> Result<(), WindowError> {
         self.sample_clock();
-        let end_ns = self.store.progress().now_ns.saturating_add(NOTICE_NS);
+        let end_ns = self.store.progress().now_ns.saturating_add(FAILURE_NOTICE_NS);
         Ok(self.wait_until(|engine| {
             engine.closed.check_request()?;
             let is_late = engine.store.progress().now_ns >= end_ns;

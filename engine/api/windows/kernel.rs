@@ -1,14 +1,11 @@
 //! Operations on memory of another process that only the kernel reaches. The target takes no part.
 
 use crate::run::engine::Engine;
-use tickwire_components::limits::{KERNEL_UPDATE_BYTES, MAIL_LOOKS, MAIL_PAUSE};
+use tickwire_components::limits::{KERNEL_UPDATE_BYTES, MAIL_PAUSE, MAIL_POLLS, MAIL_TAKEN_POLLS};
 use tickwire_components::{NIL, Rank, RequestError, Span, VcState, WindowError};
 use tickwire_systems::procs::windows::{Reach, is_dead};
 use tickwire_transports::SharedMemory;
 use tickwire_transports::windows::Updater;
-
-/// Looks at a put that the target has begun with, before the origin waits as others do.
-const TAKEN_LOOKS: u32 = 10_000;
 
 impl Engine {
     /// Writes bytes. Short ones are left for the target's engine, which the next flush waits for.
@@ -42,14 +39,14 @@ impl Engine {
     /// writes it.
     fn finish_mail(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         let mut looks = 0;
-        while looks < MAIL_LOOKS && !self.is_mail_taken(rank, handle) {
+        while looks < MAIL_POLLS && !self.is_mail_taken(rank, handle) {
             // The target may wait for this side to take what it has left here.
             if !self.store.all().windows.serve_mail() {
                 std::hint::spin_loop();
             }
             looks += 1;
         }
-        let ended = if looks == MAIL_LOOKS { self.take_mail_back(rank, handle) } else { Ok(()) };
+        let ended = if looks == MAIL_POLLS { self.take_mail_back(rank, handle) } else { Ok(()) };
         let target = self.target(rank, handle)?;
         target.has_mail = false;
         target.completed = target.issued.min(target.completed + 1);
@@ -73,7 +70,7 @@ impl Engine {
             return written;
         }
         // The target has begun to write it. 4 KiB take less than a microsecond.
-        for _ in 0..TAKEN_LOOKS {
+        for _ in 0..MAIL_TAKEN_POLLS {
             if self.is_mail_taken(rank, handle) {
                 return Ok(());
             }

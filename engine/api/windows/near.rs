@@ -3,22 +3,13 @@
 //! The directory is locked meanwhile.
 
 use crate::run::engine::Engine;
+use tickwire_components::limits::{LOCK_POLLS_FEW, LOCK_POLLS_MANY, LOCKED_BYTES, LOCKED_UPDATE_BYTES};
 use tickwire_components::{NIL, Rank, RegionAccess, RemoteKind, RequestError, Span, VcState, WindowError};
 use tickwire_systems::procs::connections::ask_after_one;
 use tickwire_systems::procs::windows::Reach;
 use tickwire_systems::procs::windows::regions::{REGIONS, needed, region_of};
 use tickwire_transports::SharedMemory;
 use tickwire_transports::windows::{HeldBy, Part, UpdateGuard, Updater, get_bytes, put_bytes};
-
-/// Bytes that are moved while the lock is held once. It bounds how long others wait for the lock.
-const LOCKED_BYTES: usize = 256 << 10;
-/// The same of elements that are updated: they are read, changed and written back.
-const UPDATED_BYTES: usize = 4 << 10;
-/// After so many looks at a lock in vain, the operating system is asked now and then whether the holder lives, if this proc never
-/// contacted it.
-const LOOKS_FEW: u32 = 256;
-/// After so many looks it is asked at each look, since the wait sleeps between looks by then.
-const LOOKS_MANY: u32 = 8192;
 
 /// What became of an operation.
 enum Near {
@@ -54,7 +45,7 @@ impl Engine {
             return Ok(false);
         }
         let mut done = 0;
-        let most = if matches!(kind, RemoteKind::Put | RemoteKind::Get) { LOCKED_BYTES } else { UPDATED_BYTES };
+        let most = if matches!(kind, RemoteKind::Put | RemoteKind::Get) { LOCKED_BYTES } else { LOCKED_UPDATE_BYTES };
         loop {
             let bytes = (length - done).min(most);
             let runs = match kind {
@@ -66,7 +57,8 @@ impl Engine {
                 near = engine.try_listed(kind, (at + done, length - done), runs, bytes, (rank, handle));
                 let Near::Busy(holder) = near else { return true };
                 looks = looks.saturating_add(1);
-                if handle == REGIONS && (looks.is_power_of_two() && looks >= LOOKS_FEW || looks > LOOKS_MANY) {
+                if handle == REGIONS && (looks.is_power_of_two() && looks >= LOCK_POLLS_FEW || looks > LOCK_POLLS_MANY)
+                {
                     ask_after_one(&mut engine.store.as_mut(), holder);
                 }
                 false
@@ -170,14 +162,14 @@ unsafe fn operate(
         (RemoteKind::Put, None) => return Near::done_if(unsafe { shared.store(link, address, from) }),
         // SAFETY: by this function's contract.
         (RemoteKind::Get, None) => return Near::done_if(unsafe { shared.fetch(link, address, into) }),
-        _ if length > UPDATED_BYTES || !is_whole(size) => return Near::Elsewhere,
+        _ if length > LOCKED_UPDATE_BYTES || !is_whole(size) => return Near::Elsewhere,
         // SAFETY: by this function's contract; the map is aligned as the peer's memory is.
         (_, Some(elements)) => match unsafe { change(kind, elements, (from, into)) } {
             Some(_) => {}
             None => return Near::Elsewhere,
         },
         (_, None) => {
-            let mut room = [0u128; UPDATED_BYTES / size_of::<u128>()];
+            let mut room = [0u128; LOCKED_UPDATE_BYTES / size_of::<u128>()];
             // SAFETY: bytes of this function's own, of which nobody has a reference while the span is used.
             let room = unsafe { Span::new(room.as_mut_ptr().cast(), length) };
             // SAFETY: as above.

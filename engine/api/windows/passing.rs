@@ -5,6 +5,7 @@ use crate::api::collectives::exchange;
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
 use smallvec::SmallVec;
+use tickwire_components::limits::WINDOW_LINK_NS_MAX;
 use tickwire_components::wire::transport_number;
 use tickwire_components::{Comm, Element, NIL, Row, TrafficClass, VcState, WindowError};
 use tickwire_systems::procs::calls::{give_up_one_sided, reach_one_sided};
@@ -14,9 +15,6 @@ use tickwire_systems::procs::windows::Reach;
 use tickwire_transports::shared::SharedRun;
 use tickwire_transports::windows::{Memory, Part};
 use tickwire_transports::{Channel, Reach as Near, RemoteAccess, RemoteKey, Settled};
-
-/// How long members are called over the route of one-sided traffic, ns: those that are there answer within a tick.
-const LINK_NS_MAX: u64 = 5_000_000_000;
 
 /// How a fabric reaches a member's memory, if both members use the same endpoint for it.
 pub(super) fn fabric_reach(endpoint: u8, channel: Channel, offer: &Offer, own: Option<u8>) -> Option<Reach> {
@@ -179,7 +177,7 @@ impl Engine {
     /// within a bounded time, operations go to its engine, with the messages.
     pub(crate) fn link_members(&mut self, vcs: &[Row]) -> Result<Vec<Link>, WindowError> {
         self.sample_clock();
-        let mut end_ns = self.store.progress().now_ns.saturating_add(LINK_NS_MAX);
+        let mut end_ns = self.store.progress().now_ns.saturating_add(WINDOW_LINK_NS_MAX);
         self.wait_until(|engine| {
             engine.closed.check_request()?;
             let mut all = engine.store.all();
@@ -188,7 +186,7 @@ impl Engine {
                 is_done &= reach_one_sided(&mut all, row);
             }
             if !is_done && all.progress.now_ns > end_ns {
-                end_ns = all.progress.now_ns.saturating_add(LINK_NS_MAX);
+                end_ns = all.progress.now_ns.saturating_add(WINDOW_LINK_NS_MAX);
                 vcs.iter().for_each(|&row| give_up_one_sided(&mut all, row, "it was not answered within 5 s"));
             }
             if !is_done {

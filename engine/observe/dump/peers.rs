@@ -1,6 +1,7 @@
 //! The communicators and peers of a dump.
 
 use tickwire_components::credit::{LINE_BYTES, cost};
+use tickwire_components::limits::DUMPED_MEMBERS_MAX;
 use tickwire_components::{CommState, Communicator, Members, Row, TrafficClass, Vc, VcState, context};
 use tickwire_systems::procs::routes::{Candidate, candidates, endpoint_for};
 use tickwire_systems::steps::credit::window;
@@ -10,9 +11,6 @@ use tickwire_traces::dump::{
     SHOWN_MAX, Stage, TrafficDump,
 };
 use tickwire_transports::Traffic;
-
-/// Most members of a communicator that a dump lists.
-const MEMBERS_MAX: usize = 4096;
 
 /// The communicators with the lowest ids, and all that `is_named` names.
 pub(super) fn communicators(rows: &[Communicator], is_named: impl Fn(u32) -> bool) -> Vec<CommunicatorDump> {
@@ -25,7 +23,7 @@ pub(super) fn communicators(rows: &[Communicator], is_named: impl Fn(u32) -> boo
         size: comm.size,
         closing: comm.state == CommState::Closing,
         members: match &comm.members {
-            Members::List(list) if list.len() <= MEMBERS_MAX => Some(list.to_vec()),
+            Members::List(list) if list.len() <= DUMPED_MEMBERS_MAX => Some(list.to_vec()),
             _ => None,
         },
         collectives: comm.collectives,

@@ -6,10 +6,8 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 use tickwire_components::Pending;
+use tickwire_components::limits::SLEEP_POLL_MS;
 use tickwire_systems::store::Tables;
-
-/// Longest sleep when something must be polled: a transport without a descriptor, or one that may not announce free room, ms.
-const POLL_MS: u32 = 1;
 
 impl AsFd for Engine {
     /// A descriptor for an application's own poll set or runtime. It is readable when there is something to tick for, from an
@@ -103,7 +101,7 @@ impl Engine {
         let polls = self.waiter.polls
             || self.observer.has_visitors()
             || endpoints.iter_mut().any(|e| e.transport.get().must_poll());
-        let ms = if (blocked && unknown) || refused || polls { POLL_MS } else { self.limits.sleep_ms_max };
+        let ms = if (blocked && unknown) || refused || polls { SLEEP_POLL_MS } else { self.limits.sleep_ms_max };
         Duration::from_millis(ms.into())
     }
 

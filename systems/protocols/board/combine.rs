@@ -2,20 +2,21 @@
 //!
 //! Intermediate values stand in scratch, one block for each level of the reduction tree, so that they stay in the L1 cache.
 
-use super::shape::{DIRECT_CHUNK, ELEMENT_MAX};
 use crate::collectives::fold::Fold;
+use tickwire_components::limits::{BOARD_DIRECT_CHUNK, BOARD_ELEMENT_MAX, BOARD_MEMBERS, CACHE_LINE};
 use tickwire_components::{Reduction, Span};
 use tickwire_transports::copy::{copy_long, copy_own};
 
 /// Bytes of a block.
-const BLOCK: usize = ELEMENT_MAX;
+const BLOCK: usize = BOARD_ELEMENT_MAX;
 /// Blocks in scratch: one for each level of the tree among up to sixteen members, and one for a result that must not overwrite an operand
 /// yet.
 const BLOCKS: usize = 5;
 /// Bytes of room for values on the way.
 pub(super) const SCRATCH_BYTES: usize = BLOCK * BLOCKS;
 /// Bytes of scratch behind those, for the operands of one chunk that the kernel has read.
-pub(super) const OPERANDS_BYTES: usize = DIRECT_CHUNK + 16 * 64;
+pub(super) const OPERANDS_BYTES: usize = BOARD_DIRECT_CHUNK + BOARD_MEMBERS as usize * CACHE_LINE;
+const _: () = assert!(BOARD_MEMBERS <= 1 << (BLOCKS - 1));
 
 /// What operands are combined with and by.
 pub(super) struct Combiner<'a> {

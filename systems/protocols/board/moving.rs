@@ -7,6 +7,7 @@ use super::combine::{Combiner, OPERANDS_BYTES, SCRATCH_BYTES, copy, copy_operand
 use super::operation::{Around, Failure, NumberedCall, Operation};
 use super::shape::{Piece, slice};
 use crate::procs::seats::{Seat, Seats};
+use tickwire_components::limits::CACHE_LINE;
 use tickwire_components::{CollectiveKind, Reduction, Span, VcState, car_flags};
 
 /// Puts a short operand into the own slot.
@@ -231,7 +232,7 @@ fn combine(
         let Some(seat) = seat.as_ref().filter(|_| numbered.sources & 1 << other != 0) else { continue };
         let into = rooms.part(room, piece.length);
         operands[other as usize] = shown(numbered, seats, (other, seat), piece, into, around)?;
-        room += piece.length.next_multiple_of(64);
+        room += piece.length.next_multiple_of(CACHE_LINE);
     }
     combine_operands(numbered, seats, &combiner, output, &|rank| operands[rank as usize]);
     Ok(())

@@ -1,42 +1,17 @@
 //! How the operand of an operation stands on a board: in a slot, or in chunks.
 
 use crate::procs::seats::Terms;
-use tickwire_components::limits::{BOARD_CELL_BYTES, BOARD_CELL_BYTES_WIDE};
+use tickwire_components::limits::{
+    BOARD_CELL_BYTES, BOARD_CELL_BYTES_WIDE, BOARD_CHUNK_MAX, BOARD_CHUNK_MAX_WIDE, BOARD_CHUNK_MIN,
+    BOARD_CHUNK_MIN_WIDE, BOARD_CHUNKS_MIN, BOARD_CHUNKS_MIN_WIDE, BOARD_DIRECT_CHUNK, BOARD_DIRECT_MIN,
+    BOARD_ELEMENT_MAX, BOARD_HEAP_MIN, BOARD_ONE_ROUND_MAX, CACHE_LINE,
+};
 use tickwire_components::{Collective, CollectiveKind, Span};
 use tickwire_transports::boards::SHORT_MAX;
 
-/// Bytes of a chunk at most, of all parts together. Four fill narrow cells.
-const CHUNK_MAX: usize = BOARD_CELL_BYTES / 4;
-/// The same in wide cells: so long that exchanging the counts of a chunk costs next to nothing, and four chunks fit an L2 cache.
-const CHUNK_MAX_WIDE: usize = 128 << 10;
-/// Bytes of a chunk at least, of all parts together. Its counts move a cache line each way, which takes as long as copying 4 KiB.
-const CHUNK_MIN: usize = 4 << 10;
-/// The same in wide cells, which are faster.
-const CHUNK_MIN_WIDE: usize = 8 << 10;
-/// Chunks that a long operand is cut into, or more, unless they would be shorter than [`CHUNK_MIN`]: one is written while another one is
-/// read.
-const CHUNKS_MIN: usize = 4;
-/// The same in wide cells.
-const CHUNKS_MIN_WIDE: usize = 2;
-/// Between two members with wide boards, an allreduce of up to this many bytes has one round: both combine the whole operands.
-const ONE_ROUND_MAX: usize = 32 << 10;
-/// Parts from this length on are read straight out of the memory of their owner, where the kernel lets all members do so: a call of
-/// it costs as much as copying 16 KiB.
-const DIRECT_MIN: usize = 96 << 10;
-/// Bytes of such a chunk at most, of all members together: long, so that calls of the kernel are few, but its room fits an L2 cache.
-pub(super) const DIRECT_CHUNK: usize = 128 << 10;
-/// Bytes of an element at most.
-pub(super) const ELEMENT_MAX: usize = 4 << 10;
-/// On wide boards, operands of at least this length are read out of a shared heap, if all members give and take. Reading there leaves the
-/// owner's buffer in the caches of its readers, and the owner's next writes to it are slow. So shorter operands go through cells, and so
-/// does all that passes one way.
-const HEAP_MIN: usize = 256 << 10;
-/// Where parts and chunks begin: a multiple of this.
-const ALIGN: usize = 64;
-
 /// Whether boards can serve an operation: elements are short enough that a chunk has one for each member.
 pub fn is_possible(call: &Collective, size: u32) -> bool {
-    call.element <= ELEMENT_MAX && call.element.next_multiple_of(ALIGN) * size as usize <= CHUNK_MAX
+    call.element <= BOARD_ELEMENT_MAX && call.element.next_multiple_of(CACHE_LINE) * size as usize <= BOARD_CHUNK_MAX
 }
 
 /// See the module.
@@ -94,7 +69,7 @@ impl Shape {
         (number, size, terms): (u64, u32, Terms),
     ) -> Self {
         let call = &Collective { kind, part, element, ..Collective::BARRIER };
-        match terms.reads && !terms.wide && part >= DIRECT_MIN {
+        match terms.reads && !terms.wide && part >= BOARD_DIRECT_MIN {
             true => Shape::direct(call, size),
             false => Shape::long(call, number, parts, terms),
         }
@@ -106,15 +81,15 @@ impl Shape {
         let most = match call.kind {
             // A member reads its slice of the chunk from each other member. A slice is at most an equal share and one element, so the
             // slices fit.
-            CollectiveKind::Allreduce => DIRECT_CHUNK - others * element,
+            CollectiveKind::Allreduce => BOARD_DIRECT_CHUNK - others * element,
             // Each reads the chunks of all others before it combines them.
             CollectiveKind::Reduce | CollectiveKind::ReduceScatter | CollectiveKind::Scan | CollectiveKind::Exscan => {
-                DIRECT_CHUNK / others
+                BOARD_DIRECT_CHUNK / others
             }
             // The kernel reads the bytes straight to where they belong.
-            _ => DIRECT_CHUNK,
+            _ => BOARD_DIRECT_CHUNK,
         };
-        let chunk = (most / ALIGN * ALIGN / element * element).max(element);
+        let chunk = (most / CACHE_LINE * CACHE_LINE / element * element).max(element);
         let chunks = call.part.div_ceil(chunk) as u64;
         Shape { chunk, stride: 0, cell: 0, short: usize::MAX, chunks, cells: 0, base: 0 }
     }
@@ -122,14 +97,14 @@ impl Shape {
     fn long(call: &Collective, number: u64, parts: usize, terms: Terms) -> Self {
         let (element, all) = (call.element.max(1), call.part * parts);
         let wanted = match terms {
-            Terms { wide: false, .. } => (all / CHUNKS_MIN).clamp(CHUNK_MIN, CHUNK_MAX),
+            Terms { wide: false, .. } => (all / BOARD_CHUNKS_MIN).clamp(BOARD_CHUNK_MIN, BOARD_CHUNK_MAX),
             // Each chunk may cost a turn of all members on a processor, so chunks are long.
-            Terms { shares: true, .. } => all.next_multiple_of(ALIGN * parts).min(BOARD_CELL_BYTES_WIDE / 2),
-            _ => (all / CHUNKS_MIN_WIDE).clamp(CHUNK_MIN_WIDE, CHUNK_MAX_WIDE),
+            Terms { shares: true, .. } => all.next_multiple_of(CACHE_LINE * parts).min(BOARD_CELL_BYTES_WIDE / 2),
+            _ => (all / BOARD_CHUNKS_MIN_WIDE).clamp(BOARD_CHUNK_MIN_WIDE, BOARD_CHUNK_MAX_WIDE),
         };
         // Whole elements, at least one.
-        let chunk = (wanted / parts / ALIGN * ALIGN / element * element).max(element);
-        let aligned = chunk.next_multiple_of(ALIGN);
+        let chunk = (wanted / parts / CACHE_LINE * CACHE_LINE / element * element).max(element);
+        let aligned = chunk.next_multiple_of(CACHE_LINE);
         let (cell, chunks) = (aligned * parts, call.part.div_ceil(chunk) as u64);
         let room = if terms.wide { BOARD_CELL_BYTES_WIDE } else { BOARD_CELL_BYTES };
         let cells = ((room / cell) as u64).min(chunks);
@@ -153,14 +128,14 @@ impl Shape {
                 | CollectiveKind::Allreduce
                 | CollectiveKind::ReduceScatter
         );
-        terms.mapped && (!terms.wide || all_give && call.part >= HEAP_MIN)
+        terms.mapped && (!terms.wide || all_give && call.part >= BOARD_HEAP_MIN)
     }
 
     /// Whether an allreduce among so many members has two rounds.
     #[inline(always)]
     pub(super) fn two_rounds(&self, call: &Collective, size: u32, terms: Terms) -> bool {
         call.kind == CollectiveKind::Allreduce
-            && (size > 2 || self.is_direct() || terms.wide && call.part > ONE_ROUND_MAX)
+            && (size > 2 || self.is_direct() || terms.wide && call.part > BOARD_ONE_ROUND_MAX)
     }
 
     /// Whether the operand stands in a slot.
@@ -317,7 +292,7 @@ mod tests {
                 let all: usize = (0..shape.chunks()).map(|chunk| shape.piece(chunk, call.part).length).sum();
                 let first = shape.piece(0, call.part).length;
                 assert_eq!((all, first % element), (call.part, 0));
-                assert!(first * (size as usize - 1) <= DIRECT_CHUNK.max(element * (size as usize - 1)));
+                assert!(first * (size as usize - 1) <= BOARD_DIRECT_CHUNK.max(element * (size as usize - 1)));
             }
         }
     }
@@ -325,11 +300,11 @@ mod tests {
     #[test]
     fn slices_of_a_direct_chunk_have_room_for_those_of_all_others() {
         for size in 2..=16u32 {
-            for element in [1, 8, 24, 280, ELEMENT_MAX]
+            for element in [1, 8, 24, 280, BOARD_ELEMENT_MAX]
                 .into_iter()
                 .filter(|&element| is_possible(&Collective { element, ..Collective::BARRIER }, size))
             {
-                let (kind, part) = (CollectiveKind::Allreduce, 300 * ELEMENT_MAX / element * element);
+                let (kind, part) = (CollectiveKind::Allreduce, 300 * BOARD_ELEMENT_MAX / element * element);
                 let call = Collective { kind, part, element, ..Collective::BARRIER };
                 let shape = Shape::of(&call, 1, size, READ);
                 assert!(shape.is_direct());
@@ -338,9 +313,9 @@ mod tests {
                 #[expect(unsafe_code, reason = "a length")]
                 let chunk = unsafe { Span::new(std::ptr::dangling_mut(), length) };
                 let longest = (0..size).map(|rank| slice(chunk, rank, size, element).1).max().unwrap();
-                let room = longest.next_multiple_of(64) * (size as usize - 1);
+                let room = longest.next_multiple_of(CACHE_LINE) * (size as usize - 1);
                 assert!(room <= OPERANDS_BYTES, "{size} members, elements of {element}: {room}");
-                assert!(length > DIRECT_CHUNK / 2, "few calls");
+                assert!(length > BOARD_DIRECT_CHUNK / 2, "few calls");
             }
         }
     }

@@ -1,20 +1,14 @@
 //! When a member asks after messages, and how many questions it has at a time. See [`super::inquiry`].
 
 use crate::procs::priorities::list_sender;
+use tickwire_components::limits::{INQUIRIES_MAX, INQUIRY_INTERVAL_NS_MAX};
 use tickwire_components::{Asking, Control, Inquiry, NIL, Progress, Row, Vc};
-
-/// A member first asks when a start has run for this long, ns. Before each further question it waits twice as long as before.
-pub(super) const FIRST_NS: u64 = 20_000_000;
-/// Longest time between two questions, ns.
-const LONGEST_NS: u64 = 1_000_000_000;
-/// Inquiries that may wait for their connections at a time: a quarter of all control frames, so that answers always have room.
-pub(super) const INQUIRIES_MAX: usize = 32;
 
 /// Whether it is time to ask; then the next time is set.
 pub(super) fn is_time(asking: &mut Asking, now_ns: u64) -> bool {
     let is_time = now_ns.wrapping_sub(asking.next_ns).cast_signed() >= 0;
     if is_time {
-        asking.interval_ns = (2 * asking.interval_ns).min(LONGEST_NS);
+        asking.interval_ns = (2 * asking.interval_ns).min(INQUIRY_INTERVAL_NS_MAX);
         asking.next_ns = now_ns.wrapping_add(asking.interval_ns);
     }
     is_time
@@ -43,6 +37,7 @@ mod tests {
     use super::*;
     use crate::testing::TestWorld;
     use tickwire_components::VcState;
+    use tickwire_components::limits::INQUIRY_FIRST_NS;
 
     #[test]
     fn questions_are_one_a_peer_and_leave_room_for_answers() {
@@ -69,10 +64,10 @@ mod tests {
 
     #[test]
     fn each_question_comes_after_twice_the_time_up_to_a_second() {
-        let mut asking = Asking { start: 1, interval_ns: FIRST_NS, next_ns: FIRST_NS, cursor: 0 };
+        let mut asking = Asking { start: 1, interval_ns: INQUIRY_FIRST_NS, next_ns: INQUIRY_FIRST_NS, cursor: 0 };
         let asked: Vec<u64> =
-            (0..400).map(|look| look * FIRST_NS / 2).filter(|&now_ns| is_time(&mut asking, now_ns)).collect();
-        let between: Vec<u64> = asked.windows(2).map(|pair| (pair[1] - pair[0]) / FIRST_NS).collect();
-        assert_eq!((asked[0], &between[..]), (FIRST_NS, &[2, 4, 8, 16, 32, 50, 50][..]));
+            (0..400).map(|look| look * INQUIRY_FIRST_NS / 2).filter(|&now_ns| is_time(&mut asking, now_ns)).collect();
+        let between: Vec<u64> = asked.windows(2).map(|pair| (pair[1] - pair[0]) / INQUIRY_FIRST_NS).collect();
+        assert_eq!((asked[0], &between[..]), (INQUIRY_FIRST_NS, &[2, 4, 8, 16, 32, 50, 50][..]));
     }
 }

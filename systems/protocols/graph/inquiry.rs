@@ -10,7 +10,7 @@
 //! [`Kind::Inquiry`]: tickwire_components::wire::Kind::Inquiry
 //! [`Kind::Denial`]: tickwire_components::wire::Kind::Denial
 
-use super::asking::{FIRST_NS, INQUIRIES_MAX, is_time, send};
+use super::asking::{is_time, send};
 use super::remains::{ask_for_left, end_left};
 use crate::collectives::draft::PERSISTENT_TAG;
 use crate::procs::communicators::{Unclaimed, known, unclaimed};
@@ -21,6 +21,7 @@ use crate::steps::credit::forget;
 use crate::steps::finish::abort;
 use crate::steps::posted::remove_posted;
 use smallvec::SmallVec;
+use tickwire_components::limits::{INQUIRIES_MAX, INQUIRY_FIRST_NS};
 use tickwire_components::wire::Header;
 use tickwire_components::{
     Asking, Car, CarKind, CarState, Communicator, Control, Graph, Inquiry, NIL, Row, VcState, car_flags, context,
@@ -62,8 +63,8 @@ fn is_due(rows: &mut Rows<'_>, number: u32, now_ns: u64) -> bool {
     }
     let asking = &mut graph.asking;
     if asking.start != graph.starts {
-        let next_ns = now_ns.wrapping_add(FIRST_NS);
-        *asking = Asking { start: graph.starts, interval_ns: FIRST_NS, next_ns, cursor: 0 };
+        let next_ns = now_ns.wrapping_add(INQUIRY_FIRST_NS);
+        *asking = Asking { start: graph.starts, interval_ns: INQUIRY_FIRST_NS, next_ns, cursor: 0 };
     }
     is_time(asking, now_ns)
 }
@@ -101,7 +102,7 @@ fn ask(rows: &mut Rows<'_>, number: u32, now_ns: u64) {
         *cursor = next.unwrap_or(0) as u32;
         if next.is_some() {
             // The round goes on soon, and its end sets the time of the next one.
-            (*interval_ns, *next_ns) = (*interval_ns / 2, now_ns.wrapping_add(FIRST_NS));
+            (*interval_ns, *next_ns) = (*interval_ns / 2, now_ns.wrapping_add(INQUIRY_FIRST_NS));
         }
     }
 }

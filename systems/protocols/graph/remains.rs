@@ -4,29 +4,27 @@
 //! other lengths, that may be nothing, so it is asked ([`super::inquiry`]). Messages that have come for an operation that is over are
 //! thrown away.
 
-use super::asking::{FIRST_NS, is_time, send};
+use super::asking::{is_time, send};
 use crate::collectives::draft::{PERSISTENT_TAG, STEP_BITS};
 use crate::procs::communicators::{give_back, known};
 use crate::rows::Rows;
 use crate::steps::finish::abort;
 use crate::steps::posted::remove_posted;
 use crate::store::Tables;
+use tickwire_components::limits::{INQUIRY_FIRST_NS, OPERATIONS_LATE_MAX, STRAYS_A_LOOK};
 use tickwire_components::{
     Asking, Car, CarKind, CarState, Communicator, Graphs, Inquiry, LeftReceive, NIL, RequestState, Row, Unexpected,
     VcState, car_flags, context,
 };
 
-/// Each look for messages that nobody will receive covers this many unexpected messages at most, the oldest first, and there is one look
-/// in 20 ms at most. Messages behind these stay until these are received.
-const STRAYS_A_LOOK: usize = 4096;
-/// A message is thrown away only if its operation is at most this many operations of its communicator ago.
-const LATE_MAX: u32 = 1 << 12;
+// Half of the numbers that a tag tells apart are later ones.
+const _: () = assert!(OPERATIONS_LATE_MAX <= (PERSISTENT_TAG >> STEP_BITS) / 2);
 
 /// A failed graph has left a receive.
 pub(super) fn leave(rows: &mut Rows<'_>, row: Row, (call, start): (u32, u32)) {
     let Rows { progress, requests, .. } = rows;
-    let next_ns = progress.now_ns.wrapping_add(FIRST_NS);
-    let asking = Asking { start, interval_ns: FIRST_NS, next_ns, cursor: 0 };
+    let next_ns = progress.now_ns.wrapping_add(INQUIRY_FIRST_NS);
+    let asking = Asking { start, interval_ns: INQUIRY_FIRST_NS, next_ns, cursor: 0 };
     let generation = requests[row as usize].generation;
     progress.graphs.left.push(LeftReceive { row, generation, call, asking });
 }
@@ -76,7 +74,7 @@ pub(super) fn end_left(rows: &mut Rows<'_>, denied: &Inquiry, vc_row: Row) {
         if !is_of_it || (car.vc, car.context) != (vc_row, denied.context) || !is_left(left, cars, requests) {
             continue;
         }
-        (left.asking.interval_ns, left.asking.next_ns) = (FIRST_NS, now_ns);
+        (left.asking.interval_ns, left.asking.next_ns) = (INQUIRY_FIRST_NS, now_ns);
         if car.tag == denied.tag {
             found = left.row;
         }
@@ -124,8 +122,8 @@ fn is_stray(graphs: &Graphs, communicators: &[Communicator], entry: &Unexpected)
         return false;
     }
     let Some(communicator) = known(communicators, entry.context) else { return false };
-    // A tag has only the low bits of the operation's number. If those seem longer ago than `LATE_MAX`, the message may be of a much later
-    // operation, and stays.
+    // A tag has only the low bits of the operation's number. If those seem longer ago than `OPERATIONS_LATE_MAX`, the message may be of a
+    // much later operation, and stays.
     let numbers = PERSISTENT_TAG >> STEP_BITS;
     let call = entry.tag >> STEP_BITS;
     let late = communicator.collectives.wrapping_sub(call) & (numbers - 1);
@@ -134,5 +132,5 @@ fn is_stray(graphs: &Graphs, communicators: &[Communicator], entry: &Unexpected)
         runs && Communicator::row(graph.comm.0) == context::id(entry.context) as usize
             && graph.call & (numbers - 1) == call
     };
-    (1..=LATE_MAX).contains(&late) && !graphs.list.iter().flatten().any(|graph| is_its(graph))
+    (1..=OPERATIONS_LATE_MAX).contains(&late) && !graphs.list.iter().flatten().any(|graph| is_its(graph))
 }

@@ -8,11 +8,9 @@ use super::end_part;
 use crate::procs::endpoint::Endpoint;
 use crate::procs::windows::{FabricKind, FabricOperation, Failure, Windows};
 use crate::rows::{Rows, Wire};
+use tickwire_components::limits::FAILURE_NOTICE_NS;
 use tickwire_components::{NIL, Refusal, Routes, SideLink, Span, Vc, VcState, car_flags};
 use tickwire_transports::{Channel, FailedOperation, Issued, OneSided, RemoteRun};
-
-/// How long a failed operation waits for the news that its peer has ended, ns. If the news comes in time, the error names the failed peer.
-pub const NOTICE_NS: u64 = 50_000_000;
 
 /// Posts an operation. The fabric gets it at once, if it has room.
 pub fn post_by_fabric(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], mut operation: FabricOperation) {
@@ -140,7 +138,7 @@ fn step(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], index: usize) -> Option
             windows.note_failure(failed, progress.now_ns);
             None
         }
-        (_, Some(since)) if progress.now_ns.saturating_sub(since) < NOTICE_NS => None,
+        (_, Some(since)) if progress.now_ns.saturating_sub(since) < FAILURE_NOTICE_NS => None,
         (_, Some(_)) => Some(Err(Failure::Fabric)),
     }
 }

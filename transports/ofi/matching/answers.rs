@@ -8,11 +8,9 @@ use crate::ofi::mode::DATA_BYTES;
 use crate::ofi::tags::Protocol;
 use crate::ofi::{Completion, Endpoint, Failure};
 use libfabric_sys as sys;
+use tickwire_components::limits::FABRIC_MATCHED_FAILURES_MAX;
 use tickwire_components::wire::{HEADER_BYTES, Header, Kind, TRANSPORTS_OWN};
 use tickwire_components::{ArrivalState, NIL, Row, Span};
-
-/// Failed receives after which the provider is given up.
-const FAILURES_MAX: u32 = 256;
 
 impl Matching {
     /// Handles a completion, if it is of an operation of tagged mode; `false` if not.
@@ -58,7 +56,7 @@ impl Matching {
             Use::Receive(row) => {
                 if failure.code != sys::FI_ECANCELED {
                     self.failures += 1;
-                    if self.failures > FAILURES_MAX {
+                    if self.failures > FABRIC_MATCHED_FAILURES_MAX {
                         self.broken = Some(format!("the provider fails to receive: {}", failure.words));
                     }
                 }

@@ -6,11 +6,8 @@ use super::state::EndingReceive;
 use crate::ofi::{Endpoint, Refused};
 use crate::{Peeked, ReceiveEnvelope, Sent};
 use libfabric_sys as sys;
+use tickwire_components::limits::FABRIC_PROBES_MAX;
 use tickwire_components::{NIL, Row};
-
-/// After so many probes that have found a message for a receive, the receive is cancelled nevertheless. So a provider that finds a message
-/// and never matches it keeps nobody waiting for ever.
-const CHECKS_MAX: u32 = 100_000;
 
 impl Matching {
     /// Posts the receive of a row.
@@ -47,7 +44,7 @@ impl Matching {
         self.asked += 1;
         match unless_message {
             // A message that is there may be matched later: `sockets` matches in a thread of its own.
-            true => self.ending.push_back(EndingReceive { row, place, looks_left: CHECKS_MAX }),
+            true => self.ending.push_back(EndingReceive { row, place, looks_left: FABRIC_PROBES_MAX }),
             false => self.cancel(endpoint, place),
         }
     }

@@ -6,14 +6,7 @@ use crate::Take;
 use crate::ofi::ReadError;
 use crate::take::Nobody;
 use libfabric_sys as sys;
-
-/// How long the read in [`Port::hush`] waits, in ms. This is the shortest time possible.
-const HUSH_MS: i32 = 1;
-
-/// Polls without a message, about 200 us of them, after which only every `QUIET_INTERVAL`th poll reads the message queue while memory is
-/// exposed.
-const QUIET_LOOKS: u32 = 256;
-const QUIET_INTERVAL: u32 = 4;
+use tickwire_components::limits::{FABRIC_QUIET_INTERVAL, FABRIC_QUIET_POLLS, FABRIC_SILENCING_MS};
 
 impl Port {
     /// As [`Port::poll`]. But if only receives are in flight and one read finds all completions, it leaves them to [`Port::deliver`] or
@@ -68,7 +61,7 @@ impl Port {
     /// memory wait for both reads. So the message queue is read more rarely when no message has arrived for long.
     fn leaves_messages(&self) -> bool {
         let quiet = self.look.wrapping_sub(self.last_found);
-        quiet > QUIET_LOOKS && !quiet.is_multiple_of(QUIET_INTERVAL) && self.is_exposing()
+        quiet > FABRIC_QUIET_POLLS && !quiet.is_multiple_of(FABRIC_QUIET_INTERVAL) && self.is_exposing()
     }
 
     /// Handles the completions that [`Port::look_plainly`] has read, and delivers messages. Returns how many were delivered, and whether
@@ -181,7 +174,7 @@ impl Port {
             return false;
         }
         self.go_through();
-        match self.queue.wait_read(&mut self.completions, HUSH_MS) {
+        match self.queue.wait_read(&mut self.completions, FABRIC_SILENCING_MS) {
             Ok(count) => {
                 self.unread = 0..count;
                 self.go_through();

@@ -2,10 +2,8 @@
 
 use super::Port;
 use crate::ofi::direct::{self, Direct, Done};
+use tickwire_components::limits::DIRECT_ENDPOINTS_MAX;
 use tickwire_components::{Arrival, ArrivalState, Destination, Row, Span};
-
-/// The most connections with such an endpoint. Each endpoint takes three or four file descriptors.
-const DIRECTS_MAX: usize = 16;
 
 impl Port {
     /// Opens an endpoint for the long messages of a link, if the provider may be lent memory of the application. Returns its address if it
@@ -15,7 +13,7 @@ impl Port {
         let info = self.endpoint.domain().info();
         let lane = self.lanes.get_mut(link as usize).filter(|lane| lane.open && !lane.asked)?;
         lane.asked = true;
-        if open >= DIRECTS_MAX || !direct::is_safe(info.provider()) {
+        if open >= DIRECT_ENDPOINTS_MAX || !direct::is_safe(info.provider()) {
             return None;
         }
         // If it cannot be opened, long messages go in pieces as frames.

@@ -16,28 +16,14 @@ use crate::ofi::{
 use libfabric_sys as sys;
 use std::collections::VecDeque;
 use std::ptr::null_mut;
+use tickwire_components::limits::{
+    FABRIC_MATCHED_RECEIVES, FABRIC_MULTI_FRAMES, FABRIC_MULTI_RECEIVES, FABRIC_RECEIVES, FABRIC_RECEIVES_NEAR,
+    FABRIC_RING_COPIES, FABRIC_RING_COPY_BYTES, FABRIC_SENDS,
+};
 use tickwire_components::{NIL, Span};
 
-const _: () = assert!(crate::ofi::ring::FRAME_MAX <= RING_PLACE);
+const _: () = assert!(crate::ofi::ring::FRAME_MAX <= FABRIC_RING_COPY_BYTES);
 
-/// The most sends in flight. With the longest frames, their slots are 16 MiB of address space, which use no memory until they are written.
-const SENDS: usize = 64;
-/// Receive buffers that are posted, for one frame each: another 16 MiB. Half as many would give a tenth more bandwidth with `ofi_rxm`,
-/// because the buffers stay in the caches. But a peer's sends should find enough receives: if a peer has died while its message waits in
-/// the provider, posting the receive for that message fails.
-const RECEIVES: usize = 64;
-/// As [`RECEIVES`], over `shm`, where an unexpected message costs nothing. There are fewer buffers, so that long messages stay in the
-/// caches.
-const NEAR_RECEIVES: usize = 16;
-/// The most frames taken out of rings that may be in use at once, and the bytes of room for each.
-const RING_COPIES: usize = 64;
-const RING_PLACE: usize = 256;
-/// The receives of tagged mode that the completion queue has room for.
-const MATCHED_RECEIVES: usize = 1024;
-/// Receive buffers where the provider places many frames in one buffer ([`crate::ofi::multi`]). They are fewer and larger, 2 MiB in all.
-const MULTI_RECEIVES: usize = 4;
-/// How many frames of the greatest length fit into such a buffer.
-const MULTI_FRAMES: usize = 2;
 /// With this provider, the receiver reads a long message out of the sender's memory. Over a core provider without virtual addresses (`tcp`)
 /// it reads from the start of the memory region, wherever in the region the message begins. So each slot gets a region of its own.
 const READ_FROM_START: &str = "ofi_rxm";
@@ -64,21 +50,22 @@ fn open(info: Info, config: &OfiConfig, matches: bool, place_bytes: usize) -> Re
         info.tell_of_local_memory();
     }
     let (wanted, buffer_bytes) = match multi {
-        true => (MULTI_RECEIVES, MULTI_FRAMES * place_bytes),
-        false if is_named(info.provider(), "shm") => (NEAR_RECEIVES, place_bytes),
-        false => (RECEIVES, place_bytes),
+        true => (FABRIC_MULTI_RECEIVES, FABRIC_MULTI_FRAMES * place_bytes),
+        false if is_named(info.provider(), "shm") => (FABRIC_RECEIVES_NEAR, place_bytes),
+        false => (FABRIC_RECEIVES, place_bytes),
     };
     let fabric = Fabric::open(&info)?;
     let inject_max = info.tx_attr().inject_size.min(place_bytes);
     let depth = |size: usize, wanted: usize| if size == 0 { wanted } else { size.min(wanted) };
-    let sends = depth(info.tx_attr().size, SENDS);
+    let sends = depth(info.tx_attr().size, FABRIC_SENDS);
     let receives = depth(info.rx_attr().size, wanted);
     // SAFETY: everything that is opened stays with one port, which is not shared between threads.
     #[expect(unsafe_code, reason = "FFI")]
     let domain = unsafe { Domain::open(&fabric, info)? };
     let addresses = AddressVector::open(&domain, 64)?;
-    let matched_receives = if matches { MATCHED_RECEIVES } else { 0 };
-    let queue = CompletionQueue::open(&domain, 2 * (SENDS + RECEIVES) + matched_receives, !config.choice.polls)?;
+    let matched_receives = if matches { FABRIC_MATCHED_RECEIVES } else { 0 };
+    let queue =
+        CompletionQueue::open(&domain, 2 * (FABRIC_SENDS + FABRIC_RECEIVES) + matched_receives, !config.choice.polls)?;
     let endpoint = Endpoint::open(&domain, domain.info(), &addresses, &queue, &queue)?;
     if multi {
         endpoint.set_least_room(place_bytes)?;
@@ -131,7 +118,7 @@ impl Port {
         let opened = open(info, config, matching.is_some(), place_bytes)?;
         let (regions, descriptors) = register(&opened)?;
         let Opened { endpoint, addresses, queue, sending, receiving, sends, receives, inject_max, multi } = opened;
-        let copies = if config.choice.rings > 0 { RING_COPIES } else { 0 };
+        let copies = if config.choice.rings > 0 { FABRIC_RING_COPIES } else { 0 };
         let mut port = Port {
             endpoint,
             addresses,
@@ -143,7 +130,7 @@ impl Port {
             contexts: Contexts::new(sends + receives),
             matching,
             rma: None,
-            copies: Slab::new(copies, RING_PLACE),
+            copies: Slab::new(copies, FABRIC_RING_COPY_BYTES),
             posted: receives,
             free_copies: (0..copies as u32).collect(),
             ringing: Vec::new(),

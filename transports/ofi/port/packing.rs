@@ -9,11 +9,9 @@ use super::lane::Lane;
 use crate::Sent;
 use crate::ofi::Refused;
 use crate::ofi::frame::{self, FRAME_ALIGN, LEAD_BYTES};
+use tickwire_components::limits::FABRIC_FRAMES_AT_ONCE;
 use tickwire_components::wire::Header;
 use tickwire_components::{NIL, Pieces};
-
-/// Frames to a peer between two polls that are sent at once. So an application that sends a few messages and then computes loses no time.
-const AT_ONCE: u32 = 4;
 
 impl Lane {
     /// Counts a frame that is to be sent. `true` if [`Port::pack`] is to send it together with others.
@@ -24,7 +22,7 @@ impl Lane {
             (pack.look, pack.frames) = (look, 0);
         }
         pack.frames = pack.frames.saturating_add(1);
-        pack.frames > AT_ONCE || pack.slot != NIL
+        pack.frames > FABRIC_FRAMES_AT_ONCE || pack.slot != NIL
     }
 }
 

@@ -7,9 +7,7 @@ use crate::ofi::{Completion, Failure, Refused};
 use libfabric_sys as sys;
 use std::fmt::Display;
 use tickwire_components::NIL;
-
-/// Failed receives in succession after which the endpoint is given up.
-const FAILURES_MAX: u32 = 256;
+use tickwire_components::limits::FABRIC_RECEIVE_FAILURES_MAX;
 
 impl Port {
     /// Handles a completion, whose context tells which operation it belongs to. A frame whose predecessors have all arrived goes to `take`,
@@ -99,7 +97,7 @@ impl Port {
     #[cold]
     pub(super) fn receive_failed(&mut self, words: &dyn Display) {
         self.failures += 1;
-        if self.failures > FAILURES_MAX {
+        if self.failures > FABRIC_RECEIVE_FAILURES_MAX {
             self.broken = Some(format!("provider {} fails to receive: {words}", self.provider()));
         }
     }

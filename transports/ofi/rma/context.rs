@@ -9,19 +9,8 @@ use libfabric_sys as sys;
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::ptr::null_mut;
+use tickwire_components::limits::RMA_COMPLETIONS_A_READ;
 use tickwire_components::{NIL, Span};
-
-/// The most pieces in flight in a context.
-pub(super) const SLOTS: usize = 256;
-/// As [`SLOTS`], where all bytes go through the slots, which are longer then. They are 4 MiB of address space, which use no memory until
-/// they are written.
-pub(super) const LONG_SLOTS: usize = 64;
-/// Bytes of a slot. A page takes a tenth of an operation's time to copy. `LONG_SLOT_BYTES` applies where all bytes go through the slots.
-pub(super) const SLOT_BYTES: usize = 4 << 10;
-pub(super) const LONG_SLOT_BYTES: usize = 64 << 10;
-
-/// The most completions that one read of a context's queue returns.
-const COMPLETIONS: usize = 16;
 
 /// The endpoints that operations are posted to. Peers reach the first plain endpoint, or all contexts of a scalable one.
 pub(super) enum Endpoints {
@@ -60,7 +49,7 @@ pub(super) struct Context {
     pub(super) endpoint: *mut sys::fid_ep,
     pub(super) queue: CompletionQueue,
     /// Room for the completions of one read of the queue.
-    pub(super) completions: [Completion; COMPLETIONS],
+    pub(super) completions: [Completion; RMA_COMPLETIONS_A_READ],
     /// The region of the slots, where local memory is registered.
     _region: Option<MemoryRegion>,
     descriptor: *mut c_void,
@@ -100,7 +89,7 @@ impl Context {
         Ok(Context {
             endpoint: endpoints.of(index),
             queue,
-            completions: [no_completion(); COMPLETIONS],
+            completions: [no_completion(); RMA_COMPLETIONS_A_READ],
             descriptor: region.as_ref().map_or(null_mut(), MemoryRegion::descriptor),
             _region: region,
             slots,

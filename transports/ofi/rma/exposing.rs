@@ -6,6 +6,7 @@ use super::operation::{OF_RING, What};
 use crate::ofi::registry::{Place, Remote};
 use crate::remote::{Channel, Issued, RemoteAccess, RemoteKey, RemoteRun};
 use libfabric_sys as sys;
+use tickwire_components::limits::RMA_SLOT_BYTES;
 use tickwire_components::{Access, Span};
 
 /// A run for atomic operations starts at a multiple of this.
@@ -64,7 +65,7 @@ impl Rma {
     /// Writes bytes of the endpoint's own into a peer's ring. `false` if that is not possible now. The bytes are copied and may be reused
     /// at once.
     pub(in crate::ofi) fn write_ring(&mut self, link: u32, to: RemoteRun, bytes: Span) -> bool {
-        debug_assert!(bytes.len() <= super::context::SLOT_BYTES, "what is short is copied");
+        debug_assert!(bytes.len() <= RMA_SLOT_BYTES, "what is short is copied");
         let channel = Channel { link, context: 0 };
         // SAFETY: short runs are copied within the call.
         #[expect(unsafe_code, reason = "bytes that are addresses")]

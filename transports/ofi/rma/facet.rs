@@ -9,6 +9,7 @@ use crate::remote::{
     AtomicOperation, AtomicWidths, AtomicWord, Channel, FailedOperation, Issued, RemoteAccess, RemoteKey, RemoteRun,
     Settled,
 };
+use tickwire_components::limits::RMA_SLOT_BYTES;
 use tickwire_components::{NIL, Span};
 
 impl Ofi {
@@ -89,7 +90,7 @@ unsafe impl OneSided for Ofi {
     }
 
     fn copies_max(&self) -> usize {
-        super::context::SLOT_BYTES
+        RMA_SLOT_BYTES
     }
 
     unsafe fn put(&mut self, channel: Channel, to: RemoteRun, from: Span, number: u64) -> Result<Issued, String> {

@@ -1,6 +1,6 @@
 //! Opening the endpoints for one-sided operations.
 
-use super::context::{Context, Endpoints, LONG_SLOT_BYTES, LONG_SLOTS, SLOT_BYTES, SLOTS};
+use super::context::{Context, Endpoints};
 use super::memory_mode::{KNOWN, MemoryMode};
 use super::{LENT, Rma, RmaConfig, THREADED};
 use crate::ofi::choice::is_named;
@@ -10,6 +10,7 @@ use crate::ofi::{AddressVector, CompletionQueue, Domain, Endpoint, Fabric, Hints
 use crate::remote::AtomicWidths;
 use libfabric_sys as sys;
 use std::collections::VecDeque;
+use tickwire_components::limits::{RMA_LONG_SLOT_BYTES, RMA_LONG_SLOTS, RMA_SLOT_BYTES, RMA_SLOTS};
 
 /// The fetching atomic operations that are needed.
 const FETCHING: [sys::fi_op; 6] =
@@ -73,7 +74,7 @@ impl Rma {
         let context_bits = if is_scalable { context_bits(config.contexts) } else { 0 };
         let addresses = AddressVector::open_scalable(&domain, 64, context_bits).map_err(words)?;
         let size = domain.info().tx_attr().size;
-        let (wanted, bytes) = if lends { (SLOTS, SLOT_BYTES) } else { (LONG_SLOTS, LONG_SLOT_BYTES) };
+        let (wanted, bytes) = if lends { (RMA_SLOTS, RMA_SLOT_BYTES) } else { (RMA_LONG_SLOTS, RMA_LONG_SLOT_BYTES) };
         let slots = if size == 0 { wanted } else { size.min(wanted) };
         let queue = |_| CompletionQueue::open(&domain, 2 * slots, false);
         let queues: Vec<_> = (0..config.contexts).map(queue).collect::<Result<_, _>>().map_err(words)?;

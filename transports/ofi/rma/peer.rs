@@ -3,6 +3,7 @@
 use super::counts::Counts;
 use crate::ofi::card::ADDRESS_BYTES_MAX;
 use libfabric_sys as sys;
+use tickwire_components::limits::{RMA_CONTEXTS_MAX, RMA_NOTICES_MAX};
 
 /// What a proc tells a peer about its endpoints for one-sided operations.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,6 +45,7 @@ const RING: u8 = u8::MAX - 1;
 /// Marks [`Introduction::Withdrawn`] and [`Introduction::Settled`], in the same place.
 const WITHDRAWN: u8 = u8::MAX - 2;
 const SETTLED: u8 = u8::MAX - 3;
+const _: () = assert!(RMA_CONTEXTS_MAX < SETTLED as usize);
 
 impl Introduction {
     /// Encodes the introduction: the number of contexts, which is 0 for none, or a mark; then the address, the reason, the key and the
@@ -100,9 +102,6 @@ pub(super) enum Standing {
     Gone(String),
 }
 
-/// Notices that this process waits that a peer gets at most before it answers.
-const NOTICES_MAX: u32 = 64;
-
 /// The peer of a link.
 #[derive(Default)]
 pub(super) struct Peer {
@@ -128,11 +127,11 @@ impl Peer {
     /// Counts one more notice that this process waits. `Some(true)` if the peer is to be asked for an answer as well; `None` if it has
     /// not answered: it computes and reads nothing, and more notices would only fill its socket.
     pub(super) fn count_notice(&mut self) -> Option<bool> {
-        if self.notices == NOTICES_MAX {
+        if self.notices == RMA_NOTICES_MAX {
             return None;
         }
         self.notices += 1;
-        Some(self.notices == NOTICES_MAX)
+        Some(self.notices == RMA_NOTICES_MAX)
     }
 
     /// Its engine ticks: it may get notices again.
@@ -156,7 +155,7 @@ mod tests {
         let mut peer = Peer::default();
         for _ in 0..3 {
             let counted: Vec<bool> = (0..1000).map_while(|_| peer.count_notice()).collect();
-            assert_eq!(counted.len(), NOTICES_MAX as usize);
+            assert_eq!(counted.len(), RMA_NOTICES_MAX as usize);
             assert!(counted.iter().rev().skip(1).all(|asks| !asks) && counted.last() == Some(&true));
             peer.answer();
         }

@@ -2,7 +2,6 @@
 
 use super::Rma;
 use super::calls::{EXPECTED_AT, RESULT_AT, post, write};
-use super::context::SLOT_BYTES;
 use super::operation::What::{Fetch, Get, Put, Swap};
 use super::operation::{OF_RING, Operation, Piece, Place, What};
 use crate::ofi::Refused;
@@ -12,11 +11,12 @@ use libfabric_sys as sys;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 use tickwire_components::Span;
+use tickwire_components::limits::RMA_SLOT_BYTES;
 
 impl Operation {
     /// Whether all its bytes are copied through slots. Such an operation needs no region of its own.
     fn is_copied(&self, lends: bool, registers: bool) -> bool {
-        let short = self.local.len() <= SLOT_BYTES;
+        let short = self.local.len() <= RMA_SLOT_BYTES;
         match self.what {
             Put => !lends || short,
             Get => !lends || short && registers,

@@ -7,9 +7,7 @@ use crate::ofi::ReadError;
 use crate::remote::FailedOperation;
 use std::ffi::c_void;
 use tickwire_components::NIL;
-
-/// The most reads of a context's queue in one poll.
-const READS: usize = 16;
+use tickwire_components::limits::RMA_READS_A_POLL;
 
 impl Rma {
     /// Progresses the provider, and handles completions. Returns how many pieces have completed.
@@ -35,7 +33,7 @@ impl Rma {
     /// Reads and handles the completions of a context.
     fn read(&mut self, context: usize) -> usize {
         let mut found = 0;
-        for _ in 0..READS {
+        for _ in 0..RMA_READS_A_POLL {
             let Context { queue, completions, .. } = &mut self.contexts[context];
             let most = completions.len();
             match queue.read(completions) {

@@ -7,19 +7,16 @@ use super::peers::link_of;
 use crate::ofi::Ofi;
 use crate::ofi::control::Message;
 use crate::ofi::rma::Introduction;
-
-/// Successive polls without a completion, 30 us of them or more, after which the targets are told, and after which they are told again.
-const VAIN: u32 = 128;
-const VAIN_AGAIN: u32 = 4096;
+use tickwire_components::limits::{RMA_IDLE_POLLS, RMA_IDLE_POLLS_AGAIN};
 
 impl Rma {
     /// Counts successive polls without a completion while operations are in flight, or one was refused.
     pub(super) fn note_look(&mut self, found: usize) {
         self.vain = match found {
-            0 if (self.is_busy() || self.refused) && self.vain < VAIN_AGAIN => self.vain + 1,
+            0 if (self.is_busy() || self.refused) && self.vain < RMA_IDLE_POLLS_AGAIN => self.vain + 1,
             _ => 0,
         };
-        self.tells |= self.vain == VAIN;
+        self.tells |= self.vain == RMA_IDLE_POLLS;
     }
 
     /// Whether a peer has said that it waits since the last call.

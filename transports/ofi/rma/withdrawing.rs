@@ -13,9 +13,7 @@ use crate::ofi::Ofi;
 use crate::ofi::control::Message;
 use crate::remote::{Channel, RemoteKey, Settled};
 use tickwire_components::NIL;
-
-/// Withdrawals of one peer that may wait for an answer at the same time. The peer waits for each before it begins the next.
-const OWED_MAX: usize = 16;
+use tickwire_components::limits::RMA_WITHDRAWALS_MAX;
 
 /// Memory that was withdrawn and may still be in use.
 pub(super) struct Withdrawal {
@@ -94,8 +92,8 @@ impl Rma {
     /// # Errors
     /// It has asked too often, in words.
     pub(in crate::ofi) fn owe_answer(&mut self, link: u32, number: u32) -> Result<(), String> {
-        if self.owed.iter().filter(|owed| owed.link == link).count() >= OWED_MAX {
-            return Err(format!("over {OWED_MAX} withdrawals at a time"));
+        if self.owed.iter().filter(|owed| owed.link == link).count() >= RMA_WITHDRAWALS_MAX {
+            return Err(format!("over {RMA_WITHDRAWALS_MAX} withdrawals at a time"));
         }
         let issued = self.issued_over(link);
         self.owed.push(OwedAnswer { link, number, issued });

@@ -1,7 +1,7 @@
 //! Opening endpoints.
 
 use super::Ofi;
-use crate::connections::{self, BACKLOG, Connections};
+use crate::connections::{self, Connections};
 use crate::ofi::card::{ADDRESS_BYTES_MAX, Card};
 use crate::ofi::choice::is_named;
 use crate::ofi::frame::LEAD_BYTES;
@@ -18,13 +18,11 @@ use rustix::io::Errno;
 use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
-use tickwire_components::limits::Lengths;
+use tickwire_components::limits::{FABRIC_NEAR_READS, LISTEN_BACKLOG, Lengths};
 
 /// See [`lengths`].
 const RXM_PART_BYTES: usize = 15 << 10;
 const NEAR_PART_BYTES: usize = 4096 - LEAD_BYTES;
-/// How often a patient poll reads a provider that only polls memory: that takes no longer than all other polling of a tick.
-const NEAR_LOOKS: u32 = 4;
 /// Bytes of the provider's memory that an unexpected message takes: `ofi_rxm` keeps the buffer that it was received into, 16 KiB and its
 /// own headers, however short the message. `sockets` has room for some 3000 such messages in all.
 const KEPT_BYTES: usize = 17 << 10;
@@ -76,7 +74,8 @@ impl Ofi {
         if address.len() > ADDRESS_BYTES_MAX {
             return Err(control("its address is too long for a card", Errno::NAMETOOLONG));
         }
-        let (listener, at) = control::listen(ip, BACKLOG).map_err(|e| control(&format!("cannot listen at {ip}"), e))?;
+        let (listener, at) =
+            control::listen(ip, LISTEN_BACKLOG).map_err(|e| control(&format!("cannot listen at {ip}"), e))?;
         let secret = random().map_err(|e| control("no random numbers", e))?;
         let watched = Watched::new().map_err(|e| control("no descriptor", e))?;
         watched.add(&listener, Token::Listener).map_err(|e| control("no descriptor", e))?;
@@ -101,7 +100,7 @@ impl Ofi {
             capabilities: capabilities(&port, config, tags, near, priority),
             port: RefCell::new(port),
             pace: Pace::default(),
-            looks: if near { NEAR_LOOKS } else { 1 },
+            looks: if near { FABRIC_NEAR_READS } else { 1 },
             own,
             connections: Connections::new(listener),
             asleep: false,

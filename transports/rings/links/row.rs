@@ -6,7 +6,6 @@ use crate::rings::mark::Mark;
 use crate::rings::memory::RawRing;
 use crate::rings::outlet::Outlet;
 use crate::rings::ring::{Corrupt, Reader, RingMemory, Writer};
-use crate::rings::splice_limits::SPLICE_MIN;
 use crate::rings::window::{Granter, Spender};
 use crate::{Other, Take};
 use rustix::fd::OwnedFd;
@@ -14,7 +13,7 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use tickwire_components::limits::READS_A_CALL;
+use tickwire_components::limits::{READS_A_CALL, SPLICE_MIN};
 use tickwire_components::{NIL, Row, Span};
 
 /// A row: one connection.

@@ -5,10 +5,7 @@ use super::table::Links;
 use crate::rings::fences;
 use crate::rings::ring::RingMemory;
 use std::sync::atomic::{Ordering, fence};
-use tickwire_components::limits::WATCHED;
-
-/// After this many polls without a frame, a watched ring gives its place to a busier one.
-const IDLE_LOOKS: u32 = 1024;
+use tickwire_components::limits::{WATCHED, WATCHED_IDLE_POLLS};
 
 impl Links {
     /// The place of a connection's ring among the watched rings.
@@ -23,7 +20,7 @@ impl Links {
         }
         if self.watched_count == WATCHED {
             let idlest = (0..WATCHED).max_by_key(|&place| self.watched[place].idle).unwrap_or(0);
-            if self.watched[idlest].idle < IDLE_LOOKS {
+            if self.watched[idlest].idle < WATCHED_IDLE_POLLS {
                 return;
             }
             self.stop_watching(idlest);

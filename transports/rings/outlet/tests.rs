@@ -142,7 +142,7 @@ fn a_peer_that_asks_without_end_is_heard_for_its_last_questions() {
         assert_eq!(outlet.ask(&question(&bytes, first)), Ok(()));
     }
     let first = outlet.answers.front().expect("kept").piece as usize;
-    assert_eq!((outlet.answers.len(), first), (QUESTIONS_MAX, 1000 - QUESTIONS_MAX));
+    assert_eq!((outlet.answers.len(), first), (SPLICE_QUESTIONS_MAX, 1000 - SPLICE_QUESTIONS_MAX));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_reader_that_has_stopped_is_not_waited_for_without_end() {
     while outlet.look(&words) {
         looks += 1;
     }
-    assert_eq!((looks, words.put.get()), (QUESTION_LOOKS_MAX, 2));
+    assert_eq!((looks, words.put.get()), (SPLICE_CALLS_MAX, 2));
     assert!(outlet.answers.is_empty());
     // It takes what is there, and asks again: from where it is.
     take(&outlet, &words, 0);
@@ -189,7 +189,7 @@ impl PieceMemory for Greedy<'_> {
 
 #[test]
 fn one_look_puts_so_many_pieces_however_fast_they_are_taken() {
-    let bytes = content((2 * SPLICED_A_LOOK + 1) * SPLICE_BYTES);
+    let bytes = content((2 * SPLICED_A_CALL + 1) * SPLICE_BYTES);
     let mut outlet = outlet(&[&bytes]);
     let out = |at: usize| outlet.pipes().expect("there")[at].0.try_clone().expect("a descriptor");
     let (one, two) = (out(0), out(1));
@@ -199,8 +199,8 @@ fn one_look_puts_so_many_pieces_however_fast_they_are_taken() {
     while outlet.look(&words) {
         put.push(words.0.put.get() as usize);
     }
-    assert_eq!(put, [SPLICED_A_LOOK, 2 * SPLICED_A_LOOK]);
-    assert_eq!(words.0.put.get() as usize, 2 * SPLICED_A_LOOK + 1);
+    assert_eq!(put, [SPLICED_A_CALL, 2 * SPLICED_A_CALL]);
+    assert_eq!(words.0.put.get() as usize, 2 * SPLICED_A_CALL + 1);
 }
 
 #[test]

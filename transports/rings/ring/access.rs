@@ -3,6 +3,7 @@
 
 use crate::rings::atomics::Ordering;
 use tickwire_components::Span;
+use tickwire_components::limits::CACHE_LINE;
 use tickwire_components::wire::{HEADER_BYTES, Header};
 
 /// Memory of a ring, as both ends see it. Offsets are bytes from the start of the data, multiples of 8.
@@ -97,8 +98,10 @@ impl std::fmt::Display for Corrupt {
     }
 }
 
+/// [`CACHE_LINE`] as a difference of positions.
+pub(in crate::rings) const LINE: u64 = CACHE_LINE as u64;
 /// Bytes of payload that stand in the same cache line as their header.
-pub(in crate::rings) const BESIDE_HEADER: u64 = 64 - HEADER_BYTES as u64;
+pub(in crate::rings) const BESIDE_HEADER: u64 = LINE - HEADER_BYTES as u64;
 
 /// The most bytes of payload that a frame in this ring can have.
 pub(super) fn payload_max<M: RingMemory>(memory: &M) -> u64 {

@@ -1,14 +1,11 @@
 //! The reading end of a ring.
 
-use super::access::{Corrupt, RingMemory, payload_max};
+use super::access::{BESIDE_HEADER, Corrupt, LINE, RingMemory, payload_max};
 use crate::rings::atomics::{Ordering, fence};
 use crate::rings::mark::Mark;
 use tickwire_components::Span;
+use tickwire_components::limits::{RING_READ_AHEAD, RING_UNPUBLISHED_BYTES};
 use tickwire_components::wire::{ADDRESS_BYTES, HEADER_BYTES, Header, Kind, READABLE, frame_bytes};
-
-/// How far ahead of the next frame a reader prefetches a line, in bytes. Measured with messages of 0 B: they are 8 % slower without
-/// prefetch, 2 % slower with 128, and 25 % slower with 256, since that takes lines away from the writer.
-const READ_AHEAD: u64 = 3 * 64;
 
 /// The result of [`Reader::peek`].
 #[derive(Debug)]
@@ -102,9 +99,9 @@ impl<M: RingMemory> Reader<M> {
         if payload > self.payload_max || offset + frame_bytes(payload) > memory.capacity() {
             return Err(Corrupt::Length(header.length));
         }
-        if payload > 32 {
+        if payload > BESIDE_HEADER {
             // They arrive while the message is matched.
-            memory.expect_read(offset + 64, payload - 32);
+            memory.expect_read(offset + LINE, payload - BESIDE_HEADER);
         }
         let span = memory.bytes(offset + HEADER_BYTES as u64, payload as usize);
         self.position = self.position.wrapping_add(frame_bytes(payload));
@@ -186,7 +183,7 @@ impl<M: RingMemory> Reader<M> {
     /// Prefetches the line of a later frame, since more one-line frames are likely to have arrived.
     #[inline(always)]
     pub fn expect(&self) {
-        self.memory.expect_read(self.position.wrapping_add(READ_AHEAD) & (self.memory.capacity() - 1), 64);
+        self.memory.expect_read(self.position.wrapping_add(RING_READ_AHEAD) & (self.memory.capacity() - 1), LINE);
     }
 
     /// Lets the writer reuse the space of the frames that were read. Publishing it costs both ends a cache miss, so it is done only now and
@@ -227,9 +224,9 @@ impl<M: RingMemory + Copy> Reader<M> {
         if length > memory.capacity() - offset - HEADER_BYTES as u64 {
             return Peeked::Other;
         }
-        if length > 32 {
+        if length > BESIDE_HEADER {
             // They arrive while the message is matched.
-            memory.expect_read(offset + 64, length - 32);
+            memory.expect_read(offset + LINE, length - BESIDE_HEADER);
         }
         let origin = memory.load(offset + 8, Ordering::Relaxed);
         let name = memory.load(offset + 16, Ordering::Relaxed);
@@ -244,15 +241,12 @@ impl<M: RingMemory + Copy> Reader<M> {
 /// end of a ring needs room for two frames of a quarter each, which this leaves.
 #[inline(always)]
 const fn unpublished_max(capacity: u64) -> u64 {
-    if capacity / 8 * 3 < UNPUBLISHED { capacity / 8 * 3 } else { UNPUBLISHED }
+    if capacity / 8 * 3 < RING_UNPUBLISHED_BYTES { capacity / 8 * 3 } else { RING_UNPUBLISHED_BYTES }
 }
-
-/// After so many bytes, releasing is always worth its cost.
-const UNPUBLISHED: u64 = 4 << 10;
 
 /// The first word of an offer of a message that may be read in place, without any other flag, priority or credit.
 const READABLE_RTS: u64 = Kind::Rts as u64 | (READABLE as u64) << 8;
-const _: () = assert!(frame_bytes(ADDRESS_BYTES) == 64);
+const _: () = assert!(frame_bytes(ADDRESS_BYTES) == LINE);
 
 /// Whether a frame belongs to a message that its receiver reads, judged by the frame's first word and length. Such frames go to
 /// [`Take::other`](crate::Take::other). The length is as [`Header::check`] requires it.

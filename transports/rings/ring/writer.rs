@@ -1,23 +1,14 @@
 //! The writing end of a ring.
 
-use super::access::{BESIDE_HEADER, Corrupt, RingMemory};
+use super::access::{BESIDE_HEADER, Corrupt, LINE, RingMemory};
 use crate::rings::atomics::{Ordering, fence};
 use crate::rings::mark::Mark;
 use crate::rings::shortage::Shortage;
-use tickwire_components::limits::PACKED_PAST_MIN;
+use tickwire_components::limits::{
+    PACKED_PAST_MIN, RING_FIRST_LINE_MIN, RING_HANDED_OVER_MAX, RING_PACKED_BYTES, RING_WRITE_AHEAD,
+};
 use tickwire_components::wire::{HEADER_BYTES, Header, frame_bytes};
 use tickwire_components::{Pieces, Span};
-
-/// The longest frame, in bytes, that is moved out of the writer's caches for a waiting reader: a message of 4 KiB. A longer one takes
-/// longer to write than to fetch.
-const HANDED_OVER_MAX: u64 = 66 * 64;
-
-/// How far ahead a writer of one-line frames prefetches a line, in bytes behind the word that it clears. A line arrives in the time of
-/// three or four frames. Measured with messages of 0 B: 64 and 512 are both 8 % slower.
-const WRITE_AHEAD: u64 = 4 * 64;
-
-/// Payloads up to this length, in bytes, are written in less time than the first line of their frame takes to arrive.
-const FIRST_LINE_MIN: u64 = 128;
 
 /// The writing end.
 #[derive(Debug)]
@@ -282,9 +273,9 @@ impl<M: RingMemory> Writer<M> {
         // for the first one, which is here already. Short frames are written in less time than a line takes to arrive, so their lines are
         // prefetched further ahead.
         match need {
-            64 => memory.expect_write((behind + WRITE_AHEAD) & (memory.capacity() - 1), 64),
+            LINE => memory.expect_write((behind + RING_WRITE_AHEAD) & (memory.capacity() - 1), LINE),
             _ if past => {}
-            _ => memory.expect_write(behind + 64, need),
+            _ => memory.expect_write(behind + LINE, need),
         }
         self.position = self.position.wrapping_add(need);
     }
@@ -308,10 +299,10 @@ impl<M: RingMemory> Writer<M> {
     pub fn expect(&self, payload: u64) {
         let first = self.position & (self.memory.capacity() - 1);
         if payload < self.past_min {
-            self.memory.expect_write(first + 64, frame_bytes(payload));
+            self.memory.expect_write(first + LINE, frame_bytes(payload));
         }
-        if payload > FIRST_LINE_MIN {
-            self.memory.expect_write(first, 64);
+        if payload > RING_FIRST_LINE_MIN {
+            self.memory.expect_write(first, LINE);
         }
     }
 
@@ -322,7 +313,7 @@ impl<M: RingMemory> Writer<M> {
     pub fn hand_over(&mut self, payload: u64) {
         let bytes = frame_bytes(payload);
         self.answers += bytes;
-        if bytes <= HANDED_OVER_MAX && payload < self.past_min {
+        if bytes <= RING_HANDED_OVER_MAX && payload < self.past_min {
             let mask = self.memory.capacity() - 1;
             self.memory.hand_over(self.position.wrapping_sub(bytes) & mask, bytes);
         }
@@ -358,10 +349,10 @@ fn fill_past<M: RingMemory, P: Pieces + ?Sized>(memory: &M, at: u64, payload: u6
     // SAFETY: a buffer that is borrowed, local bytes, and place in the ring that was found free.
     unsafe {
         if let Some(layout) = pieces.layout() {
-            let mut packed = [0; PACKED_BYTES];
+            let mut packed = [0; RING_PACKED_BYTES];
             let mut done = beside;
             while done < payload as usize {
-                let place = Span::new(packed.as_mut_ptr(), PACKED_BYTES.min(payload as usize - done));
+                let place = Span::new(packed.as_mut_ptr(), RING_PACKED_BYTES.min(payload as usize - done));
                 layout.part(done, place.len()).pack(place);
                 memory.fill_past(at + done as u64, place);
                 done += place.len();
@@ -377,9 +368,6 @@ fn fill_past<M: RingMemory, P: Pieces + ?Sized>(memory: &M, at: u64, payload: u6
     }
     memory.fence_streams();
 }
-
-/// Bytes that are packed at a time. They stay in the first-level cache.
-const PACKED_BYTES: usize = 4096;
 
 /// Writes a payload that is not one run.
 #[expect(unsafe_code, reason = "bytes that are addresses")]

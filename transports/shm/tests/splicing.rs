@@ -8,10 +8,10 @@ use crate::connections::Stage;
 use crate::handshake::Packet;
 use crate::rings::outlet::Question;
 use crate::rings::pieces::{self, PieceMemory};
-use crate::rings::splice_limits::{QUESTION_LOOKS_MAX, QUESTIONS_MAX, SPLICE_BYTES, SPLICE_MIN};
 use crate::shm::*;
 use crate::sim::SplitMix;
 use crate::testing::GivenMemory;
+use tickwire_components::limits::{SPLICE_BYTES, SPLICE_CALLS_MAX, SPLICE_MIN, SPLICE_QUESTIONS_MAX};
 use tickwire_components::wire::Kind;
 use tickwire_components::{NoBytes, Span};
 
@@ -302,7 +302,7 @@ fn a_reader_that_asks_without_end_or_never_takes_is_not_waited_for() {
     expose(&mut net, b, &mut from);
     let length = from[0].len() as u64;
     let mut asked = 0;
-    while asked < 4 * QUESTIONS_MAX as u32 {
+    while asked < 4 * SPLICE_QUESTIONS_MAX as u32 {
         let header = Question { address: address(&from[0]), length, first: asked * 4 }.header();
         if net.shm(0).links.send(a, &header, &NoBytes) == Sent::Done {
             asked += 1;
@@ -316,7 +316,7 @@ fn a_reader_that_asks_without_end_or_never_takes_is_not_waited_for() {
     while net.shm(1).ready() {
         net.drain(1);
         looks += 1;
-        assert!(looks < 2 * QUESTION_LOOKS_MAX);
+        assert!(looks < 2 * SPLICE_CALLS_MAX);
     }
     assert!(net.failures(1).is_empty() && net.shm(1).links.traffic(b).is_some());
 }

@@ -1,10 +1,10 @@
 //! Peers that are none, or that misbehave: they are refused and harm nobody.
 
 use super::kit::{Net, RING, config};
-use crate::connections::{SILENCE_NS_MAX, VISITORS_MAX};
 use crate::handshake::Packet;
 use crate::shm::socket::{Read, Received};
 use crate::shm::*;
+use tickwire_components::limits::{VISITOR_SILENCE_NS_MAX, VISITORS_MAX};
 
 /// A peer that says what it likes.
 struct Stranger {
@@ -159,9 +159,9 @@ fn silent_visitors_are_sent_away_in_time() {
     let started = net.now_ns;
     net.until("crowded", |net| net.shm(0).connections.crowded);
     net.connect(1, 0);
-    assert!(net.now_ns - started >= SILENCE_NS_MAX);
+    assert!(net.now_ns - started >= VISITOR_SILENCE_NS_MAX);
     net.talks(0, 1);
-    net.now_ns += 2 * SILENCE_NS_MAX;
+    net.now_ns += 2 * VISITOR_SILENCE_NS_MAX;
     for _ in 0..10 {
         net.tick();
     }

@@ -7,7 +7,9 @@ use rustix::thread::sched_yield;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
-use tickwire_components::limits::SPINS_SHARED;
+use tickwire_components::limits::{
+    BOARD_CALL_POLLS, BOARD_CALL_POLLS_SHARED, BOARD_CALLS_A_TICK, BOARD_POLLS_A_YIELD, SPINS_SHARED,
+};
 use tickwire_components::{Car, Collective, Comm, NIL, Rank, Reduction, RequestError, Row};
 use tickwire_systems::procs::boards::{Boards, Members, Standing};
 use tickwire_systems::procs::seats::Seats;
@@ -16,16 +18,6 @@ use tickwire_systems::protocols::board::{
 };
 use tickwire_systems::steps::finish::outcome;
 use tickwire_systems::tick::boards::{as_row, cancel_call, finish_first, vc_of};
-
-/// How often a call looks at boards by itself before it waits as other calls do. It takes about a microsecond: time for a few cache lines
-/// to cross between processors.
-const LOOKS: u32 = 200;
-/// The same where ranks share processors: others run in between.
-const LOOKS_SHARED: u32 = 32 * LOOKS_A_YIELD;
-/// Looks between two yields of the processor to other ranks.
-const LOOKS_A_YIELD: u32 = 4;
-/// One of this many calls, or waits, also advances everything else that the engine has to do.
-const CALLS_A_LOOK: u32 = 16;
 
 /// What became of a call on boards.
 pub(in super::super) enum Called {
@@ -47,13 +39,13 @@ struct Looks {
 impl Looks {
     #[inline(always)]
     fn count(self) -> u32 {
-        if self.shares { LOOKS_SHARED } else { LOOKS }
+        if self.shares { BOARD_CALL_POLLS_SHARED } else { BOARD_CALL_POLLS }
     }
 
     /// Lets others run before a look, where ranks share processors.
     #[inline(always)]
     fn pause(self, look: u32) {
-        if self.shares && look.is_multiple_of(LOOKS_A_YIELD) {
+        if self.shares && look.is_multiple_of(BOARD_POLLS_A_YIELD) {
             sched_yield();
         }
     }
@@ -125,7 +117,7 @@ impl Engine {
     #[inline(never)]
     pub(crate) fn wait_at_boards(&mut self, request: Row) -> bool {
         self.polls += 1;
-        if self.polls.is_multiple_of(CALLS_A_LOOK) || self.store.progress().closed() {
+        if self.polls.is_multiple_of(BOARD_CALLS_A_TICK) || self.store.progress().closed() {
             return false;
         }
         let looks = Looks { shares: self.spins <= SPINS_SHARED };
@@ -152,7 +144,7 @@ impl Engine {
         let progress = self.store.progress();
         progress.work.posted += 1;
         progress.work.completed += 1;
-        if progress.work.posted.get().is_multiple_of(CALLS_A_LOOK) {
+        if progress.work.posted.get().is_multiple_of(BOARD_CALLS_A_TICK) {
             self.advance(false);
             self.let_go();
         }

@@ -6,7 +6,7 @@ use super::super::{Call, exchange};
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
 use std::collections::VecDeque;
-use tickwire_components::limits::{BOARD_LOOKS, BOARD_MEMBERS, BOARD_SLOTS, BOARDS_MAX, BOARDS_WIDE, SPINS_SHARED};
+use tickwire_components::limits::{BOARD_MEMBERS, BOARD_POLLS, BOARD_SLOTS, BOARDS_MAX, BOARDS_WIDE, SPINS_SHARED};
 use tickwire_components::{Comm, Communicator, NIL, Row, Span, Vc, VcState};
 use tickwire_systems::procs::boards::{CommBoards, Members, Standing};
 use tickwire_systems::procs::ending::failed_member;
@@ -72,7 +72,7 @@ impl Engine {
         };
         let (shares, all) = (self.shares_processor(), self.store.all());
         all.boards.set(row, context, standing);
-        all.boards.patience = if shares { 0 } else { BOARD_LOOKS };
+        all.boards.patience = if shares { 0 } else { BOARD_POLLS };
         if all.boards.scratch.is_empty() {
             all.boards.scratch = vec![0; SCRATCH_BYTES / size_of::<u128>()].into();
             all.boards.busy.reserve(BOARDS_MAX);

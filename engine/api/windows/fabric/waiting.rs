@@ -3,12 +3,10 @@
 use super::Route;
 use crate::run::engine::Engine;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use tickwire_components::limits::FABRIC_CALL_POLLS;
 use tickwire_components::{NIL, WindowError};
 use tickwire_systems::protocols::one_sided::fabric::take_failures;
 use tickwire_transports::OneSided;
-
-/// Looks at the fabric that a call makes before it waits as others do.
-const LOOKS: u32 = 20_000;
 
 impl Engine {
     /// Waits until the operations on a route up to this one are complete, and notes which have failed.
@@ -62,9 +60,9 @@ impl Engine {
         }
     }
 
-    /// Repeats something until it is done: first in a busy loop of [`LOOKS`] looks, then as all waits do.
+    /// Repeats something until it is done: first in a busy loop of [`FABRIC_CALL_POLLS`] polls, then as all waits do.
     pub(super) fn look_until(&mut self, mut is_done: impl FnMut(&mut Engine) -> bool) -> Result<(), WindowError> {
-        for _ in 0..LOOKS {
+        for _ in 0..FABRIC_CALL_POLLS {
             if is_done(self) {
                 return Ok(());
             }

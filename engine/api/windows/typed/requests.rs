@@ -6,15 +6,12 @@ use super::super::remote::RemoteMove;
 use super::super::{PostedUpdate, RejectedUpdate, comm_of};
 use super::{Placed, updates};
 use crate::run::engine::Engine;
+use tickwire_components::limits::FABRIC_RUNS_MAX;
 use tickwire_components::{
     Datatype, Element, Elements, ElementsMut, Number, Pieces, Rank, RemoteKind, Span, Typed, TypedPair, Update, Window,
     WindowError,
 };
 use tickwire_transports::windows::Updater;
-
-/// A fabric gets at most this many runs of one request, since each completion is searched for among all of them. A request of more runs
-/// is done at once, run by run.
-const FABRIC_RUNS_MAX: usize = 1024;
 
 /// Splits an operation into moves that are one run each in the sent message, in the received message, and in the part. An empty message
 /// splits nothing.

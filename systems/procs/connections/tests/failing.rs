@@ -136,7 +136,7 @@ fn procs_that_were_never_contacted_are_asked_after_and_no_others() {
     world.wire().ended.extend([0, 7, 150]);
     let mut next = 0;
     ask_after(&mut world.store.as_mut(), &mut next);
-    assert_eq!((next, told(&mut world, any)), (ASKED_A_LOOK, None), "so many in one look");
+    assert_eq!((next, told(&mut world, any)), (PROCS_ASKED_A_LOOK, None), "so many in one look");
     for _ in 0..3 {
         ask_after(&mut world.store.as_mut(), &mut next);
     }
