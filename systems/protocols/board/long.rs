@@ -1,4 +1,4 @@
-//! Long operands: chunk by chunk, through cells or out of memory that others can read.
+//! Long operands: they pass chunk by chunk, through cells or out of memory that others can read.
 
 use super::ending::{abandoned, fail, finish, stuck, wake};
 use super::meeting::{has_finished, meet};

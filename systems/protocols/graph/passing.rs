@@ -1,4 +1,4 @@
-//! Messages in parts, where they go on: pieces leave as far as bytes have come and the peer has asked. See `blocks.rs`.
+//! Messages in parts, where they leave again: a piece leaves once its bytes have come and the peer has asked for them. See `blocks.rs`.
 
 use crate::procs::endpoint::Endpoint;
 use crate::procs::priorities::{insert, list_sender};
