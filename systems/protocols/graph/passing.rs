@@ -76,7 +76,7 @@ pub(super) fn wake(rows: &mut Rows<'_>, number: u32, passage: u32) {
     list_sender(progress, vcs, vc);
 }
 
-/// Puts a message that leaves as a whole together in its staging memory. Bytes that have come straight there are not copied.
+/// Packs a message that leaves as a whole. Bytes that have come straight to their place there are not copied.
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 pub(super) fn gather(blocks: &Blocks, passage: u32) {
     let passage = &blocks.passages[passage as usize];
@@ -90,7 +90,7 @@ pub(super) fn gather(blocks: &Blocks, passage: u32) {
             },
             PartKind::Inlet(_) => continue,
         };
-        let place = passage.staging.part(part.start as usize, part.bytes as usize);
+        let place = passage.packed.part(part.start as usize, part.bytes as usize);
         if !std::ptr::eq(from.start(), place.start()) {
             // SAFETY: whoever has built the graph keeps its buffers, and memory of its own, until its request is done.
             unsafe { copy::copy(place, from) };
