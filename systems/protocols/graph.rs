@@ -92,7 +92,7 @@ fn send_at_once(rows: &mut Rows<'_>, wire: &mut Wire<'_>, row: Row) -> bool {
     (car.flags, car.done) = (0, length);
     if length < endpoint.inline_end_mapped {
         let header = Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length);
-        let bytes = Sent(car.span);
+        let bytes = NodeBytes(car.span);
         let sent = match endpoint.prompt {
             true => send_whole::<true, _>(progress, vc, endpoint, header, &bytes),
             false => send_whole::<false, _>(progress, vc, endpoint, header, &bytes),
@@ -111,12 +111,12 @@ fn send_at_once(rows: &mut Rows<'_>, wire: &mut Wire<'_>, row: Row) -> bool {
     }
 }
 
-/// What a node sends.
-struct Sent(Span);
+/// The bytes that a node sends.
+struct NodeBytes(Span);
 
 // SAFETY: whoever has built the graph keeps what its nodes send until its request is done.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl Pieces for Sent {
+unsafe impl Pieces for NodeBytes {
     #[inline(always)]
     fn piece(&self, _: usize) -> Span {
         self.0
