@@ -132,7 +132,7 @@ pub const DRAINED_PART: usize = 8;
 /// Passes over the systems in one tick. An eager message needs one, a rendezvous step two.
 pub const PASSES_MAX: u32 = 8;
 /// Nodes of graphs that one pass starts at most.
-pub const STAGED_A_PASS: usize = 256;
+pub const STARTS_A_PASS: usize = 256;
 /// Rounds of successive graph nodes that one run of Complete starts and ends at most.
 pub const ROUNDS_A_RUN: usize = 16;
 /// Graphs that are kept for the next equal call at most.

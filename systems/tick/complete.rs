@@ -7,7 +7,7 @@
 //! *Why* a request of several CARs is done when the last of them is. They are counted here, so an application never sees a request
 //! that is half done. A request of one CAR may end where the CAR ends.
 
-use crate::protocols::graph::{self, start_staged};
+use crate::protocols::graph::{self, start_nodes};
 use crate::rows::{Rows, Wire};
 use crate::steps::finish::{finish_request, finish_submitted, outcome, take_part};
 use std::panic::resume_unwind;
@@ -20,15 +20,15 @@ use tickwire_components::{CarState, NIL, Pending, Queue, Row, car_flags};
 pub fn complete(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     for _ in 0..ROUNDS_A_RUN {
         complete_finished(rows);
-        if rows.progress.graphs.staged.is_empty() {
+        if rows.progress.graphs.startable.is_empty() {
             break;
         }
-        start_staged(rows, wire);
+        start_nodes(rows, wire);
         if rows.progress.finished.is_empty() {
             break;
         }
     }
-    if !rows.progress.graphs.staged.is_empty() {
+    if !rows.progress.graphs.startable.is_empty() {
         rows.progress.pending |= Pending::POST;
     }
     if rows.progress.finished.is_empty() {

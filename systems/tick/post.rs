@@ -8,7 +8,7 @@
 use crate::procs::endpoint::Endpoint;
 use crate::procs::priorities::{is_fair_turn, order_senders, turn_sends};
 use crate::protocols::credit::grant;
-use crate::protocols::graph::start_staged;
+use crate::protocols::graph::start_nodes;
 use crate::protocols::provider_matched;
 use crate::rows::{Rows, Wire};
 use crate::steps::activate::take_rows;
@@ -52,8 +52,8 @@ pub fn post(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
             Taken::Refused(submission, error) => answer(rows, *submission, Answer::Refused(error)),
         }
     }
-    if !rows.progress.graphs.staged.is_empty() {
-        start_staged(rows, wire);
+    if !rows.progress.graphs.startable.is_empty() {
+        start_nodes(rows, wire);
     }
     let endpoints = &mut *wire.endpoints;
     if rows.progress.has_provider() {

@@ -33,12 +33,12 @@ pub(super) fn give_up(rows: &mut Rows<'_>, number: u32) {
         let (car, node) = (rows.cars[row as usize], rows.nodes[row as usize]);
         let idle = car.state == CarState::Waiting && node.unmet != NIL;
         let begun = is_passage(&rows.cars, row) && leaves_begun(rows, number, row);
-        if !(idle || begun || car.state == CarState::Staged || is_only_queued(rows, row)) {
+        if !(idle || begun || car.state == CarState::Startable || is_only_queued(rows, row)) {
             left.push(row);
             continue;
         }
-        if car.state == CarState::Staged {
-            rows.progress.graphs.staged.remove(&mut rows.cars, row);
+        if car.state == CarState::Startable {
+            rows.progress.graphs.startable.remove(&mut rows.cars, row);
         }
         rows.requests[owner as usize].counter -= 1;
         rows.nodes[row as usize] = Node::NONE;
@@ -122,7 +122,7 @@ fn detach(rows: &mut Rows<'_>, row: Row) {
 /// A receive stays for what its peer sends, and takes none of it.
 fn leave_receive(rows: &mut Rows<'_>, row: Row) {
     detach(rows, row);
-    if matches!(rows.cars[row as usize].state, CarState::Waiting | CarState::Staged) {
+    if matches!(rows.cars[row as usize].state, CarState::Waiting | CarState::Startable) {
         start_message(rows, row);
     }
 }

@@ -14,7 +14,7 @@ use tickwire_components::{
 };
 use tickwire_transports::{Sent, copy};
 
-/// Counts one of the things that a node waits for as there. The last one stages the node.
+/// Counts one of the things that a node waits for as there. After the last one the node can start.
 pub(super) fn meet(progress: &mut Progress, cars: &mut [Car], nodes: &mut [Node], row: Row) {
     let node = &mut nodes[row as usize];
     if node.unmet == NIL || node.unmet == 0 {
@@ -22,8 +22,8 @@ pub(super) fn meet(progress: &mut Progress, cars: &mut [Car], nodes: &mut [Node]
     }
     node.unmet -= 1;
     if node.unmet == 0 {
-        cars[row as usize].state = CarState::Staged;
-        progress.graphs.staged.push(cars, row);
+        cars[row as usize].state = CarState::Startable;
+        progress.graphs.startable.push(cars, row);
         progress.pending |= Pending::POST;
     }
 }
@@ -51,7 +51,7 @@ fn next_run(blocks: &mut Blocks, supplies: &[Supply], passage: u32, done: u64) -
     }
 }
 
-/// Bytes have come that a message passes on. A parked message goes on. A message that leaves as a whole is staged once all its bytes are
+/// Bytes have come that a message passes on. A parked message goes on. A message that leaves as a whole can start once all its bytes are
 /// there.
 pub(super) fn wake(rows: &mut Rows<'_>, number: u32, passage: u32) {
     let Rows { progress, cars, nodes, supplies, large, vcs, .. } = rows;
