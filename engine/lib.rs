@@ -35,7 +35,7 @@
 //!
 //! # The tick
 //!
-//! Six systems in one schedule do all the work, in the order of [`ProgressSystems`]:
+//! Six systems in one schedule do all the work on messages, in the order of [`ProgressSystems`]:
 //!
 //! ```text
 //!        ┌──────────────────────────── next pass, while anything is pending ─────────────────────────────┐
