@@ -176,7 +176,8 @@ fn compute(rows: &mut Rows<'_>, row: Row) {
     end_now(rows, row);
 }
 
-/// Counts a node that is done. Lists the nodes that waited only for this one as startable. Returns the graph's request if this was its last node.
+/// Counts a node that is done, and lists the nodes that waited only for this one as startable. Returns the graph's request if this was its
+/// last node.
 pub(crate) fn ended(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
     let Rows { progress, cars, nodes, requests, .. } = rows;
     let mut expected = cars[row as usize].span.len() as u64;
