@@ -36,9 +36,9 @@ pub struct Passage {
     pub bytes: u64,
     /// The parts, in order.
     pub parts: Box<[Part]>,
-    /// Of an outgoing message that leaves as a whole: the memory where its parts are put together. [`Span::EMPTY`] if the message
+    /// Of an outgoing message that leaves as a whole: the memory where its parts are packed. [`Span::EMPTY`] if the message
     /// leaves while its parts arrive.
-    pub staging: Span,
+    pub packed: Span,
     /// Of an outgoing message: whether it leaves as a whole.
     pub is_whole: bool,
     /// Of an outgoing message: how many of its bytes are forwarded from incoming messages.
@@ -143,7 +143,7 @@ impl Passage {
             row,
             bytes: parts.iter().map(|part| part.bytes).sum(),
             parts,
-            staging: Span::EMPTY,
+            packed: Span::EMPTY,
             is_whole: false,
             passed: 0,
             scratch: Span::EMPTY,

@@ -69,7 +69,7 @@ pub enum CarState {
     /// A node of a graph that has not started, or is done.
     Waiting,
     /// In the list of nodes of graphs that Post starts.
-    Staged,
+    Startable,
     /// In the list of finished operations that Complete empties.
     Finished,
     /// A data CAR under an envelope. The envelope holds the state of both.

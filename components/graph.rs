@@ -206,8 +206,8 @@ impl fmt::Debug for Graph {
 pub struct Graphs {
     /// The graphs, by number; `None` if the number is free.
     pub list: Vec<Option<Box<Graph>>>,
-    /// Nodes that are ready to start.
-    pub staged: Queue,
+    /// Nodes that can start, in the order in which they will.
+    pub startable: Queue,
     /// Pairs of a communicator's handle, and how many persistent operations were made on it.
     pub made: Vec<(u32, u32)>,
     /// Calls so far that have left a kept graph for the next equal call.
@@ -231,7 +231,7 @@ impl Default for Graphs {
     fn default() -> Self {
         Graphs {
             list: Vec::new(),
-            staged: Queue::EMPTY,
+            startable: Queue::EMPTY,
             made: Vec::new(),
             calls: 0,
             asks_first: 0,

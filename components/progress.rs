@@ -181,7 +181,7 @@ pub struct Progress {
     pub free_buffer_rows: u32,
     /// Buffer rows that unexpected messages may not take. The first number is reserved for operations that forward bytes. The second
     /// number, a part of the first, is reserved for control frames.
-    pub held_buffers: [u32; 2],
+    pub reserved_buffers: [u32; 2],
     /// Bytes of storage in free buffer rows.
     pub pool_bytes: u64,
     /// Supplies that have not got all of their space yet, oldest first.
@@ -297,7 +297,7 @@ impl Default for Progress {
             unexpected: UnexpectedQueue::default(),
             free_buffers: [FreeList::EMPTY; Buffer::CLASSES],
             free_buffer_rows: 0,
-            held_buffers: [0; 2],
+            reserved_buffers: [0; 2],
             pool_bytes: 0,
             supplies: Queue::EMPTY,
             free_supplies: FreeList::EMPTY,
@@ -381,6 +381,6 @@ impl Progress {
     pub fn count_free_buffers(&mut self, rows: usize) {
         self.free_buffer_rows = self.free_buffers.iter().map(|list| list.count).sum();
         let control = (rows / 16).min(CONTROL_BUFFERS) as u32;
-        self.held_buffers = [control + (rows / 8).min(FORWARD_BUFFERS) as u32, control];
+        self.reserved_buffers = [control + (rows / 8).min(FORWARD_BUFFERS) as u32, control];
     }
 }

@@ -114,7 +114,7 @@ pub struct Registrations {
     /// References of operations that are not done, by the row of the envelope CAR.
     uses: HashMap<Row, Uses, ahash::RandomState>,
     /// References of persistent requests, by the row of the request.
-    held: HashMap<Row, Uses, ahash::RandomState>,
+    persistent: HashMap<Row, Uses, ahash::RandomState>,
     /// Ranges that the application has announced: (number, first address, end).
     announced: Vec<(u64, usize, usize)>,
     next: u64,
@@ -138,7 +138,7 @@ impl Registrations {
         Registrations {
             entries: Vec::new(),
             uses: HashMap::with_hasher(seed.clone()),
-            held: HashMap::with_hasher(seed),
+            persistent: HashMap::with_hasher(seed),
             announced: Vec::new(),
             next: 0,
             withdrawn: Arc::default(),
@@ -197,7 +197,7 @@ impl Registrations {
 
     /// Records that an operation, or a persistent request if `persistent`, holds a reference.
     pub fn hold(&mut self, row: Row, reference: RegistrationUse, persistent: bool) {
-        let map = if persistent { &mut self.held } else { &mut self.uses };
+        let map = if persistent { &mut self.persistent } else { &mut self.uses };
         map.entry(row).or_default().push(reference);
     }
 
@@ -215,13 +215,13 @@ impl Registrations {
 
     /// Releases the references of a persistent request that has ended, or whose buffer may have moved.
     pub fn let_go(&mut self, row: Row) {
-        let held = self.held.remove(&row);
-        held.iter().flatten().for_each(|&name| self.unreference(name));
+        let uses = self.persistent.remove(&row);
+        uses.iter().flatten().for_each(|&name| self.unreference(name));
     }
 
     /// Whether a persistent request holds ranges.
-    pub fn is_held(&self, row: Row) -> bool {
-        self.held.contains_key(&row)
+    pub fn serves_persistent(&self, row: Row) -> bool {
+        self.persistent.contains_key(&row)
     }
 
     fn unreference(&mut self, RegistrationUse { endpoint, registration, whole }: RegistrationUse) {

@@ -35,7 +35,7 @@
 //!
 //! # The tick
 //!
-//! Six systems in one schedule do all the work, in the order of [`ProgressSystems`]:
+//! Six systems in one schedule do all the work on messages, in the order of [`ProgressSystems`]:
 //!
 //! ```text
 //!        ┌──────────────────────────── next pass, while anything is pending ─────────────────────────────┐
@@ -108,9 +108,10 @@
 //!
 //! # Watching
 //!
-//! [`Builder::trace`] and [`ENV_TRACE`] tell every tick, run of a system, message, connection and error to a
-//! [sink](traces::Sink): in memory, or a file that Perfetto opens. With the feature `tracy` a Tracy profiler that connects is
-//! told the same but for messages. An engine that nobody watches has none of it on its paths.
+//! [`Builder::trace`] and [`ENV_TRACE`] give an engine a [sink](traces::Sink): memory, or a file that Perfetto opens. It gets an
+//! event for every tick, every run of a system, every message, every change of a connection and every error. With the feature
+//! `tracy`, a Tracy profiler that is connected gets the same, except messages. An engine with neither makes no events: it only
+//! checks in each tick whether somebody watches.
 //!
 //! # Where things are
 //!

@@ -1,7 +1,9 @@
 //! The store: the world, and the addresses of the columns of its tables.
 //!
-//! This is the only place in this crate that dereferences column addresses. Rows move only when [`StoreMut::grow`] and similar functions
-//! spawn rows, or while code of the application has the world. After either, the addresses are taken anew ([`StoreMut::verify`]).
+//! Addresses are taken here, and nowhere else. They are dereferenced here and by the columns of [`Rows`], which the store gives out only
+//! while it is borrowed. Systems of the application use [views](crate::views), which ask bevy for their column in each run and keep no
+//! address. Rows move only when [`StoreMut::grow`] and similar functions spawn rows, or while code of the application has the world. After
+//! either, the addresses are taken anew ([`StoreMut::verify`]).
 
 mod access;
 mod addresses;

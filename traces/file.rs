@@ -5,7 +5,7 @@
 
 use crate::event::{Event, Sink};
 use crate::merge::join;
-use crate::records::{BEGIN_WORDS, IN_PAGE, MAGIC, PAGE_WORDS, Recorder, STAGE_WORDS, STATE, State, VERSION, Words};
+use crate::records::{BEGIN_WORDS, BUFFER_WORDS, IN_PAGE, MAGIC, PAGE_WORDS, Recorder, STATE, State, VERSION, Words};
 use crate::window::Window;
 use std::fs::File;
 use std::io;
@@ -22,7 +22,7 @@ use tickwire_components::check_file_bytes;
 #[derive(Debug)]
 pub struct TraceFile {
     recorder: Recorder,
-    staged: Staged,
+    records: BufferedFile,
     /// Whether the file becomes an array at the end.
     becomes_array: bool,
     /// Whether the engine is closed.
@@ -31,16 +31,16 @@ pub struct TraceFile {
 
 /// A file of records. See [`records`](crate::records) for the format.
 #[derive(Debug)]
-struct Staged {
+struct BufferedFile {
     file: File,
     path: PathBuf,
-    /// The mapped page, or page and stage once the page is full; `None` once the file has ended.
+    /// The mapped page, or page and buffer once the page is full; `None` once the file has ended.
     window: Option<Window>,
     /// Index in the window where the next record goes.
     at: usize,
     /// How much is in the file behind its page; `None` while the page is not full.
     state: Option<State>,
-    /// Bytes that are being moved from the stage to the end of the file.
+    /// Bytes that are being moved from the buffer to the end of the file.
     moved: Vec<u8>,
 }
 
@@ -62,12 +62,17 @@ impl TraceFile {
     }
 
     fn open(path: &Path, becomes_array: bool) -> io::Result<Self> {
-        Ok(TraceFile { recorder: Recorder::default(), staged: Staged::open(path)?, becomes_array, finished: false })
+        Ok(TraceFile {
+            recorder: Recorder::default(),
+            records: BufferedFile::open(path)?,
+            becomes_array,
+            finished: false,
+        })
     }
 
     /// Converts the file to an array.
     fn become_array(&self) {
-        let path = &self.staged.path;
+        let path = &self.records.path;
         if let Err(error) = join(path, std::slice::from_ref(path)) {
             let path = path.display();
             eprintln!("tickwire: {error}; `tickwire trace {path} --json OTHER` makes what Perfetto opens of it");
@@ -78,14 +83,14 @@ impl TraceFile {
 impl Sink for TraceFile {
     #[inline]
     fn record(&mut self, event: &Event<'_>) {
-        self.recorder.record(event, &mut self.staged);
+        self.recorder.record(event, &mut self.records);
     }
 
     fn finish(&mut self) {
         if std::mem::replace(&mut self.finished, true) {
             return;
         }
-        self.staged.end();
+        self.records.end();
         if self.becomes_array {
             self.become_array();
         }
@@ -98,7 +103,7 @@ impl Drop for TraceFile {
     }
 }
 
-impl Staged {
+impl BufferedFile {
     fn open(path: &Path) -> io::Result<Self> {
         // Another process may have mapped the file of this name, so the file is removed rather than changed. If it cannot be removed,
         // it is truncated.
@@ -116,17 +121,17 @@ impl Staged {
         let window = Window::map(&file, PAGE_WORDS)?;
         window.words()[1].store(VERSION, Ordering::Relaxed);
         window.words()[0].store(MAGIC, Ordering::Release);
-        Ok(Staged { file, path, window: Some(window), at: BEGIN_WORDS, state: None, moved: Vec::new() })
+        Ok(BufferedFile { file, path, window: Some(window), at: BEGIN_WORDS, state: None, moved: Vec::new() })
     }
 
-    /// Writes a record to the stage after it was emptied.
+    /// Writes a record to the buffer after it was emptied.
     #[cold]
     #[inline(never)]
-    fn put_on_stage(&mut self, words: &[u64]) {
+    fn put_after_emptying(&mut self, words: &[u64]) {
         if self.window.is_none() {
             return;
         }
-        match self.clear_stage() {
+        match self.empty_buffer() {
             Ok(()) => self.put(words),
             Err(error) => {
                 eprintln!("tickwire: {}: {error}; the trace ends here", self.path.display());
@@ -135,24 +140,24 @@ impl Staged {
         }
     }
 
-    /// Creates the stage, or writes its content behind the end of the file.
-    fn clear_stage(&mut self) -> io::Result<()> {
+    /// Creates the buffer, or writes its content behind the end of the file.
+    fn empty_buffer(&mut self) -> io::Result<()> {
         let Some(state) = self.state else {
-            self.window = Some(Window::map(&self.file, PAGE_WORDS + STAGE_WORDS)?);
-            self.moved = vec![0; STAGE_WORDS * 8];
+            self.window = Some(Window::map(&self.file, PAGE_WORDS + BUFFER_WORDS)?);
+            self.moved = vec![0; BUFFER_WORDS * 8];
             (self.at, self.state) = (PAGE_WORDS, Some(State::default()));
             return Ok(());
         };
         let Some(window) = &self.window else { return Ok(()) };
-        let staged = &window.words()[PAGE_WORDS..self.at];
-        for (bytes, word) in self.moved.as_chunks_mut().0.iter_mut().zip(staged) {
+        let buffered = &window.words()[PAGE_WORDS..self.at];
+        for (bytes, word) in self.moved.as_chunks_mut().0.iter_mut().zip(buffered) {
             *bytes = word.load(Ordering::Relaxed).to_ne_bytes();
         }
-        let moved = &self.moved[..staged.len() * 8];
-        let end = (PAGE_WORDS + STAGE_WORDS) as u64 * 8 + state.behind * 8;
+        let moved = &self.moved[..buffered.len() * 8];
+        let end = (PAGE_WORDS + BUFFER_WORDS) as u64 * 8 + state.behind * 8;
         check_file_bytes(end + moved.len() as u64).map_err(|long| io::Error::new(io::ErrorKind::FileTooLarge, long))?;
         self.file.write_all_at(moved, end)?;
-        let state = State { behind: state.behind + staged.len() as u64, staged: 0 };
+        let state = State { behind: state.behind + buffered.len() as u64, buffered: 0 };
         window.words()[STATE].store(state.word(), Ordering::Release);
         (self.at, self.state) = (PAGE_WORDS, Some(state));
         Ok(())
@@ -168,20 +173,20 @@ impl Staged {
     }
 }
 
-impl Words for Staged {
+impl Words for BufferedFile {
     #[inline(always)]
     fn put(&mut self, words: &[u64]) {
         let all = self.window.as_ref().map_or(&[][..], Window::words);
         let end = self.at + words.len();
-        // The stage begins where the page ends. It does not exist while the page is being filled.
+        // The buffer begins where the page ends. It does not exist while the page is being filled.
         let (Some(places), Some(begin)) = (all.get(self.at..end), all.first_chunk::<BEGIN_WORDS>()) else {
-            return self.put_on_stage(words);
+            return self.put_after_emptying(words);
         };
         places.iter().zip(words).for_each(|(place, word)| place.store(*word, Ordering::Relaxed));
         self.at = end;
         match &self.state {
             Some(state) => {
-                let state = State { staged: (end - PAGE_WORDS) as u16, ..*state };
+                let state = State { buffered: (end - PAGE_WORDS) as u16, ..*state };
                 begin[STATE].store(state.word(), Ordering::Release);
             }
             None => begin[IN_PAGE].store((end - BEGIN_WORDS) as u64, Ordering::Release),
@@ -233,7 +238,7 @@ mod tests {
             }
         }
         assert_eq!(events(&path), told);
-        assert!(std::fs::metadata(&path).unwrap().len() > 3 * STAGE_WORDS as u64 * 8);
+        assert!(std::fs::metadata(&path).unwrap().len() > 3 * BUFFER_WORDS as u64 * 8);
         trace.finish();
         let lines = read(&path);
         let names: Vec<&Value> = lines.iter().take_while(|line| line["ph"] == "M").collect();

@@ -1,7 +1,7 @@
 //! Events in the trace event format of Chrome, which Perfetto and `chrome://tracing` open.
 //!
 //! An engine is shown as a process, named by its rank. Its systems are tracks. Its messages are slices on two more tracks, with arrows
-//! from sending to receipt. Queue depths are counters. The file is an array with one event on each line.
+//! from send to receive. Queue depths are counters. The file is an array with one event on each line.
 
 use crate::counters::DELIVER;
 use crate::event::{Depths, Event, Message};

@@ -62,9 +62,9 @@ pub struct Slice {
 /// A message on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flight {
-    /// Rank, track and time of its sending.
+    /// Rank, track and time of its send.
     pub from: (u32, u32, u64),
-    /// Rank, track and time of its receipt; `None` if the file has none.
+    /// Rank, track and time of its receive; `None` if the file has none.
     pub to: Option<(u32, u32, u64)>,
 }
 

@@ -5,11 +5,11 @@
 //! a transport is recorded once, and later records use its number. Text is at the end of its record, padded with zeros.
 //!
 //! **The file** begins with a page: [`MAGIC`], [`VERSION`], the number of words of records in this page, and the [state](State) of the
-//! rest. The page is filled first. After the page comes a stage of 64 KiB, and then everything that has been on the stage. Records go
-//! to the stage. When it is full, its content is written to the end of the file, and the stage is filled anew.
+//! rest. The page is filled first. After the page comes a buffer of 64 KiB, and then everything that has been in the buffer. Records go
+//! to the buffer. When it is full, its content is written to the end of the file, and the buffer is filled anew.
 //!
-//! Page and stage are mapped, so what is stored there is in the file at once. A count is stored after the words that it counts, and one
-//! word has the counts of both stage and rest. So each record is in the file once and complete, whenever the process is killed.
+//! Page and buffer are mapped, so what is stored there is in the file at once. A count is stored after the words that it counts, and one
+//! word has the counts of both buffer and rest. So each record is in the file once and complete, whenever the process is killed.
 
 pub(crate) mod reader;
 
@@ -32,8 +32,8 @@ pub(crate) const BEGIN_WORDS: usize = 4;
 pub(crate) const IN_PAGE: usize = 2;
 /// Index of the word with the state.
 pub(crate) const STATE: usize = 3;
-/// Words of the stage.
-pub(crate) const STAGE_WORDS: usize = 8192;
+/// Words of the buffer.
+pub(crate) const BUFFER_WORDS: usize = 8192;
 /// Names of transports that have a number at the same time, at most.
 const NAMES_MAX: usize = 256;
 
@@ -64,20 +64,20 @@ const DEPTHS: usize = crate::Depths::NAMES.len();
 /// How much is in a file behind its page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct State {
-    /// Words behind the stage. 48 bits.
+    /// Words behind the buffer. 48 bits.
     pub(crate) behind: u64,
-    /// Words on the stage.
-    pub(crate) staged: u16,
+    /// Words in the buffer.
+    pub(crate) buffered: u16,
 }
 
 impl State {
     #[inline(always)]
     pub(crate) fn word(self) -> u64 {
-        self.behind << 16 | u64::from(self.staged)
+        self.behind << 16 | u64::from(self.buffered)
     }
 
     pub(crate) fn of_word(word: u64) -> Self {
-        State { behind: word >> 16, staged: word as u16 }
+        State { behind: word >> 16, buffered: word as u16 }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Shared memory: procs of one host, over a pair of byte rings for each connection.
+//! Shared memory: the transport between procs of one host. Each connection has two byte rings, one for each direction.
 //!
 //! Frames go through rings in segments that both sides map (see [`crate::rings`]). The only system call for them rings the doorbell of a
 //! peer that sleeps. Everything else goes over one *control socket* per connection. It carries the handshake and the segments' descriptors,

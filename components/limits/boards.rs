@@ -48,7 +48,7 @@ pub const BOARD_ELEMENT_MAX: usize = 4 << 10;
 pub const BOARD_HEAP_MIN: usize = 256 << 10;
 
 /// Steps that one poll does for one operation at most. A sum of 1 MiB takes up to 25 steps, three for each chunk.
-pub const BOARD_CHUNKS_A_POLL: u32 = 32;
+pub const BOARD_STEPS_A_POLL: u32 = 32;
 /// Polls for the next chunk of other members that one look at a long operation does after it has moved a chunk: about 15 µs, twice as
 /// long as a peer takes for a chunk of 128 KiB.
 pub const BOARD_POLLS: u32 = 500;

@@ -3,7 +3,7 @@
 use super::CONTROL_FRAMES;
 
 /// Nodes of graphs that one pass starts at most.
-pub const STAGED_A_PASS: usize = 256;
+pub const STARTS_A_PASS: usize = 256;
 /// Rounds of successive graph nodes that one run of Complete starts and ends at most.
 pub const ROUNDS_A_RUN: usize = 16;
 /// Graphs that are kept for the next equal call at most.

@@ -125,7 +125,7 @@ impl Builder {
 
     /// Reports all events to a sink. Overrides the environment.
     ///
-    /// Ticks and messages then take longer: messages go through the systems one by one, and recording an event takes time.
+    /// Ticks and messages then take longer, since recording an event takes time. They take the same ways as without a sink.
     pub fn trace(mut self, sink: impl Sink + 'static) -> Self {
         self.trace = Some(Trace::new(sink));
         self

@@ -21,7 +21,7 @@ use window::{Messages, Window, time};
 /// on. These files have all events up to the end. Both forms can be drawn, and --json joins files of either form in one.
 ///
 /// In a picture, each rank is a band and each system is a track. The slices of a track say how many rows the system handled.
-/// Arrows lead from the send of each message to its receipt. Times count from the first event of the files, in ns, us, ms or s,
+/// Arrows lead from the send of each message to its receive. Times count from the first event of the files, in ns, us, ms or s,
 /// such as 1.5ms.
 #[derive(Args, Debug)]
 #[command(group(ArgGroup::new("made").args(["png", "json"]).required(true).multiple(true)), after_help = "Examples:

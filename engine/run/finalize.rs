@@ -216,7 +216,7 @@ impl Engine {
         *progress.provider = Default::default();
         progress.posting &= !tickwire_components::posting::PROVIDER;
         progress.replies = tickwire_components::Queue::EMPTY;
-        progress.graphs.staged = tickwire_components::Queue::EMPTY;
+        progress.graphs.startable = tickwire_components::Queue::EMPTY;
         progress.control.clear();
         progress.offers = tickwire_components::Queue::EMPTY;
         progress.copies = tickwire_components::Queue::EMPTY;

@@ -1,4 +1,4 @@
-//! The place to which dropped tokens report.
+//! The list to which tokens add themselves when they are dropped.
 
 use crossbeam_queue::SegQueue;
 use std::sync::atomic::{AtomicU64, Ordering};

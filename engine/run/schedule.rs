@@ -1,4 +1,4 @@
-//! The schedule of a tick, and the check of change ticks that bevy's world asks of it.
+//! The schedule of a tick, and the regular check of change ticks that bevy's world needs.
 
 use crate::run::engine::Engine;
 use crate::run::executor::TickExecutor;

@@ -1,4 +1,4 @@
-//! Waiting: look, tick, spin, yield, and at last sleep on file descriptors, over all transports at once.
+//! Waiting: an engine looks, ticks, spins, yields, and at last sleeps on file descriptors, over all transports at once.
 
 mod descriptor;
 

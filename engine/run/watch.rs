@@ -1,8 +1,7 @@
 //! Watching ticks: what the passes report to a trace sink and to the Tracy profiler.
 //!
 //! Passes run for one of two watchers. The methods of [`Unwatched`] are empty, and gone after inlining. [`Watcher`] compares the tables
-//! before and after each system. Messages are not seen here but by [`Tapped`](tickwire_transports::Tapped), since a send may leave outside
-//! of ticks.
+//! before and after each system. [`Tapped`](tickwire_transports::Tapped) reports messages, since a send may leave outside of ticks.
 
 use tickwire_components::credit::LINE_BYTES;
 use tickwire_components::{ArrivalState, Clock, Link, NIL, Progress, Queue, Row, VcState, Work};

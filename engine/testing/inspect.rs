@@ -107,7 +107,7 @@ fn lists(all: &Tables<'_>) -> Vec<(&'static str, Queue, CarState)> {
         ("reads", progress.reads, CarState::Reading),
         ("replies", progress.replies, CarState::Queued),
         ("finished", progress.finished, CarState::Finished),
-        ("staged", progress.graphs.staged, CarState::Staged),
+        ("startable", progress.graphs.startable, CarState::Startable),
     ];
     for vc in all.vcs.iter() {
         lists.push(("sends", vc.sends, CarState::Queued));

@@ -1,4 +1,5 @@
-//! Deferred messages: they wait for a receive that the transport which matches by itself was asked to return, or behind such a message. See
+//! Deferred messages. Such a message matches a receive that is at a transport which matches by itself. It waits until that transport has
+//! returned the receive, or has paired it with another message. Later messages of the same sender wait behind it. See
 //! [`provider_matched`](crate::protocols::provider_matched).
 
 use crate::rows::Rows;

@@ -1,9 +1,9 @@
 //! Graphs of CARs (reference: communication agent notes, "collective case"): messages and computations that depend on each other.
 //!
-//! An edge leads from a node to one that waits for it. When all nodes that it waits for are done, a node is staged, and Post starts it:
-//! it sends its message, posts its receive, or computes at once. Complete counts a node that is done, for the graph's request and for its
-//! successors. A short message leaves where its node is staged, and a computation is done there. What cannot leave at once goes through
-//! Post as every other message does.
+//! An edge leads from a node to one that waits for it. Complete counts a node that is done, for the graph's request and for its
+//! successors. A node can start when all nodes that it waits for are done. It then sends its message, posts its receive, or computes.
+//! The call that starts a graph starts its first nodes, and Complete starts the others. Post starts those that exceed the number for one
+//! run, and those that waited for bytes. A message that cannot leave at once goes through Post as every other message does.
 //!
 //! Messages in parts, which go on as they come, have progress edges besides: see `graph/blocks.rs`.
 
@@ -24,13 +24,13 @@ use crate::steps::send::send_now;
 use failure::give_up;
 use kept::leave_ended;
 use messages::{block_of, start_message};
-use tickwire_components::limits::STAGED_A_PASS;
+use tickwire_components::limits::STARTS_A_PASS;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
     Car, CarKind, CarState, Computation, Large, NIL, Node, Pending, Pieces, RequestState, Row, Span, VcState, car_flags,
 };
 
-/// Starts a graph: activates its request, and stages the nodes that wait for no other. A graph that was started before needs only its
+/// Starts a graph: activates its request, and starts the nodes that wait for no other. A graph that was started before needs only its
 /// counts written.
 pub fn start(rows: &mut Rows<'_>, wire: &mut Wire<'_>, number: u32) {
     let Rows { progress, cars, nodes, requests, .. } = rows;
@@ -50,21 +50,21 @@ pub fn start(rows: &mut Rows<'_>, wire: &mut Wire<'_>, number: u32) {
         let node = &mut nodes[row as usize];
         node.unmet = node.needs;
         if node.needs == 0 {
-            cars[row as usize].state = CarState::Staged;
-            progress.graphs.staged.push(cars, row);
+            cars[row as usize].state = CarState::Startable;
+            progress.graphs.startable.push(cars, row);
         }
     }
     if graph.blocks.is_some() {
         blocks::start(rows, number);
     }
-    start_staged(rows, wire);
+    start_nodes(rows, wire);
 }
 
-/// Starts nodes that are staged, as many as are due at a time. Post goes on with the rest.
-pub(crate) fn start_staged(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
-    for _ in 0..STAGED_A_PASS {
+/// Starts nodes that can start, up to a number for each run. Post goes on with the rest.
+pub(crate) fn start_nodes(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
+    for _ in 0..STARTS_A_PASS {
         let Rows { progress, cars, .. } = rows;
-        let Some(row) = progress.graphs.staged.pop(cars) else { return };
+        let Some(row) = progress.graphs.startable.pop(cars) else { return };
         let kind = cars[row as usize].kind;
         match kind {
             CarKind::Computation => compute(rows, row),
@@ -72,7 +72,7 @@ pub(crate) fn start_staged(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
             _ => start_message(rows, row),
         }
     }
-    if !rows.progress.graphs.staged.is_empty() {
+    if !rows.progress.graphs.startable.is_empty() {
         rows.progress.pending |= Pending::POST;
     }
 }
@@ -92,7 +92,7 @@ fn send_at_once(rows: &mut Rows<'_>, wire: &mut Wire<'_>, row: Row) -> bool {
     (car.flags, car.done) = (0, length);
     if length < endpoint.inline_end_mapped {
         let header = Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length);
-        let bytes = Sent(car.span);
+        let bytes = NodeBytes(car.span);
         let sent = match endpoint.prompt {
             true => send_whole::<true, _>(progress, vc, endpoint, header, &bytes),
             false => send_whole::<false, _>(progress, vc, endpoint, header, &bytes),
@@ -111,12 +111,12 @@ fn send_at_once(rows: &mut Rows<'_>, wire: &mut Wire<'_>, row: Row) -> bool {
     }
 }
 
-/// What a node sends.
-struct Sent(Span);
+/// The bytes that a node sends.
+struct NodeBytes(Span);
 
 // SAFETY: whoever has built the graph keeps what its nodes send until its request is done.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl Pieces for Sent {
+unsafe impl Pieces for NodeBytes {
     #[inline(always)]
     fn piece(&self, _: usize) -> Span {
         self.0
@@ -176,7 +176,8 @@ fn compute(rows: &mut Rows<'_>, row: Row) {
     end_now(rows, row);
 }
 
-/// Counts a node that is done. Stages the nodes that waited only for this one. Returns the graph's request if this was its last node.
+/// Counts a node that is done, and lists the nodes that waited only for this one as startable. Returns the graph's request if this was its
+/// last node.
 pub(crate) fn ended(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
     let Rows { progress, cars, nodes, requests, .. } = rows;
     let mut expected = cars[row as usize].span.len() as u64;
@@ -196,14 +197,14 @@ pub(crate) fn ended(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
     let graphs = &mut *progress.graphs;
     let graph = graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut)?;
     if failed.flags & car_flags::ERRORS == 0 {
-        // The nodes that wait for this one. The caller starts those that are staged.
+        // The nodes that wait for this one. The caller starts those that can start now.
         let waiting = if graph.failed { &[] } else { &graph.successors[first as usize..(first + successors) as usize] };
         for &next in waiting {
             let node = &mut nodes[next as usize];
             node.unmet -= 1;
             if node.unmet == 0 {
-                cars[next as usize].state = CarState::Staged;
-                graphs.staged.push(cars, next);
+                cars[next as usize].state = CarState::Startable;
+                graphs.startable.push(cars, next);
             }
         }
     } else if !std::mem::replace(&mut graph.failed, true) {

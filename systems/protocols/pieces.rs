@@ -1,4 +1,4 @@
-//! Pieces: the bytes of a message that its receiver has asked for (CTS) are sent in frames of the transport.
+//! Pieces: the bytes of an offered message, which are sent in several frames once the receiver has asked for them (CTS).
 
 #![expect(unsafe_code, reason = "bytes that are addresses")]
 

@@ -15,7 +15,7 @@ use tickwire_components::{NIL, Progress, Row, Unexpected, Vc, VcState};
 pub fn buffers_granted(progress: &Progress, vcs: &[Vc]) -> usize {
     // Each message takes one row, and costs at least as much credit as an empty one.
     let messages = (progress.window.lines / cost(0)) as usize;
-    vcs.len() * messages + progress.held_buffers[0] as usize
+    vcs.len() * messages + progress.reserved_buffers[0] as usize
 }
 
 /// Owes the peer of a VC the credit of a message that is no longer kept here, or never was.
@@ -57,7 +57,7 @@ pub fn take_envelope(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) -> bo
     true
 }
 
-/// Gives back the credit of a message that has left the unexpected queue without being received.
+/// Gives back the credit of a message that was removed from the unexpected queue and that no receive takes.
 pub fn forget(progress: &mut Progress, vcs: &mut [Vc], entry: &Unexpected) {
     if entry.message() == NIL {
         owe_lines(progress, vcs, entry.vc, entry.length);
@@ -66,7 +66,7 @@ pub fn forget(progress: &mut Progress, vcs: &mut [Vc], entry: &Unexpected) {
     }
 }
 
-/// Counts a kept offer less: it has met its receive, or was withdrawn.
+/// Counts one kept offer less: it has met its receive, or was dropped.
 pub fn release_offer(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) {
     let Some(vc) = vcs.get_mut(vc_row as usize) else { return };
     vc.offers_kept = vc.offers_kept.saturating_sub(1);

@@ -1,4 +1,4 @@
-//! Offers of messages (RTS): what they say of the bytes, and what happens once one has met its receive.
+//! Offers of messages (RTS): in which ways their bytes may be moved, and the queue of the receives that were paired with one.
 
 use crate::procs::priorities::insert;
 use tickwire_components::wire::Header;

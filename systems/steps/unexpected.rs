@@ -139,8 +139,8 @@ pub(crate) fn overdrawn(progress: &Progress, vcs: &[Vc], vc_row: Row, length: u6
     progress.unexpected.lines + cost > window * vcs.len() as u64 && progress.unexpected.lines_of(vc_row) + cost > window
 }
 
-/// Whether a receive in a graph, which passes its message on in blocks, has got the whole message at once. A dishonest peer may send such a
-/// message in other ways than graphs do.
+/// Whether a message of a graph, which the graph passes on in parts, has come as a whole. A dishonest peer may send such a message in other
+/// ways than graphs do.
 fn is_whole_passage(rows: &Rows<'_>, row: Row, taken_over: bool) -> bool {
     is_passage(&rows.cars, row) && !taken_over && rows.cars[row as usize].flags & car_flags::PEER_FAILED == 0
 }
@@ -150,7 +150,7 @@ fn is_whole_passage(rows: &Rows<'_>, row: Row, taken_over: bool) -> bool {
 pub(crate) fn receive_copies(rows: &mut Rows<'_>) {
     while let Some(row) = rows.progress.copies.pop(&mut rows.cars) {
         let car = &mut rows.cars[row as usize];
-        // If the rest of the message is still to come: the bytes that are here.
+        // While the rest of a message is still to come, `done` counts the bytes that are here.
         let (length, taken_over) = (car.done, car.state == CarState::Receiving);
         let buffer = match rows.large[row as usize].body {
             Body::Kept { buffer } => buffer,

@@ -1,9 +1,10 @@
 //! Collective operations on boards: goes on with those that are in progress.
 //!
-//! *Reads* boards of all members, VCs. *Writes* the own boards, buffers of operations, requests and CAR rows of those that end.
-//! *Bound* the first operation of each communicator that has one, and those behind it that end at once; of a long one
-//! [`BOARD_CHUNKS_A_POLL`](tickwire_components::limits::BOARD_CHUNKS_A_POLL) chunks. *Why* peers show what they have without a
-//! frame, so no look at an endpoint finds it.
+//! *Reads* the boards of all members, VCs. *Writes* the own boards, the buffers of operations, the requests and CAR rows of operations
+//! that end.
+//! *Bound* for each communicator its first operation, and the next ones as long as each ends at once. A long operation does
+//! [`BOARD_STEPS_A_POLL`](tickwire_components::limits::BOARD_STEPS_A_POLL) steps.
+//! *Why* members write to their boards and send no frame. So a look at the endpoints does not find what they have written.
 
 use crate::procs::boards::{Boards, CommBoards, Members, Standing};
 use crate::protocols::board::{Around, Failure, Operation, Step, advance, cancel, end_met, give_up, look_at};

@@ -1,12 +1,13 @@
 //! Complete: finished CARs complete their requests.
 //!
-//! *Reads* the finished list, and for callbacks what an error tells. *Writes* requests (counter, state), CAR rows (done, or freed),
-//! held buffers of detached requests (dropped), the list of answers for other threads; runs callbacks. Of a graph, starts the nodes
-//! that may start now.
-//! *Bound* the finished list, which the other systems' bounds limit; [`ROUNDS_A_RUN`] rounds of nodes that end as they start.
-//! *Why* an application never sees a request half done: its counter reaches 0 here, or where its only part ends at once.
+//! *Reads* the finished list, and for what callbacks are told VCs and procs. *Writes* requests (counter, state), CAR rows
+//! (done, or freed), the buffers of detached requests (dropped), the list of answers for other threads. Runs callbacks. Starts the
+//! nodes of graphs that can start.
+//! *Bound* the finished list, which the bounds of the other systems limit, and [`ROUNDS_A_RUN`] rounds of nodes that end as they start.
+//! *Why* a request of several CARs is done when the last of them is. They are counted here, so an application never sees a request
+//! that is half done. A request of one CAR may end where the CAR ends.
 
-use crate::protocols::graph::{self, start_staged};
+use crate::protocols::graph::{self, start_nodes};
 use crate::rows::{Rows, Wire};
 use crate::steps::finish::{finish_request, finish_submitted, outcome, take_part};
 use std::panic::resume_unwind;
@@ -19,15 +20,15 @@ use tickwire_components::{CarState, NIL, Pending, Queue, Row, car_flags};
 pub fn complete(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     for _ in 0..ROUNDS_A_RUN {
         complete_finished(rows);
-        if rows.progress.graphs.staged.is_empty() {
+        if rows.progress.graphs.startable.is_empty() {
             break;
         }
-        start_staged(rows, wire);
+        start_nodes(rows, wire);
         if rows.progress.finished.is_empty() {
             break;
         }
     }
-    if !rows.progress.graphs.staged.is_empty() {
+    if !rows.progress.graphs.startable.is_empty() {
         rows.progress.pending |= Pending::POST;
     }
     if rows.progress.finished.is_empty() {
@@ -35,7 +36,7 @@ pub fn complete(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     }
     if std::mem::take(&mut rows.progress.late) {
         rows.callbacks.tell_late();
-        // Last: whoever else was to be told has been.
+        // Last, when all others have been told.
         if let Some(panic) = rows.callbacks.take_panic() {
             resume_unwind(panic);
         }

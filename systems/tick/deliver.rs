@@ -3,7 +3,7 @@
 //!
 //! *Reads* frames of the transports, communicators. *Writes* the application's segments, CARs and requests (as Match,
 //! Transfer and Complete do), the queues of posted receives, the finished list (what Complete must look at).
-//! *Bound* the tick's budget, and endpoints that a look has found something at.
+//! *Bound* the tick's budget, and the endpoints at which a look has found something.
 //! *Why* most messages are short and awaited. As four systems, each reads what the one before has written, and for one message that is
 //! more work than the message. In one go, the four take less than half of those instructions. Deliver leaves any other frame where it is,
 //! to the systems; both call the same functions where a decision is made. Deliver runs only if nothing but arrivals is pending, so

@@ -1,10 +1,11 @@
 //! DrainCq: reads what the transports have into arrival rows.
 //!
-//! *Reads* endpoints, one after another; where there is not room for all, the next pass begins with the endpoint that comes
-//! next. *Writes* arrival rows from `Progress::arrivals` on (header, payload, vc, state), pending.
-//! *Bound* the free arrival rows, the free buffer rows that are for the unexpected (so that whatever is has a place), and the
-//! tick's budget.
-//! *Why* one place copies a header, once; nothing after it looks at memory that a peer may still write.
+//! *Reads* endpoints, one after another. If there is no room for more frames, the next pass begins with the endpoint behind the
+//! last one that was read. *Writes* arrival rows from `Progress::arrivals` on (header, payload, vc, state), pending.
+//! *Bound* the free arrival rows, the tick's budget, and the free buffer rows that unexpected messages may have. So each frame
+//! has a buffer, even if all of them turn out to be unexpected.
+//! *Why* a peer may still write the memory that a frame came in. So its header is copied once, here, and all later steps use
+//! the copy.
 
 use crate::rows::{Rows, Wire};
 use tickwire_components::{NIL, Pending};
@@ -19,7 +20,7 @@ pub fn drain_cq(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     if buffers < arrivals.len() {
         progress.pending |= Pending::WORLD;
     }
-    let buffers = buffers.saturating_sub(progress.held_buffers[0] as usize);
+    let buffers = buffers.saturating_sub(progress.reserved_buffers[0] as usize);
     let limit = arrivals.len().min(first + buffers).min(first + progress.budget as usize);
     let mut count = first;
     let (only, link) = progress.only;
@@ -34,7 +35,7 @@ pub fn drain_cq(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
         if free.is_empty() {
             break;
         }
-        // Behind the last one that has read something begins the next pass.
+        // The next pass begins behind the last endpoint that was read.
         progress.drained_first = index as u32;
         let transport = endpoints[here].transport.get();
         count += match link {
@@ -123,8 +124,8 @@ mod tests {
         let mut world = world(20);
         let free = world.free_buffers();
         let all = world.all();
-        let held = all.progress.held_buffers[0];
-        for _ in 0..free - 6 - held {
+        let reserved = all.progress.reserved_buffers[0];
+        for _ in 0..free - 6 - reserved {
             take_buffer(all.progress, all.buffers, 1).unwrap();
         }
         world.step(drain_cq);

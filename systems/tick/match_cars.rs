@@ -3,9 +3,10 @@
 //! *Reads* arrivals, communicators. *Writes* CARs (envelope, state), VCs' posted queues, the wildcard and unexpected
 //! queues, arrivals (car, state), pending.
 //! *Bound* the new receives and the arrival rows.
-//! *Why* one system owns all queues of matching, so their order is decided in one place (reference: communication
-//! agent notes, "findorallocate": a receive looks at the unexpected first and is then queued; a message looks at the
-//! VC's queue and the wildcard queue, the older receive wins, ties go to the wildcard).
+//! *Why* all queues of matching belong to one system, so their order is decided in one place (reference: communication agent
+//! notes, "findorallocate"). A receive takes the oldest unexpected message that it matches. If there is none, the receive is
+//! posted. A message looks for the oldest matching receive in its VC's queue and in the wildcard queue, and takes the older of
+//! the two. If their counters are equal, the wildcard receive is the older one.
 
 use crate::procs::endpoint::Endpoint;
 use crate::protocols;
@@ -67,7 +68,7 @@ fn match_arrivals(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     }
 }
 
-/// The peer of a VC has stopped reading a message. Once the send has ended, its bytes are the application's again.
+/// Withdraws the bytes of a send that has ended: its peer reads them no more, and they are the application's again.
 #[inline(never)]
 fn withdraw(rows: &Rows<'_>, endpoints: &mut [Endpoint], vc_row: Row, run: Span) {
     let Vc { endpoint, link, .. } = rows.vcs[vc_row as usize];

@@ -1,14 +1,14 @@
-//! Post: takes what other threads submitted into CARs, and sends the envelopes that may go.
+//! Post: turns submissions of other threads into CARs, and sends the envelopes that can leave.
 //!
-//! *Reads* submissions, VCs with something to send. *Writes* CARs and requests of submissions, the transports
-//! (envelopes and replies out), CARs (state), the finished list.
-//! *Bound* [`SUBMISSIONS_A_PASS`] submissions; each VC's queue up to the first frame that does not go.
-//! *Why* order: whatever could not leave when it was posted leaves here, VC by VC, first in first out.
+//! *Reads* submissions, nodes of graphs that can start, VCs with something to send. *Writes* CARs and requests of submissions,
+//! the transports (envelopes, replies and control frames out), CARs (state), the finished list.
+//! *Bound* [`SUBMISSIONS_A_PASS`] submissions; the queue of each VC up to the first frame that cannot leave.
+//! *Why* what cannot leave when it is posted waits in the queue of its VC, which keeps the order, and leaves here.
 
 use crate::procs::endpoint::Endpoint;
 use crate::procs::priorities::{is_fair_turn, order_senders, turn_sends};
 use crate::protocols::credit::grant;
-use crate::protocols::graph::start_staged;
+use crate::protocols::graph::start_nodes;
 use crate::protocols::provider_matched;
 use crate::rows::{Rows, Wire};
 use crate::steps::activate::take_rows;
@@ -52,8 +52,8 @@ pub fn post(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
             Taken::Refused(submission, error) => answer(rows, *submission, Answer::Refused(error)),
         }
     }
-    if !rows.progress.graphs.staged.is_empty() {
-        start_staged(rows, wire);
+    if !rows.progress.graphs.startable.is_empty() {
+        start_nodes(rows, wire);
     }
     let endpoints = &mut *wire.endpoints;
     if rows.progress.has_provider() {
@@ -87,7 +87,7 @@ pub fn post(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     rows.progress.probing = false;
 }
 
-/// Tells who has submitted an operation what has come of it, which ends here.
+/// Answers a submission that is not posted: there is nothing to do for it, or it is refused.
 #[cold]
 fn answer(rows: &mut Rows<'_>, submission: Submission, answer: Answer) {
     if let Some(panic) = rows.inbound.shared().answer(submission.slot, answer, submission.lease) {
@@ -111,9 +111,9 @@ fn failed(progress: &mut Progress, vc_row: Row, words: String) {
 
 enum Taken {
     Posted,
-    /// With no proc: there is nothing to do.
+    /// Its peer is no proc: there is nothing to do.
     Done(Box<Submission>),
-    /// Needs rows or a first contact; comes first in the next pass.
+    /// It needs rows or a first contact. It is the first one of the next pass.
     Later(Box<Submission>),
     Refused(Box<Submission>, PostError),
 }

@@ -3,9 +3,9 @@
 //! *Reads* arrivals, matched receives. *Writes* arrivals (buffer, state), buffer rows, the unexpected entries (buffer),
 //! the reply of a matched offer (into the queue of replies), supplies (see [`SupplyTables`]), pending.
 //! *Bound* the arrival rows, the receives matched in this pass, and that of [`SupplyTables::hand_out`].
-//! *Why* who supplies the memory between a sender and a receiver is one decision ([`decide`](crate::steps::supply::decide)), apart from
-//! matching and from moving. A receive has its own segment; what nobody waits for goes into a temporary; between two methods it is the
-//! one that can do so with the fewest copies.
+//! *Why* one function decides in whose memory the bytes of a message go ([`decide`](crate::steps::supply::decide)), apart from matching
+//! and from moving the bytes. A message whose receive is posted goes into the segment of the receive. An unexpected message goes into a
+//! temporary. A message that comes over one transport and leaves over another goes through the memory that saves the most copies.
 
 use crate::protocols::graph::blocks::ask;
 use crate::protocols::rendezvous::reply;

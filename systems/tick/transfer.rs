@@ -1,13 +1,13 @@
-//! Transfer: moves bytes, and only then gives space back.
+//! Transfer: moves bytes, and then gives space back to the transports.
 //!
-//! *Reads* arrivals that have a place, receives that were matched with a temporary, sends that were asked for their
-//! pieces. *Writes* the application's segments and the temporaries, CARs (done, state), the finished list, the
+//! *Reads* arrivals that have a place, receives whose message is in a temporary, sends whose receiver has asked for pieces.
+//! *Writes* the application's segments and the temporaries, CARs (done, state), the finished list, the
 //! transports (pieces out, space released).
 //! *Bound* the arrival rows, the receives matched in this pass, [`READ_TURNS_A_PASS`](tickwire_components::limits::READ_TURNS_A_PASS) times
 //! [`READ_BYTES_A_TURN`](tickwire_components::limits::READ_BYTES_A_TURN) bytes out of senders' memory
 //! (`protocols/read.rs`), `PIECES_A_PASS` pieces for each VC (`protocols/pieces.rs`), and
 //! [`REMOTE_FRAMES`](tickwire_components::limits::REMOTE_FRAMES) requests to each target of a window (`protocols/one_sided.rs`).
-//! *Why* the only system that touches payload; the transports' space is released in one place, after the last use.
+//! *Why* arrived payloads are used by this system alone, so their space is released in one place, after the last use.
 
 use crate::protocols::one_sided::move_windows;
 use crate::protocols::pieces::send_pieces;

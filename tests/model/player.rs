@@ -187,11 +187,11 @@ impl Player {
             return;
         }
         let id = receive.handle.id();
-        let staged = rows(engine).cars[id.row as usize].state == CarState::New;
+        let is_new = rows(engine).cars[id.row as usize].state == CarState::New;
         receive.cancelled = engine.cancel(&id).unwrap();
-        assert!(receive.cancelled || !staged, "a receive that waits to be matched can be cancelled");
+        assert!(receive.cancelled || !is_new, "a receive that waits to be matched can be cancelled");
         let log = &mut self.logs[receive.comm];
-        match staged {
+        match is_new {
             true => log[receive.call] = Call::Withdrawn,
             false => log.push(Call::Cancel(receive.call, receive.cancelled)),
         }

@@ -31,15 +31,15 @@ pub(crate) struct Reader<R> {
     text: String,
 }
 
-/// The records of a file, in their order: those of its page, those behind the stage, and those on the stage.
+/// The records of a file, in their order: those of its page, those behind the buffer, and those in the buffer.
 #[derive(Debug)]
 struct Parts<R> {
     page: Vec<u8>,
     behind: io::Take<R>,
-    stage: Vec<u8>,
-    /// Bytes that have been read of page, rest and stage.
+    buffer: Vec<u8>,
+    /// Bytes that have been read of page, rest and buffer.
     read: [u64; 3],
-    /// Bytes that there should be behind the stage.
+    /// Bytes that there should be behind the buffer.
     behind_bytes: u64,
     /// Whether the file is too short.
     short: bool,
@@ -51,7 +51,7 @@ pub(crate) fn is_records(bytes: &[u8]) -> bool {
     [0, MAGIC, MAGIC_SWAPPED].iter().any(|magic| magic.to_ne_bytes().starts_with(bytes))
 }
 
-/// Makes a file of records readable while it may still be written. What the writer changes in place, page and stage, is read as of one
+/// Makes a file of records readable while it may still be written. What the writer changes in place, page and buffer, is read as of one
 /// moment. What is behind them never changes.
 ///
 /// # Errors
@@ -63,12 +63,12 @@ pub(crate) fn at_one_moment(file: File) -> io::Result<impl Read> {
     for _ in 0..moments {
         begin.clear();
         (&file).seek(SeekFrom::Start(0))?;
-        (&file).take((PAGE_WORDS + STAGE_WORDS) as u64 * 8).read_to_end(&mut begin)?;
+        (&file).take((PAGE_WORDS + BUFFER_WORDS) as u64 * 8).read_to_end(&mut begin)?;
         let read = |bytes: &[u8]| bytes.first_chunk().copied().map_or(0, u64::from_ne_bytes);
         let mut now = [0; 8];
         let bytes = file.read_at(&mut now, STATE as u64 * 8)?;
         let before = State::of_word(begin.get(STATE * 8..).map_or(0, read));
-        // The stage was emptied meanwhile if more is behind it.
+        // The buffer was emptied meanwhile if more is behind it.
         if State::of_word(read(&now[..bytes])).behind == before.behind {
             break;
         }
@@ -89,7 +89,7 @@ fn wrong<T>(offset: u64, reason: impl Into<String>) -> Result<T, ReadError> {
 }
 
 impl<R: Read> Parts<R> {
-    /// Reads page and stage.
+    /// Reads page and buffer.
     fn new(mut input: R) -> Result<Self, ReadError> {
         let page = take(&mut input, PAGE_WORDS * 8)?;
         // If the process was killed while it created the file, the file has zeros here, or is empty.
@@ -112,36 +112,37 @@ impl<R: Read> Parts<R> {
             let words = format!("the trace has version {version} of its form, not {VERSION}");
             return wrong(8, words + ": use the tickwire that has written it");
         }
-        if in_page > (PAGE_WORDS - BEGIN_WORDS) as u64 || usize::from(state.staged) > STAGE_WORDS {
+        if in_page > (PAGE_WORDS - BEGIN_WORDS) as u64 || usize::from(state.buffered) > BUFFER_WORDS {
             return wrong(IN_PAGE as u64 * 8, "it is said to have more records than there can be");
         }
-        let (in_page, behind_bytes, staged) = (in_page as usize * 8, state.behind * 8, usize::from(state.staged) * 8);
-        let mut stage = take(&mut input, STAGE_WORDS * 8)?;
+        let (in_page, behind_bytes, buffered) =
+            (in_page as usize * 8, state.behind * 8, usize::from(state.buffered) * 8);
+        let mut buffer = take(&mut input, BUFFER_WORDS * 8)?;
         let mut page = page.get(BEGIN_WORDS * 8..).unwrap_or_default().to_vec();
-        let short = page.len() < in_page || stage.len() < staged;
+        let short = page.len() < in_page || buffer.len() < buffered;
         page.truncate(in_page);
-        stage.truncate(staged);
+        buffer.truncate(buffered);
         // If a part is too short, the records after it do not continue it.
         let behind_bytes = if page.len() < in_page { 0 } else { behind_bytes };
         if page.len() < in_page {
-            stage.clear();
+            buffer.clear();
         }
-        Ok(Parts { page, behind: input.take(behind_bytes), stage, read: [0; 3], behind_bytes, short })
+        Ok(Parts { page, behind: input.take(behind_bytes), buffer, read: [0; 3], behind_bytes, short })
     }
 
     /// Reads bytes; fewer at the end of a part.
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let [page, behind, stage] = self.read;
+        let [page, behind, buffer] = self.read;
         let (part, read) = if page < self.page.len() as u64 {
             (0, (&self.page[page as usize..]).read(into)?)
         } else if behind < self.behind_bytes {
             (1, self.behind.read(into)?)
         } else {
-            (2, (&self.stage[stage as usize..]).read(into)?)
+            (2, (&self.buffer[buffer as usize..]).read(into)?)
         };
         // If a part is too short, the records after it do not continue it.
         if read == 0 && part == 1 {
-            (self.short, self.behind_bytes, self.stage) = (true, behind, Vec::new());
+            (self.short, self.behind_bytes, self.buffer) = (true, behind, Vec::new());
         }
         self.read[part] += read as u64;
         Ok(read)
@@ -150,11 +151,11 @@ impl<R: Read> Parts<R> {
     /// The place in the file of a byte of the records.
     fn offset(&self, byte: u64) -> u64 {
         let (page, behind) = (self.page.len() as u64, self.behind_bytes);
-        let stage_at = PAGE_WORDS as u64 * 8;
+        let buffer_at = PAGE_WORDS as u64 * 8;
         match byte {
-            _ if byte < page || behind == 0 && self.stage.is_empty() => BEGIN_WORDS as u64 * 8 + byte,
-            _ if byte < page + behind => stage_at + STAGE_WORDS as u64 * 8 + (byte - page),
-            _ => stage_at + (byte - page - behind),
+            _ if byte < page || behind == 0 && self.buffer.is_empty() => BEGIN_WORDS as u64 * 8 + byte,
+            _ if byte < page + behind => buffer_at + BUFFER_WORDS as u64 * 8 + (byte - page),
+            _ => buffer_at + (byte - page - behind),
         }
     }
 }

@@ -48,7 +48,7 @@ impl HeapMap {
         #[expect(unsafe_code, reason = "a mapping is raw memory")]
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, file, 0) };
         let base = NonNull::new(base.ok()?.cast::<u8>())?;
-        // SAFETY: the new mapping. Children do not need it; where they get it nevertheless, it harms nobody.
+        // SAFETY: the new mapping. Child processes do not need it. If the kernel refuses the advice, they inherit it, and no harm is done.
         #[expect(unsafe_code, reason = "a mapping is raw memory")]
         let _ = unsafe { rustix::mm::madvise(base.as_ptr().cast(), bytes, Advice::LinuxDontFork) };
         Some(HeapMap { base, bytes })

@@ -183,7 +183,7 @@ fn chained(all: &mut Tables<'_>, plan: &mut Plan, row: Row, node: &NodeSketch, i
     let passage = &mut plan.blocks.passages[plan.passage_of[index] as usize];
     passage.row = row;
     let (kind, span) = match passage.is_whole {
-        true => (CarKind::Data, passage.staging),
+        true => (CarKind::Data, passage.packed),
         false => (CarKind::Passage, Span::EMPTY),
     };
     // `need_rows` has made sure that there are as many.

@@ -95,7 +95,7 @@ impl Plan {
         let without_asking = method.eager_max.min(method.part_bytes);
         passage.is_whole = passage.bytes <= without_asking.min(PASSED_WHOLE_MAX as u64);
         if passage.is_whole {
-            passage.staging = self.temporary(passage.bytes as usize);
+            passage.packed = self.temporary(passage.bytes as usize);
         }
         passage
     }
@@ -243,7 +243,7 @@ fn supplier(part: &InSketch, receive: Abilities, send: Abilities, frame: u64) ->
         .supplier
 }
 
-/// Notes in an outgoing message which inlet has the part that it passes on. Returns the part's place in the message's staging memory, which
+/// Notes in an outgoing message which inlet has the part that it passes on. Returns the part's place where the message is packed. It
 /// is empty unless the message leaves as a whole.
 fn adopt(passage: &mut Passage, sketch: &Sketch, to: u32, part: (u32, u32), inlet: u32) -> Span {
     let NodeSketch::Outgoing { parts, .. } = &sketch.nodes[to as usize] else { return Span::EMPTY };
@@ -251,7 +251,7 @@ fn adopt(passage: &mut Passage, sketch: &Sketch, to: u32, part: (u32, u32), inle
     let mut place = Span::EMPTY;
     for (part, _) in passage.parts.iter_mut().zip(parts).filter(|(_, sketched)| is_it(sketched)) {
         part.what = PartKind::Passed(inlet);
-        place = passage.staging.part(part.start as usize, part.bytes as usize);
+        place = passage.packed.part(part.start as usize, part.bytes as usize);
     }
     place
 }

@@ -16,7 +16,7 @@ impl Engine {
     pub fn buffer<'a, B>(&'a mut self, persistent: &'a mut Persistent<B>) -> Result<&'a mut B, PostError> {
         let row = self.idle_row(persistent)?;
         let tables = self.store.all();
-        if tables.progress.registrations.is_held(row) {
+        if tables.progress.registrations.serves_persistent(row) {
             tables.progress.registrations.let_go(row);
             tables.progress.pending |= Pending::WORLD;
         }

@@ -51,7 +51,7 @@ const INSTANTS: u32 = 1002;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Drawn {
     pub(super) slices: u64,
-    /// Messages that were in flight; how many of them have an arrow; and of how many the trace has no receipt.
+    /// Messages that were in flight; how many of them have an arrow; and of how many the trace has no receive.
     pub(super) messages: u64,
     pub(super) arrows: u64,
     pub(super) lost: u64,
@@ -65,7 +65,7 @@ impl Drawn {
             words += &format!(", {} of them as arrows", self.arrows);
         }
         if self.lost > 0 {
-            words += &format!(", {} without receipt", self.lost);
+            words += &format!(", {} without receive", self.lost);
         }
         words
     }
@@ -343,7 +343,7 @@ mod tests {
         let mut lost = reading.clone();
         lost.flights[0].to = None;
         let (_, drawn) = draw(&lost, Window { from_ns: 0, to_ns: 1000 }, 800).unwrap();
-        assert_eq!(drawn.arrows(), "1 message, 1 without receipt");
+        assert_eq!(drawn.arrows(), "1 message, 1 without receive");
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl FromStr for Messages {
 }
 
 impl Messages {
-    /// The time from the first send to the last receipt of these messages, and a twentieth of it on each side.
+    /// The time from the first send to the last receive of these messages, and a twentieth of it on each side.
     ///
     /// # Errors
     /// The trace has fewer messages.

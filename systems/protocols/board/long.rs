@@ -1,4 +1,4 @@
-//! Long operands: chunk by chunk, through cells or out of memory that others can read.
+//! Long operands: they pass chunk by chunk, through cells or out of memory that others can read.
 
 use super::ending::{abandoned, fail, finish, stuck, wake};
 use super::meeting::{has_finished, meet};
@@ -6,7 +6,7 @@ use super::moving;
 use super::operation::{Around, Failure, Operation, Step};
 use crate::procs::seats::{CellsUsed, Seats};
 use std::sync::atomic::{Ordering, fence};
-use tickwire_components::limits::{BOARD_CHUNKS_A_POLL, BOARD_SLOTS};
+use tickwire_components::limits::{BOARD_STEPS_A_POLL, BOARD_SLOTS};
 use tickwire_components::{Collective, CollectiveKind, Vc};
 use tickwire_transports::boards::{Count, Stage};
 
@@ -14,7 +14,7 @@ use tickwire_transports::boards::{Count, Stage};
 #[inline(never)]
 pub(super) fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut Around<'_>, mut moved: bool) -> Step {
     let two_rounds = operation.two_rounds;
-    let (mut left, mut looks, mut has_copied) = (BOARD_CHUNKS_A_POLL, around.patience, false);
+    let (mut left, mut looks, mut has_copied) = (BOARD_STEPS_A_POLL, around.patience, false);
     while left > 0 {
         let before = (operation.meeting.missing, operation.written, operation.reduced, operation.consumed);
         let tried = meet(&operation.numbered, &mut operation.meeting.missing, seats)

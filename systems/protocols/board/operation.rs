@@ -1,4 +1,4 @@
-//! An operation on boards: how far it has come, and what it needs.
+//! An operation on boards: its progress, and what it needs.
 
 use super::shape::Shape;
 use crate::procs::endpoint::Endpoint;

@@ -1,4 +1,4 @@
-//! When a member asks after messages, and how many questions it has at a time. See [`super::inquiry`].
+//! When a member asks after messages, and how many of its questions may be open at a time. See [`super::inquiry`].
 
 use crate::procs::priorities::list_sender;
 use tickwire_components::limits::{INQUIRIES_MAX, INQUIRY_INTERVAL_NS_MAX};

@@ -1,19 +1,19 @@
-//! Messages in parts, where they come in: each part goes where its bytes are wanted, and is passed on as it comes (reference:
-//! communication agent notes, "collective case"; `PROGRESS_DEPENDENCY` there is a progress edge).
+//! Messages in parts, where they come in. The bytes of a part go where they are wanted, and leave again while the rest of the part is
+//! still coming (reference: communication agent notes, "collective case"; `PROGRESS_DEPENDENCY` there is a progress edge).
 //!
-//! A message of a block is one envelope, and its bytes are those of its parts, one behind the other. A *progress edge* leads from a part
-//! that comes in (an [`Inlet`]) to the message that passes it on. It carries a number: how many bytes of the part have come, and have
-//! been combined with the application's if they are to be. How the protocols take part in it:
+//! A message of a block has one envelope. Its bytes are those of its parts, one behind the other. A *progress edge* leads from a part
+//! that comes in (an [`Inlet`]) to the message that passes it on. It carries a number: how many bytes of the part can be passed on. If
+//! the bytes are to be combined with the application's, they count once they are combined. How the protocols take part in it:
 //!
-//! - *Short messages*, up to [`PASSED_WHOLE_MAX`] and what the connection takes without asking, leave as a whole, as every other
-//!   message of a graph does: their progress edges are met when all bytes have come. They are put together in memory of the graph.
-//! - *Long ones are offered*, without an address. The offer (RTS) goes when the first envelope of those that the message passes on has
-//!   come, so that the offers run ahead of the bytes, all the way down a chain. The answer (CTS) may come before there is a byte to
-//!   send: the send is parked then, and goes on when a byte comes (`passing.rs`).
-//! - *Its receiver asks in windows*: an answer says how far the sender may go, and another one follows as soon as there is more room
+//! - *Short messages* leave as a whole, as every other message of a graph does, once all bytes have come. They have up to
+//!   [`PASSED_WHOLE_MAX`] bytes, and not more than the connection takes without an offer. They are put together in memory of the graph.
+//! - *Long messages* are offered, without an address. The offer (RTS) leaves as soon as the first envelope has come of the messages that
+//!   it passes on. So offers run ahead of the bytes, all the way down a chain. The answer (CTS) may come before there is a byte to
+//!   send. Then the send is parked, and goes on when a byte comes (`passing.rs`).
+//! - *The receiver asks in windows.* An answer says how far the sender may go, and another one follows as soon as there is more room
 //!   ([`ask`]). So nobody holds more than a window of what it passes on, and nothing arrives that has no place.
-//! - *Nothing is read* out of the memory of a rank that passes on: windows are used again while the message is under way, and a peer
-//!   that reads by itself could not be told so. The bytes always go in pieces.
+//! - *Nothing is read* out of the memory of a rank that passes on, so the bytes always go in pieces. The reason: windows are used again
+//!   while the message is under way, and a peer that reads by itself cannot be told so.
 //!
 //! A part may go on to several ranks. Then the graph has memory for all of it, from which each message takes bytes as fast as it can. A
 //! window would move on only as fast as the slowest message, and so hold up the others.

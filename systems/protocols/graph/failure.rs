@@ -1,12 +1,12 @@
 //! Failure of graphs. A graph ends as a whole, and each member owes its peers every message that they expect. So a member whose graph
-//! fails replaces each message that has not begun to leave by one that says that it will not come ([`context::abandoned`]). It leaves its
-//! receives posted, without a buffer, for what its peers send meanwhile. These CARs leave the graph, and end by themselves. The graph
-//! waits for CARs that use the application's memory. Members that have called with different lengths may have different graphs. A receive
-//! of a message that the peer then never sends ends once the peer has said so ([`super::remains`]).
+//! fails replaces each message that has not begun to leave. The replacement says that the message will not come ([`context::abandoned`]).
+//! Receives stay posted, without a buffer, for what peers send meanwhile. These CARs leave the graph, and end by themselves. The graph
+//! waits for CARs that use the application's memory. Members that have called with different lengths may have different graphs. Then a
+//! receive may wait for a message that its peer never sends. It ends once the peer has said so ([`super::remains`]).
 //!
-//! Of messages that go on as they come, a send that its receiver has asked for says that no more will come ([`Kind::Stop`]). A send that
-//! was only offered does so when it is asked, and leaves the graph until then. A receive that has asked leaves the graph too: it asks for
-//! all of the rest and throws it away, since the windows that it would wait for are given back.
+//! Messages in parts are passed on while they come. If the receiver of such a send has asked for bytes, the send says that no more will
+//! come ([`Kind::Stop`]). If the send was only offered, it leaves the graph, and says so when it is asked. A receive that has asked leaves
+//! the graph too. It asks for all of the rest and throws it away, since the windows that it would wait for are given back.
 
 use super::blocks::{ask_for_all, is_passage, release_windows};
 use super::kept::leave_ended;
@@ -33,12 +33,12 @@ pub(super) fn give_up(rows: &mut Rows<'_>, number: u32) {
         let (car, node) = (rows.cars[row as usize], rows.nodes[row as usize]);
         let idle = car.state == CarState::Waiting && node.unmet != NIL;
         let begun = is_passage(&rows.cars, row) && leaves_begun(rows, number, row);
-        if !(idle || begun || car.state == CarState::Staged || is_only_queued(rows, row)) {
+        if !(idle || begun || car.state == CarState::Startable || is_only_queued(rows, row)) {
             left.push(row);
             continue;
         }
-        if car.state == CarState::Staged {
-            rows.progress.graphs.staged.remove(&mut rows.cars, row);
+        if car.state == CarState::Startable {
+            rows.progress.graphs.startable.remove(&mut rows.cars, row);
         }
         rows.requests[owner as usize].counter -= 1;
         rows.nodes[row as usize] = Node::NONE;
@@ -122,7 +122,7 @@ fn detach(rows: &mut Rows<'_>, row: Row) {
 /// A receive stays for what its peer sends, and takes none of it.
 fn leave_receive(rows: &mut Rows<'_>, row: Row) {
     detach(rows, row);
-    if matches!(rows.cars[row as usize].state, CarState::Waiting | CarState::Staged) {
+    if matches!(rows.cars[row as usize].state, CarState::Waiting | CarState::Startable) {
         start_message(rows, row);
     }
 }

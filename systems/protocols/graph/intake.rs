@@ -1,4 +1,4 @@
-//! Bytes of messages in parts, as they come: each goes to its part. See `blocks.rs`.
+//! Sorts the bytes of messages in parts, as they come, into the parts that they belong to. See `blocks.rs`.
 
 #![expect(unsafe_code, reason = "bytes that are addresses")]
 

@@ -1,7 +1,7 @@
 //! Graphs whose last node is done: freed, or kept for the next start of a persistent request or for the next call that is the same.
 //!
-//! A call that is the same has the same graph, node by node: only its request and the tag of its messages are others. So the
-//! graphs of the last calls are kept, a few of them and with little memory, and such a call builds nothing.
+//! Two calls that are the same have the same graph, node by node. Only the request and the tag of the messages differ. So the graphs of
+//! the last calls are kept, a few of them and with little memory. A call that is the same as one of these builds nothing.
 
 use super::blocks::release_windows;
 use crate::rows::Rows;

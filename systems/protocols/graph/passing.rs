@@ -1,4 +1,4 @@
-//! Messages in parts, where they go on: pieces leave as far as bytes have come and the peer has asked. See `blocks.rs`.
+//! Messages in parts, where they leave again: a piece leaves once its bytes have come and the peer has asked for them. See `blocks.rs`.
 
 use crate::procs::endpoint::Endpoint;
 use crate::procs::priorities::{insert, list_sender};
@@ -14,7 +14,7 @@ use tickwire_components::{
 };
 use tickwire_transports::{Sent, copy};
 
-/// Counts one of the things that a node waits for as there. The last one stages the node.
+/// Counts one of the things that a node waits for as there. After the last one the node can start.
 pub(super) fn meet(progress: &mut Progress, cars: &mut [Car], nodes: &mut [Node], row: Row) {
     let node = &mut nodes[row as usize];
     if node.unmet == NIL || node.unmet == 0 {
@@ -22,8 +22,8 @@ pub(super) fn meet(progress: &mut Progress, cars: &mut [Car], nodes: &mut [Node]
     }
     node.unmet -= 1;
     if node.unmet == 0 {
-        cars[row as usize].state = CarState::Staged;
-        progress.graphs.staged.push(cars, row);
+        cars[row as usize].state = CarState::Startable;
+        progress.graphs.startable.push(cars, row);
         progress.pending |= Pending::POST;
     }
 }
@@ -51,7 +51,7 @@ fn next_run(blocks: &mut Blocks, supplies: &[Supply], passage: u32, done: u64) -
     }
 }
 
-/// Bytes have come that a message passes on. A parked message goes on. A message that leaves as a whole is staged once all its bytes are
+/// Bytes have come that a message passes on. A parked message goes on. A message that leaves as a whole can start once all its bytes are
 /// there.
 pub(super) fn wake(rows: &mut Rows<'_>, number: u32, passage: u32) {
     let Rows { progress, cars, nodes, supplies, large, vcs, .. } = rows;
@@ -76,7 +76,7 @@ pub(super) fn wake(rows: &mut Rows<'_>, number: u32, passage: u32) {
     list_sender(progress, vcs, vc);
 }
 
-/// Puts a message that leaves as a whole together in its staging memory. Bytes that have come straight there are not copied.
+/// Packs a message that leaves as a whole. Bytes that have come straight to their place there are not copied.
 #[expect(unsafe_code, reason = "bytes that are addresses")]
 pub(super) fn gather(blocks: &Blocks, passage: u32) {
     let passage = &blocks.passages[passage as usize];
@@ -90,7 +90,7 @@ pub(super) fn gather(blocks: &Blocks, passage: u32) {
             },
             PartKind::Inlet(_) => continue,
         };
-        let place = passage.staging.part(part.start as usize, part.bytes as usize);
+        let place = passage.packed.part(part.start as usize, part.bytes as usize);
         if !std::ptr::eq(from.start(), place.start()) {
             // SAFETY: whoever has built the graph keeps its buffers, and memory of its own, until its request is done.
             unsafe { copy::copy(place, from) };

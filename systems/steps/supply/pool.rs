@@ -5,13 +5,13 @@ use tickwire_components::{Buffer, FreeList, Need, Progress, Row, Span};
 /// Takes a temporary of `bytes` for a need. `None` if the remaining ones are reserved: unexpected messages leave some rows to operations
 /// that pass bytes on, and both leave some to control.
 pub fn take(progress: &mut Progress, buffers: &mut [Buffer], need: Need, bytes: usize) -> Option<Row> {
-    let kept = match need {
-        Need::Unexpected => progress.held_buffers[0],
-        Need::Forward => progress.held_buffers[1],
+    let reserved = match need {
+        Need::Unexpected => progress.reserved_buffers[0],
+        Need::Forward => progress.reserved_buffers[1],
         Need::Control => 0,
     };
     let [used, most] = progress.forward_bytes;
-    if progress.free_buffer_rows <= kept || (need == Need::Forward && used + bytes as u64 > most) {
+    if progress.free_buffer_rows <= reserved || (need == Need::Forward && used + bytes as u64 > most) {
         return None;
     }
     let row = take_buffer(progress, buffers, bytes)?;

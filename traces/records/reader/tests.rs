@@ -83,15 +83,15 @@ fn bytes(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// A file of records: the page is full, as many words again are on the stage, and the rest is behind the stage.
+/// A file of records: the page is full, as many words again are in the buffer, and the rest is behind the buffer.
 fn file(records: &[u64]) -> Vec<u8> {
     let (page, rest) = records.split_at(records.len().min(PAGE_WORDS - BEGIN_WORDS));
-    let (behind, staged) = rest.split_at(rest.len() - rest.len().min(PAGE_WORDS));
-    let state = State { behind: behind.len() as u64, staged: staged.len() as u16 }.word();
+    let (behind, buffered) = rest.split_at(rest.len() - rest.len().min(PAGE_WORDS));
+    let state = State { behind: behind.len() as u64, buffered: buffered.len() as u16 }.word();
     let mut words = [&[MAGIC, VERSION, page.len() as u64, state], page].concat();
     if !rest.is_empty() {
-        words.extend(staged);
-        words.resize(PAGE_WORDS + STAGE_WORDS, u64::MAX);
+        words.extend(buffered);
+        words.resize(PAGE_WORDS + BUFFER_WORDS, u64::MAX);
         words.extend(behind);
     }
     bytes(&words)
@@ -155,7 +155,7 @@ fn a_file_that_was_only_just_created_has_no_events() {
 fn what_is_no_file_of_records_is_one_clear_line() {
     let head = |kind: u8, small: u8, words: u16| Head { kind, small, words, since_ns: 0 }.word();
     let of = |record: &[u64]| file(record);
-    // In order it comes just after the page; in the file it is behind the stage.
+    // In order it comes just after the page; in the file it is behind the buffer.
     let behind = |record: u64| {
         let mut records = vec![head(TICK_BEGAN, 0, 1); 2 * PAGE_WORDS - BEGIN_WORDS + 1];
         records[PAGE_WORDS - BEGIN_WORDS] = record;

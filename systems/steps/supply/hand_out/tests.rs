@@ -265,13 +265,13 @@ fn behind_others_that_have_all_their_space_an_operation_is_at_the_head() {
 fn the_pool_keeps_rows_for_what_is_more_urgent_and_forwards_within_their_bound() {
     let mut methods = Methods::with(&[], Limits { forward_bytes: 64 << 10, ..Limits::default() });
     let all = methods.world.all();
-    let [kept, control] = all.progress.held_buffers;
-    assert!(kept > control && control > 0);
+    let [reserved, control] = all.progress.reserved_buffers;
+    assert!(reserved > control && control > 0);
     let mut taken = 0;
     while pool::take(all.progress, all.buffers, Need::Unexpected, 1).is_some() {
         taken += 1;
     }
-    assert_eq!((taken, all.progress.free_buffer_rows), (all.buffers.len() as u32 - kept, kept));
+    assert_eq!((taken, all.progress.free_buffer_rows), (all.buffers.len() as u32 - reserved, reserved));
     let forward = pool::take(all.progress, all.buffers, Need::Forward, 60 << 10).unwrap();
     assert_eq!(pool::take(all.progress, all.buffers, Need::Forward, 8 << 10), None, "more than its bytes");
     pool::give(all.progress, all.buffers, Need::Forward, forward);
