@@ -1,6 +1,6 @@
 //! Sums of floats without rounding.
 
-use crate::reduction::{Operation, op};
+use crate::{Operation, op};
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
 use std::ops::AddAssign;

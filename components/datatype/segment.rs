@@ -5,7 +5,7 @@ use super::node::{Node, Shape};
 use super::overlap::has_twice;
 use super::walk::{Visit, walk};
 use super::{Datatype, DatatypeError};
-use crate::{Pieces, Span};
+use crate::Span;
 use smallvec::SmallVec;
 use std::sync::OnceLock;
 
@@ -47,13 +47,12 @@ impl Segment {
         Ok(Segment { node: form.node, base: buffer.start().wrapping_add(origin), of, twice })
     }
 
-    /// The segment of a buffer that consists of many runs.
+    /// The segment of a buffer that consists of many runs, which are given in the order of the message.
     ///
     /// # Safety
     /// The buffer outlives the value.
     #[expect(unsafe_code, reason = "addresses apart from their buffer")]
-    pub unsafe fn of_runs<P: Pieces + ?Sized>(buffer: &P) -> Self {
-        let runs = (0..buffer.pieces()).map(|index| buffer.piece(index));
+    pub unsafe fn of_runs(runs: impl Iterator<Item = Span>) -> Self {
         // The runs may be in several allocations, so their absolute addresses are the offsets.
         let node = Node::runs(runs.map(|run| (run.start().expose_provenance() as isize, run.len())));
         Segment { node, base: std::ptr::with_exposed_provenance_mut(0), of: None, twice: OnceLock::from(false) }
