@@ -17,6 +17,7 @@
 //! - **The end of a link** ([`peers`]) fails its operations. If a provider does not give back the memory lent to them within a bounded
 //!   time, its endpoints are closed.
 
+mod asking;
 mod calls;
 mod context;
 mod counts;
@@ -31,6 +32,7 @@ mod peers;
 mod posting;
 mod progressing;
 mod sleeping;
+mod withdrawal;
 mod withdrawing;
 
 use self::context::{Context, Endpoints};
@@ -39,7 +41,7 @@ pub(super) use self::memory_mode::MemoryMode;
 use self::operation::Operation;
 pub(crate) use self::peer::Introduction;
 use self::peer::Peer;
-use self::withdrawing::{OwedAnswer, Withdrawal};
+use self::withdrawal::{OwedAnswer, Withdrawal};
 use super::choice::is_named;
 use super::registry::{OfDomain, Registry};
 use super::{AddressVector, Domain};

@@ -5,6 +5,7 @@ use crate::connections::{SILENCE_NS_MAX, VISITORS_MAX};
 use crate::handshake::Packet;
 use crate::shm::socket::{Read, Received};
 use crate::shm::*;
+use rustix::fd::OwnedFd;
 
 /// A peer that says what it likes.
 struct Stranger {
