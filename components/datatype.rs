@@ -132,11 +132,6 @@ impl Form {
 }
 
 impl Datatype {
-    /// A number.
-    pub fn of<T: Basic>() -> Self {
-        Self::make(Form::new(Node::run(0, size_of::<T>()), Bounds::basic(size_of::<T>(), align_of::<T>())))
-    }
-
     fn make(form: Form) -> Self {
         Datatype(Arc::new(form))
     }

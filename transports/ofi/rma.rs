@@ -84,6 +84,19 @@ pub(super) struct RmaConfig {
     pub(super) mr_mode: Option<(u64, u64)>,
 }
 
+/// What an endpoint for messages keeps for one-sided operations.
+pub(super) struct RmaState {
+    pub(super) config: RmaConfig,
+    /// Whether the provider offers one-sided operations. `None` until that was first checked.
+    pub(super) offered: Option<bool>,
+}
+
+impl RmaState {
+    pub(super) fn new(config: RmaConfig) -> Self {
+        RmaState { config, offered: None }
+    }
+}
+
 /// The endpoints for one-sided operations, and the operations in flight. See the module.
 pub(super) struct Rma {
     // Closed in this order: the memory that the provider may touch until then comes last.
