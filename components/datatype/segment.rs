@@ -193,12 +193,9 @@ impl Stretch {
     /// The segment is still at its address. Its buffer is valid for reads and `out` for writes, and these do not overlap.
     #[expect(unsafe_code, reason = "raw copies")]
     pub unsafe fn pack(&self, out: Span) -> usize {
-        if self.length == 0 {
-            return 0;
-        }
         // SAFETY: by this function's contract.
         unsafe {
-            let segment = &*self.segment;
+            let segment = self.segment();
             segment.pack_from(segment.base, self.first, out.part(0, self.length))
         }
     }
@@ -209,12 +206,9 @@ impl Stretch {
     /// As [`Stretch::pack`], with reads and writes exchanged.
     #[expect(unsafe_code, reason = "raw copies")]
     pub unsafe fn unpack(&self, from: Span) -> usize {
-        if self.length == 0 {
-            return 0;
-        }
         // SAFETY: by this function's contract.
         unsafe {
-            let segment = &*self.segment;
+            let segment = self.segment();
             segment.unpack_to(segment.base, self.first, from.part(0, self.length))
         }
     }
@@ -225,12 +219,19 @@ impl Stretch {
     /// The segment stays at its address as long as the iterator is used.
     #[expect(unsafe_code, reason = "the address of a segment")]
     pub unsafe fn runs(&self) -> Runs<'_> {
-        if self.length == 0 {
-            return Runs::new(&NO_SEGMENT, NO_SEGMENT.base, 0, 0);
-        }
         // SAFETY: by this function's contract.
-        let segment = unsafe { &*self.segment };
+        let segment = unsafe { self.segment() };
         Runs::new(segment, segment.base, self.first, self.length)
+    }
+
+    /// The segment. An empty stretch may outlive its segment, so it has one without bytes.
+    ///
+    /// # Safety
+    /// The segment stays at its address as long as the reference is used.
+    #[expect(unsafe_code, reason = "the address of a segment")]
+    unsafe fn segment(&self) -> &Segment {
+        // SAFETY: by this function's contract.
+        if self.length == 0 { &NO_SEGMENT } else { unsafe { &*self.segment } }
     }
 }
 
