@@ -31,8 +31,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use tickwire_components::Span;
 use tickwire_components::limits::{BOARD_CELL_BYTES, BOARD_CELL_BYTES_WIDE, BOARD_SLOTS};
+#[cfg(not(all(test, tickwire_loom)))]
+use words::SLOT_BYTES;
+use words::SlotWords;
 pub use words::{CHUNKS_MAX, Called, Count, SHORT_MAX, Stage};
-use words::{SLOT_BYTES, SlotWords};
 
 /// Bytes of a cache line.
 const CACHE_LINE: usize = 64;
