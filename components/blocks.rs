@@ -1,9 +1,7 @@
 //! Messages of a graph that consist of several parts. Some parts are forwarded to other ranks while they arrive. See
 //! `systems/protocols/graph/blocks.rs`.
 
-use crate::Reduction;
-use crate::graph::Side;
-use crate::{Combine, NIL, Row, Span, Supplier};
+use crate::{Combine, NIL, Reduction, Row, Side, Span, Supplier};
 use std::fmt;
 
 /// The messages of one graph that consist of parts.

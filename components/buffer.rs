@@ -1,5 +1,6 @@
 //! Temporary buffers for payloads that arrive before their receive.
 
+use crate::queue::linked;
 use crate::{Exclusive, NIL, Row};
 use bevy_ecs::component::Component;
 use std::mem::ManuallyDrop;
@@ -20,6 +21,8 @@ pub struct Buffer {
     /// Bytes of payload in it.
     pub length: u32,
 }
+
+linked!(Buffer);
 
 impl Default for Buffer {
     fn default() -> Self {

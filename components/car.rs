@@ -1,5 +1,6 @@
 //! The CAR: one unit of communication work (reference: communication agent notes, "CARs").
 
+use crate::queue::linked;
 use crate::{NIL, Row, Span, Stretch};
 use bevy_ecs::component::Component;
 
@@ -166,6 +167,8 @@ pub struct Car {
 }
 
 const _: () = assert!(size_of::<Car>() == 64);
+
+linked!(Car);
 
 impl Default for Car {
     fn default() -> Self {

@@ -21,6 +21,7 @@
 
 mod bounds;
 mod elements;
+mod error;
 mod moving;
 mod node;
 mod overlap;
@@ -31,6 +32,7 @@ mod typed;
 mod walk;
 
 pub use elements::{Basic, Described, Elements, ElementsMut, layout_of};
+pub use error::DatatypeError;
 pub use segment::{Runs, Segment, Stretch};
 pub use typed::{Typed, TypedPair, Unfit};
 
@@ -39,46 +41,6 @@ use bounds::{Bounds, REACH_MAX};
 use node::{Node, Shape};
 use overlap::has_twice;
 use std::sync::{Arc, OnceLock};
-use thiserror::Error;
-
-/// Why a datatype, or a buffer of one, cannot be.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
-#[non_exhaustive]
-pub enum DatatypeError {
-    /// Too large to be addressed.
-    #[error("the layout reaches further than 2^60 bytes: no buffer is so large")]
-    Overflow,
-    /// Too many levels.
-    #[error("the layout has {0} levels of loops and lists: at most {DATATYPE_DEPTH_MAX} are possible")]
-    Deep(u32),
-    /// The lists that describe an array are not of one length, or empty.
-    #[error("sizes, subsizes and starts of an array have {0}, {1} and {2} entries: give one for each dimension")]
-    Dimensions(usize, usize, usize),
-    /// A part of an array that is not within it.
-    #[error("dimension {dimension} has size {size}: a part of {subsize} from {start} on is empty or not within it")]
-    Subarray {
-        /// Which dimension, from 0.
-        dimension: usize,
-        /// Elements that it has.
-        size: usize,
-        /// Elements of the part.
-        subsize: usize,
-        /// The first of these.
-        start: usize,
-    },
-    /// The buffer is too small.
-    #[error(
-        "the elements lie at bytes {first} to {end} of a buffer of {length}: lend a larger one, or move the origin"
-    )]
-    Bounds {
-        /// First byte, from the start of the buffer.
-        first: i128,
-        /// The byte behind the last.
-        end: i128,
-        /// Bytes of the buffer.
-        length: usize,
-    },
-}
 
 /// In which order the elements of an array lie in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -170,11 +132,6 @@ impl Form {
 }
 
 impl Datatype {
-    /// A number.
-    pub fn of<T: Basic>() -> Self {
-        Self::make(Form::new(Node::run(0, size_of::<T>()), Bounds::basic(size_of::<T>(), align_of::<T>())))
-    }
-
     fn make(form: Form) -> Self {
         Datatype(Arc::new(form))
     }

@@ -1,6 +1,6 @@
 //! Sums of floats without rounding.
 
-use crate::reduction::{Operation, op};
+use crate::{Operation, op};
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
 use std::ops::AddAssign;
@@ -177,29 +177,21 @@ impl<F: ExactFloat> AddAssign<F> for ExactSum<F> {
         let shift = exponent.saturating_sub(1);
         let added = u128::from(significand) << (shift % 64);
         let words = &mut self.words.as_mut()[(shift / 64) as usize..];
-        if is_negative { subtract(words, added) } else { add(words, added) }
-    }
-}
-
-/// Adds two words to an integer.
-fn add(words: &mut [u64], mut added: u128) {
-    for word in words {
-        let carry;
-        (*word, carry) = word.overflowing_add(added as u64);
-        added = (added >> 64) + u128::from(carry);
-        if added == 0 {
-            break;
+        match is_negative {
+            true => combine(words, added, u64::overflowing_sub),
+            false => combine(words, added, u64::overflowing_add),
         }
     }
 }
 
-/// Takes two words from an integer.
-fn subtract(words: &mut [u64], mut taken: u128) {
+/// Adds two words to an integer, or subtracts them, as `step` does with one word.
+#[inline(always)]
+fn combine(words: &mut [u64], mut rest: u128, step: impl Fn(u64, u64) -> (u64, bool)) {
     for word in words {
-        let borrow;
-        (*word, borrow) = word.overflowing_sub(taken as u64);
-        taken = (taken >> 64) + u128::from(borrow);
-        if taken == 0 {
+        let carry;
+        (*word, carry) = step(*word, rest as u64);
+        rest = (rest >> 64) + u128::from(carry);
+        if rest == 0 {
             break;
         }
     }

@@ -1,6 +1,6 @@
 //! Graphs of CARs: operations of several messages and computations, such as collectives. See `systems/protocols/graph.rs`.
 
-use crate::{Blocks, Comm, NIL, Queue, Reduction, Row, Span};
+use crate::{Blocks, Comm, NIL, Queue, Reduction, Row, Side, Span};
 use bevy_ecs::component::Component;
 use std::any::TypeId;
 use std::fmt;
@@ -37,25 +37,6 @@ impl Node {
 impl Default for Node {
     fn default() -> Self {
         Node::NONE
-    }
-}
-
-/// Whether a run of elements is the left or the right operand of a reduction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Side {
-    /// The left operand, which comes from lower ranks.
-    Left,
-    /// The right operand, which comes from higher ranks.
-    Right,
-}
-
-impl Side {
-    /// The other side.
-    pub const fn other(self) -> Side {
-        match self {
-            Side::Left => Side::Right,
-            Side::Right => Side::Left,
-        }
     }
 }
 

@@ -1,9 +1,8 @@
 //! Packed elements of a datatype, and reductions of them.
 
 use crate::pieces::{LeasedBytes, OneRun, Pieces};
-use crate::reduction::{Operands, Operation};
 use crate::sequence::Sequence;
-use crate::{Basic, Datatype, Described, Elements, ElementsMut, Span, Typed, Unfit};
+use crate::{Basic, Datatype, Described, Elements, ElementsMut, Operands, Operation, Span, Typed, Unfit};
 use std::fmt;
 use std::marker::PhantomData;
 

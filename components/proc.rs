@@ -1,6 +1,7 @@
 //! Procs: the compact table of all known procs, and the virtual connection (VC) to each contacted proc.
 
 use crate::limits::CREDIT_INITIAL;
+use crate::queue::linked;
 use crate::{NIL, Queue, Routes, Row};
 use bevy_ecs::component::Component;
 
@@ -60,6 +61,8 @@ pub struct Vc {
 
 // A contacted proc stays within 96 B: this, 8 B of change ticks, and two endpoint slots of 8 B + 8 B.
 const _: () = assert!(size_of::<Vc>() <= 56);
+
+linked!(Vc);
 
 impl Vc {
     /// A new VC of a proc over an endpoint, not connected yet.

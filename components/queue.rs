@@ -1,6 +1,6 @@
 //! Lists of rows, linked through the rows themselves.
 
-use crate::{Buffer, NIL, Row};
+use crate::{NIL, Row};
 
 /// A list of rows, first in first out, linked through the rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,17 +87,18 @@ pub trait Link {
     fn next_mut(&mut self) -> &mut Row;
 }
 
+/// Implements [`Link`] for a row whose link is its field `next`.
 macro_rules! linked {
-    ($($row:ty),*) => {$(
-        impl Link for $row {
+    ($row:ty) => {
+        impl $crate::queue::Link for $row {
             #[inline]
-            fn next_mut(&mut self) -> &mut Row {
+            fn next_mut(&mut self) -> &mut $crate::handles::Row {
                 &mut self.next
             }
         }
-    )*};
+    };
 }
-linked!(crate::Car, crate::Vc, Buffer, crate::Supply);
+pub(crate) use linked;
 
 /// Free rows, last in first out: the most recently used is the most likely in cache.
 #[derive(Clone, Copy, Debug)]

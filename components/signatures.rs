@@ -1,11 +1,9 @@
 //! Type signatures of messages, for engines that check types: the names of element types, and short numbers for them.
 
+use crate::wire::TypeNumber;
 use crate::{Bool, Row};
 use std::any::Any;
 use std::fmt;
-
-/// Number of a type, in byte 3 of an envelope's header. 0 if the sender gives no type.
-pub type TypeNumber = u8;
 
 /// Longest name of a type, bytes. Longer names are cut.
 pub const TYPE_NAME_MAX: usize = 512;

@@ -5,6 +5,7 @@
 //! all that the choice of the supplier depends on; a [`Decision`] is the answer.
 
 use crate::limits::REGISTER_MIN;
+use crate::queue::linked;
 use crate::{NIL, Row, Span};
 use bevy_ecs::component::Component;
 use smallvec::SmallVec;
@@ -167,6 +168,8 @@ pub struct Supply {
     /// The runs that are handed out and in use, in the order of their bytes.
     pub group: SmallVec<[Granted; 4]>,
 }
+
+linked!(Supply);
 
 impl Default for Supply {
     fn default() -> Self {

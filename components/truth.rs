@@ -1,6 +1,6 @@
 //! Booleans for which every byte is a valid value.
 
-use crate::reduction::{Operation, op};
+use crate::{Operation, op};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 

@@ -1,7 +1,7 @@
 //! Updates of windows: operations that combine an element of the target with one of the origin (MPI 4.1 §12.3.4), and their codes on
 //! the wire.
 
-use crate::reduction::{Element, Operation, op};
+use crate::{Element, Operation, op};
 
 /// The type of an element that can be updated.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

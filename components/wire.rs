@@ -41,7 +41,6 @@
 //! First bytes from [`TRANSPORTS_OWN`] on are reserved for a transport's own data between frames. The engine never gets them.
 
 use crate::credit::Credit;
-use crate::signatures::TypeNumber;
 
 /// Bytes of [`Header`] on the wire.
 pub const HEADER_BYTES: usize = 32;
@@ -52,6 +51,9 @@ pub const MAGIC: [u8; 8] = *b"tickwire";
 pub const VERSION: u16 = 23;
 /// A number whose bytes show the byte order of its writer.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
+
+/// Number of a type, in byte 3 of an envelope's header. 0 if the sender gives no type.
+pub type TypeNumber = u8;
 
 /// Flag of an [`Kind::Rts`]: the send is in ready mode (`MPI_Rsend`), so the receive must be posted.
 pub const READY: u8 = 1;

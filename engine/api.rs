@@ -8,6 +8,7 @@ pub(crate) mod cancel;
 pub(crate) mod collectives;
 pub(crate) mod communicators;
 pub(crate) mod error;
+pub(crate) mod graphs;
 pub(crate) mod hosts;
 #[cfg(feature = "dump")]
 pub mod jobs;

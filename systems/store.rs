@@ -13,7 +13,7 @@ mod guard;
 mod spawn;
 pub(crate) mod tables;
 
-pub use access::{ColumnAccess, row_system};
+pub use access::row_system;
 pub(crate) use addresses::Addresses;
 pub use addresses::ColumnName;
 pub use guard::words_of;

@@ -31,17 +31,13 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use tickwire_components::Span;
 use tickwire_components::limits::{BOARD_CELL_BYTES, BOARD_CELL_BYTES_WIDE, BOARD_SLOTS, CACHE_LINE};
+#[cfg(not(all(test, tickwire_loom)))]
+use words::SLOT_BYTES;
 use words::SlotWords;
-pub use words::{CHUNKS_MAX, Called, Count, Stage};
+pub use words::{CHUNKS_MAX, Called, Count, SHORT_MAX, Stage};
 
-// These lengths are the layout of a slot, which the assertions below keep; how large boards are is said in `limits`.
-
-/// Bytes of a slot.
-const SLOT_BYTES: usize = 2048;
 /// Bytes of an operand that stands in a slot's first line.
 const INLINE_MAX: usize = 32;
-/// Bytes of an operand that a slot holds.
-pub const SHORT_MAX: usize = SLOT_BYTES - 2 * CACHE_LINE;
 /// Bytes of a board.
 pub const BOARD_BYTES: usize = size_of::<Layout>() + BOARD_CELL_BYTES;
 /// Bytes of a wide board.

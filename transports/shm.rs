@@ -28,6 +28,7 @@ mod answering;
 mod calling;
 mod config;
 mod deaths;
+mod endpoint;
 mod error;
 mod growing;
 pub(crate) mod identity;
@@ -58,14 +59,15 @@ use crate::{
 use answering::spare;
 pub use config::{ShmConfig, Splicing};
 use deaths::Deaths;
+pub use endpoint::{BytesRead, Shm};
+use endpoint::{Call, Line};
 pub use error::ShmError;
 use identity::HostCard;
 pub use identity::host_identity;
 use own::Own;
-pub use reading::BytesRead;
 use room::Room;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use segment::Files;
 use std::sync::Arc;
@@ -76,27 +78,6 @@ use tickwire_components::{Arrival, Pieces, Row, Span};
 
 /// The most connections: as many as an inbox has bits.
 const LINKS_MAX: usize = SLOTS;
-
-/// A connection that this process asks for.
-type Call = connections::Call<Shm>;
-/// An open connection.
-type Line = connections::Line<Shm>;
-
-/// One proc's endpoint for shared memory. See the module.
-pub struct Shm {
-    own: Own,
-    capabilities: Capabilities,
-    connections: Connections<Shm>,
-    links: Links,
-    /// A spare descriptor. It is closed for a moment to accept and refuse a peer when this process has no free descriptors.
-    spare: Option<OwnedFd>,
-    read: BytesRead,
-    /// Whether the next read is timed.
-    timing: bool,
-    deaths: Deaths,
-    /// Files of this process's shared runs that are still to be passed, by key.
-    passing: Vec<(u64, OwnedFd)>,
-}
 
 impl Shm {
     /// The table of connections.

@@ -347,5 +347,11 @@ fn span(payload: &mut [u8]) -> Span {
     unsafe { Span::new(payload.as_mut_ptr(), payload.len()) }
 }
 
+/// Takes the first entry that fits out of a list.
+fn take_first<T>(list: &mut Vec<T>, fits: impl FnMut(&T) -> bool) -> Option<T> {
+    let place = list.iter().position(fits)?;
+    Some(list.remove(place))
+}
+
 #[cfg(test)]
 mod tests;

@@ -197,6 +197,12 @@ impl Part {
         !self.start.is_null() && at <= self.bytes && bytes <= self.bytes - at
     }
 
+    /// The address of bytes of its memory. `None` if they are not within it, or it is not in this process.
+    #[inline(always)]
+    fn place(&self, at: usize, bytes: usize) -> Option<*mut u8> {
+        self.holds(at, bytes).then(|| self.start.wrapping_add(at))
+    }
+
     /// Writes bytes; `false` if they are not within its memory, or that is not in this process.
     ///
     /// # Safety
@@ -204,12 +210,8 @@ impl Part {
     #[expect(unsafe_code, reason = "raw copies")]
     #[inline(always)]
     pub unsafe fn put(&self, at: usize, from: Span) -> bool {
-        if !self.holds(at, from.len()) {
-            return false;
-        }
         // SAFETY: within the memory, and by this function's contract.
-        unsafe { put_bytes(self.start.wrapping_add(at), from) };
-        true
+        self.place(at, from.len()).map(|place| unsafe { put_bytes(place, from) }).is_some()
     }
 
     /// Reads bytes; `false` if they are not within its memory, or that is not in this process.
@@ -219,12 +221,8 @@ impl Part {
     #[expect(unsafe_code, reason = "raw copies")]
     #[inline(always)]
     pub unsafe fn get(&self, at: usize, into: Span) -> bool {
-        if !self.holds(at, into.len()) {
-            return false;
-        }
         // SAFETY: within the memory, and by this function's contract.
-        unsafe { get_bytes(self.start.wrapping_add(at), into) };
-        true
+        self.place(at, into.len()).map(|place| unsafe { get_bytes(place, into) }).is_some()
     }
 
     /// Takes the access lock for the own rank, if it is free for that.

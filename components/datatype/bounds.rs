@@ -1,6 +1,6 @@
 //! The bounds of a type (MPI 4.1 §5.1.6, §5.1.7).
 
-use super::DatatypeError;
+use super::error::DatatypeError;
 
 /// The largest distance of any bound of a type from its origin, bytes. Sums of a few such distances do not overflow.
 pub(super) const REACH_MAX: i128 = 1 << 60;

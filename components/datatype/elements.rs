@@ -1,6 +1,8 @@
 //! The element types of datatypes, and buffers of elements.
 
-use super::Datatype;
+use super::bounds::Bounds;
+use super::node::Node;
+use super::{Datatype, Form};
 use crate::pieces::unique;
 use crate::{Ownership, Pieces, Span};
 use bytemuck::Pod;
@@ -59,6 +61,13 @@ unsafe impl<T: Described, const N: usize> Described for [T; N] {
         let all = Datatype::contiguous(N, &T::layout());
         let all = all.and_then(|all| all.resized(0, size_of::<Self>() as isize));
         all.unwrap_or_else(|error| panic!("{} has no datatype: {error}", std::any::type_name::<Self>()))
+    }
+}
+
+impl Datatype {
+    /// A number.
+    pub fn of<T: Basic>() -> Self {
+        Self::make(Form::new(Node::run(0, size_of::<T>()), Bounds::basic(size_of::<T>(), align_of::<T>())))
     }
 }
 

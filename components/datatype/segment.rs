@@ -5,7 +5,7 @@ use super::node::{Node, Shape};
 use super::overlap::has_twice;
 use super::walk::{Visit, walk};
 use super::{Datatype, DatatypeError};
-use crate::{Pieces, Span};
+use crate::Span;
 use smallvec::SmallVec;
 use std::sync::OnceLock;
 
@@ -47,13 +47,12 @@ impl Segment {
         Ok(Segment { node: form.node, base: buffer.start().wrapping_add(origin), of, twice })
     }
 
-    /// The segment of a buffer that consists of many runs.
+    /// The segment of a buffer that consists of many runs, which are given in the order of the message.
     ///
     /// # Safety
     /// The buffer outlives the value.
     #[expect(unsafe_code, reason = "addresses apart from their buffer")]
-    pub unsafe fn of_runs<P: Pieces + ?Sized>(buffer: &P) -> Self {
-        let runs = (0..buffer.pieces()).map(|index| buffer.piece(index));
+    pub unsafe fn of_runs(runs: impl Iterator<Item = Span>) -> Self {
         // The runs may be in several allocations, so their absolute addresses are the offsets.
         let node = Node::runs(runs.map(|run| (run.start().expose_provenance() as isize, run.len())));
         Segment { node, base: std::ptr::with_exposed_provenance_mut(0), of: None, twice: OnceLock::from(false) }
@@ -194,12 +193,9 @@ impl Stretch {
     /// The segment is still at its address. Its buffer is valid for reads and `out` for writes, and these do not overlap.
     #[expect(unsafe_code, reason = "raw copies")]
     pub unsafe fn pack(&self, out: Span) -> usize {
-        if self.length == 0 {
-            return 0;
-        }
         // SAFETY: by this function's contract.
         unsafe {
-            let segment = &*self.segment;
+            let segment = self.segment();
             segment.pack_from(segment.base, self.first, out.part(0, self.length))
         }
     }
@@ -210,12 +206,9 @@ impl Stretch {
     /// As [`Stretch::pack`], with reads and writes exchanged.
     #[expect(unsafe_code, reason = "raw copies")]
     pub unsafe fn unpack(&self, from: Span) -> usize {
-        if self.length == 0 {
-            return 0;
-        }
         // SAFETY: by this function's contract.
         unsafe {
-            let segment = &*self.segment;
+            let segment = self.segment();
             segment.unpack_to(segment.base, self.first, from.part(0, self.length))
         }
     }
@@ -226,12 +219,19 @@ impl Stretch {
     /// The segment stays at its address as long as the iterator is used.
     #[expect(unsafe_code, reason = "the address of a segment")]
     pub unsafe fn runs(&self) -> Runs<'_> {
-        if self.length == 0 {
-            return Runs::new(&NO_SEGMENT, NO_SEGMENT.base, 0, 0);
-        }
         // SAFETY: by this function's contract.
-        let segment = unsafe { &*self.segment };
+        let segment = unsafe { self.segment() };
         Runs::new(segment, segment.base, self.first, self.length)
+    }
+
+    /// The segment. An empty stretch may outlive its segment, so it has one without bytes.
+    ///
+    /// # Safety
+    /// The segment stays at its address as long as the reference is used.
+    #[expect(unsafe_code, reason = "the address of a segment")]
+    unsafe fn segment(&self) -> &Segment {
+        // SAFETY: by this function's contract.
+        if self.length == 0 { &NO_SEGMENT } else { unsafe { &*self.segment } }
     }
 }
 

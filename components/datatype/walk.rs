@@ -1,6 +1,6 @@
 //! Walking over a range of a type's bytes, in the order of the message.
 
-use super::node::{Node, Shape};
+use super::node::{Node, Part, Place, Shape};
 
 /// What to do with each run. A call returns whether to go on.
 pub(super) trait Visit {
@@ -43,36 +43,40 @@ pub(super) fn walk<V: Visit>(node: &Node, at: isize, first: usize, length: usize
             true
         }
         Shape::Runs(places) => {
-            let from = places.partition_point(|place| place.start <= first) - 1;
-            let (mut next, end) = (first, first + length);
-            for place in &places[from..] {
-                let stop = (place.start + place.length).min(end);
-                if !visit.run(at + place.offset + (next - place.start) as isize, stop - next) {
-                    return false;
-                }
-                next = stop;
-                if next == end {
-                    break;
-                }
-            }
-            true
+            let of = |place: &Place| (place.start, place.length);
+            each(places, of, first, length, |place, skip, part| visit.run(at + place.offset + skip as isize, part))
         }
         Shape::List(parts) => {
-            let from = parts.partition_point(|part| part.start <= first) - 1;
-            let (mut next, end) = (first, first + length);
-            for part in &parts[from..] {
-                let stop = (part.start + part.node.size).min(end);
-                if !walk(&part.node, at, next - part.start, stop - next, visit) {
-                    return false;
-                }
-                next = stop;
-                if next == end {
-                    break;
-                }
-            }
-            true
+            let of = |part: &Part| (part.start, part.node.size);
+            each(parts, of, first, length, |of, skip, part| walk(&of.node, at, skip, part, visit))
         }
     }
+}
+
+/// Visits the parts of a range, which is within the entries of a list. `of` tells the first byte of an entry in the message, and its length.
+/// `visit` gets the entry, the first byte in it, and the number of bytes.
+#[inline(always)]
+fn each<T>(
+    entries: &[T],
+    of: impl Fn(&T) -> (usize, usize),
+    first: usize,
+    length: usize,
+    mut visit: impl FnMut(&T, usize, usize) -> bool,
+) -> bool {
+    let from = entries.partition_point(|entry| of(entry).0 <= first) - 1;
+    let (mut next, end) = (first, first + length);
+    for entry in &entries[from..] {
+        let (start, length) = of(entry);
+        let stop = (start + length).min(end);
+        if !visit(entry, next - start, stop - next) {
+            return false;
+        }
+        next = stop;
+        if next == end {
+            break;
+        }
+    }
+    true
 }
 
 /// Visits a range of equally long runs. The range starts `skip` bytes into the run at `at`.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::{Indexed, op};
 
 fn span<T: Element>(elements: &mut [T]) -> Span {
     // SAFETY: the elements outlive the call.

@@ -139,6 +139,17 @@ fn check_element<S: Sequence, R: Sequence>(operation: usize, send: &S, receive: 
     Ok(operation)
 }
 
+/// The runs of both buffers, which have as many elements. In place, both are the receive buffer.
+#[inline(always)]
+fn operands<S: Sequence, R: Sequence>(send: &S, receive: &R) -> Result<(Span, Span), PostError> {
+    let output = receive.piece(0);
+    if send.is_in_place() {
+        return Ok((output, output));
+    }
+    check_count("receive buffer", receive.count(), send.count())?;
+    Ok((send.piece(0), output))
+}
+
 /// Checks that elements which are copied from one buffer to the other have the same size in both. Sizes of packed elements may differ.
 fn check_same<S: Sequence, R: Sequence>(send: &S, receive: &R) -> Result<(), PostError> {
     if send.is_in_place() || receive.is_in_place() || send.total() == 0 || receive.total() == 0 {

@@ -12,7 +12,10 @@ mod atomics;
 mod directory;
 mod fabric;
 mod own;
+mod span;
 mod updating;
+
+pub(crate) use span::span_of;
 
 use crate::api::request::Request;
 use crate::api::windows::{PostedUpdate, RejectedUpdate, RemoteMove, Route, Until, WindowCounts, WindowReach};
@@ -21,8 +24,8 @@ use atomics::fabric_update;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use tickwire_components::{
-    Comm, Element, LeasedBytes, NIL, Pieces, PostError, ProcId, Rank, RegionAccess, RegionKey, RemoteKind,
-    RequestError, Sequence, Span, VcState, WindowError,
+    Comm, LeasedBytes, NIL, Pieces, PostError, ProcId, Rank, RegionAccess, RegionKey, RemoteKind, RequestError,
+    Sequence, Span, VcState, WindowError,
 };
 use tickwire_systems::procs::windows::regions::{REGION_BYTES_MAX, REGIONS, REGIONS_MAX, displacement, region_of};
 use tickwire_systems::procs::windows::{ExposedRegion, OwnMemory};
@@ -379,14 +382,5 @@ impl Engine {
             Ok(None) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, 0)),
             Err(error) => Err(RejectedUpdate { error, buffer }),
         }
-    }
-}
-
-/// Elements on the caller's stack, as a span.
-pub(crate) fn span_of<T: Element>(elements: &mut [T]) -> Span {
-    // SAFETY: the caller keeps the elements until the span is used no more.
-    #[expect(unsafe_code, reason = "lends local bytes")]
-    unsafe {
-        Span::new(elements.as_mut_ptr().cast(), size_of_val(elements))
     }
 }

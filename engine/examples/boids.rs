@@ -9,6 +9,8 @@
 mod flock;
 #[path = "boids/picture.rs"]
 mod picture;
+#[path = "program.rs"]
+mod program;
 #[path = "boids/strip.rs"]
 mod strip;
 
@@ -16,6 +18,7 @@ use bevy_ecs::prelude::*;
 use clap::Parser;
 use flock::{Boid, Words};
 use indicatif::{ProgressBar, ProgressStyle};
+use program::Fault;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -51,46 +54,19 @@ struct Args {
     picture: PathBuf,
 }
 
-/// Why the program failed: the exit status, and words.
-struct Fault(u8, String);
-
 fn main() -> ExitCode {
-    let exit = match Args::try_parse() {
-        Ok(args) => run(args),
-        Err(error) if !error.use_stderr() => {
-            let _ = error.print();
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            let text = error.render().to_string();
-            let words: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
-            Err(Fault(2, words.join(" ").replacen("error: ", "", 1)))
-        }
-    };
-    match exit {
-        Ok(AppExit::Success) => ExitCode::SUCCESS,
-        Ok(AppExit::Error(code)) => ExitCode::from(code.get()),
-        Err(Fault(code, words)) => {
-            say(&words);
-            ExitCode::from(code)
-        }
-    }
+    program::run("boids", run, run)
 }
 
-/// Writes one line to stderr. A closed stderr is no reason to panic.
-fn say(words: &str) {
-    let _ = writeln!(std::io::stderr(), "boids: {words}");
-}
-
-fn run(args: Args) -> Result<AppExit, Fault> {
-    let bootstrap = Bootstrap::from_env().map_err(|error| Fault(1, error.to_string()))?;
-    let engine = Engine::builder().build(bootstrap).map_err(|error| Fault(1, error.to_string()))?;
+fn run(args: &Args) -> Result<ExitCode, Fault> {
+    let bootstrap = Bootstrap::from_env()?;
+    let engine = Engine::builder().build(bootstrap)?;
     let rank = engine.rank();
     let strip = match Strip::new(rank, engine.size()) {
         Ok(strip) => strip,
         Err(words) if rank == Rank(0) => return Err(Fault(2, words)),
         // Rank 0 says why.
-        Err(_) => return Ok(AppExit::Success),
+        Err(_) => return Ok(ExitCode::SUCCESS),
     };
     let moves = (strip::move_flock, strip::hand_over, count).chain().run_if(flock_moves);
     // There is one exchange more than there are moves, so that boids arrive that cross an edge in the last move.
@@ -103,7 +79,7 @@ fn run(args: Args) -> Result<AppExit, Fault> {
         app.insert_resource(Lead::new(picture, args.frames)).add_systems(Update, collect.after(report));
     }
     app.add_plugins((ScheduleRunnerPlugin::default(), TickwirePlugin::new(engine).finalize_within(END)))
-        .insert_resource(args)
+        .insert_resource(args.clone())
         .insert_resource(strip)
         .init_resource::<Halo>()
         .init_resource::<Frame>()
@@ -114,7 +90,15 @@ fn run(args: Args) -> Result<AppExit, Fault> {
         .add_systems(Startup, (hatch, strip::hand_over).chain())
         .add_systems(Update, (frame, leave))
         .add_systems(Last, sleep(PATIENCE).run_if(not(strip::halo_is_here)));
-    Ok(app.run())
+    Ok(match app.run() {
+        AppExit::Success => ExitCode::SUCCESS,
+        AppExit::Error(code) => ExitCode::from(code.get()),
+    })
+}
+
+/// Writes one line to stderr. A closed stderr is no reason to panic.
+fn say(words: &str) {
+    let _ = writeln!(std::io::stderr(), "boids: {words}");
 }
 
 /// How many frames the flock has moved, and whether the rank has reported what it has in the end.

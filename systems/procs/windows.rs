@@ -9,10 +9,9 @@ mod own;
 pub mod regions;
 
 use bevy_ecs::component::Component;
-pub use exposed::{Directory, ExposedRegion, Registered};
+pub use exposed::{AttachedRun, Directory, ExposedRegion, Registered};
 pub use fabric::number_of_target;
 pub use operations::{AwaitedUpdate, Batch, BatchPart, FabricKind, FabricOperation, Failure, RemoteOperation};
-pub use own::AttachedRun;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::VecDeque;

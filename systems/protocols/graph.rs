@@ -27,7 +27,8 @@ use messages::{block_of, start_message};
 use tickwire_components::limits::STARTS_A_PASS;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Car, CarKind, CarState, Computation, Large, NIL, Node, Pending, Pieces, RequestState, Row, Span, VcState, car_flags,
+    Car, CarKind, CarState, Computation, Large, NIL, Node, Pending, Pieces, Reduction, RequestState, Row, Side, Span,
+    VcState, car_flags,
 };
 
 /// Starts a graph: activates its request, and starts the nodes that wait for no other. A graph that was started before needs only its
@@ -147,33 +148,29 @@ fn compute(rows: &mut Rows<'_>, row: Row) {
             }
             to.len()
         }
-        Computation::Reduce { into, other, side } => {
-            if let Some(reduction) = &graph.reduce {
-                // A panic of the application's function leaves the node unfinished, and poisons the engine.
-                // SAFETY: whoever has built the graph gives it runs of elements that do not overlap, and keeps them.
-                #[expect(unsafe_code, reason = "bytes that are addresses")]
-                unsafe {
-                    reduction.combine_into(into, other, side);
-                }
-            }
-            into.len()
-        }
+        Computation::Reduce { into, other, side } => reduce(graph.reduce.as_ref(), into, other, side),
         Computation::Apply { into, other, side, operation } => {
-            if let Some(reduction) =
-                graph.blocks.as_deref().and_then(|blocks| blocks.operations.get(operation as usize))
-            {
-                // SAFETY: as above.
-                #[expect(unsafe_code, reason = "bytes that are addresses")]
-                unsafe {
-                    reduction.combine_into(into, other, side);
-                }
-            }
-            into.len()
+            let operations = graph.blocks.as_deref().map_or(&[][..], |blocks| &blocks.operations);
+            reduce(operations.get(operation as usize), into, other, side)
         }
     };
     let car = &mut rows.cars[row as usize];
     (car.flags, car.done) = (0, length as u64);
     end_now(rows, row);
+}
+
+/// Combines two runs. Returns the length of the result, bytes.
+#[inline]
+fn reduce(reduction: Option<&Reduction>, into: Span, other: Span, side: Side) -> usize {
+    if let Some(reduction) = reduction {
+        // A panic of the application's function leaves the node unfinished, and poisons the engine.
+        // SAFETY: whoever has built the graph gives it runs of elements that do not overlap, and keeps them.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        unsafe {
+            reduction.combine_into(into, other, side);
+        }
+    }
+    into.len()
 }
 
 /// Counts a node that is done, and lists the nodes that waited only for this one as startable. Returns the graph's request if this was its

@@ -15,58 +15,27 @@ pub mod batch;
 mod ending;
 pub mod fabric;
 mod frames;
+mod posting;
 mod target;
+mod waiting;
 
 use crate::procs::endpoint::Endpoint;
-use crate::procs::windows::{BatchPart, Failure, RemoteOperation, WindowRow, Windows};
+use crate::procs::windows::{Failure, RemoteOperation, WindowRow};
 use crate::rows::Rows;
 use crate::steps::check::NotTaken;
-use crate::steps::finish::{abort, finish_at_once};
 use batch::take_batch_answer;
-use ending::fail_operation;
 pub(crate) use ending::fail_windows;
 pub use ending::{close_windows, cut_loans, cut_operation, remove_window};
-use frames::{Body, LEAD, send, span_of};
+use frames::{Body, fragment, send, span_of};
+pub use posting::post_remote;
 use smallvec::SmallVec;
 pub(super) use target::take_request;
 use target::{send_answer, serve_waiting};
-use tickwire_components::limits::{REMOTE_BYTES, REMOTE_FRAMES};
+use tickwire_components::limits::REMOTE_FRAMES;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{
-    Arrival, Car, NIL, Pending, Pieces, Progress, Refusal, RemoteKind, RemoteOutcome, Request, Row, Vc, VcState,
-    car_flags, context,
-};
+use tickwire_components::{Arrival, Pending, Pieces, Progress, RemoteKind, RemoteOutcome, Row, Vc, VcState, context};
 use tickwire_transports::{Sent, copy};
-
-/// Bytes of an operation in one request.
-fn fragment(endpoint: &Endpoint) -> u64 {
-    let frame = match endpoint.abilities.registers {
-        true => endpoint.abilities.copies.min(endpoint.sure_bytes),
-        false => endpoint.sure_bytes,
-    };
-    // Requests contain whole elements.
-    (frame.saturating_sub(LEAD as u64).min(REMOTE_BYTES) / 16 * 16).max(16)
-}
-
-/// Posts an operation; [`move_windows`] sends it. An operation to a proc that has failed ends at once, since nothing would end it later.
-pub fn post_remote(rows: &mut Rows<'_>, handle: u32, target: u32, operation: RemoteOperation) {
-    let Rows { windows, vcs, progress, cars, .. } = rows;
-    let Some(window) = windows.get(handle) else { return };
-    let is_dead = window.is_dead(vcs, target);
-    let to = &mut window.targets[target as usize];
-    to.issued += u64::from(!operation.kind.is_of_lock());
-    if is_dead {
-        to.completed = to.issued;
-        if !operation.awaited && operation.request == NIL {
-            to.failure = Some(Failure::TargetFailed);
-        }
-        let vc = to.vc;
-        return fail_operation(&mut windows.ended, progress, cars, &Waiter::of(&operation), vc);
-    }
-    to.operations.push_back(operation);
-    windows.stir(handle);
-    progress.pending |= Pending::TRANSFER;
-}
+use waiting::{Waiter, tell};
 
 /// Sends the requests and answers of all windows, as far as there is room.
 pub fn move_windows(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
@@ -234,84 +203,6 @@ fn answered(rows: &mut Rows<'_>, handle: u32, rank: usize) -> Option<()> {
     rows.progress.pending |= Pending::TRANSFER;
     rows.progress.work.received += 1;
     Some(())
-}
-
-/// Who is to be told of the end of an operation.
-struct Waiter {
-    number: u64,
-    /// Its request, or [`NIL`].
-    request: Row,
-    /// It is the last operation of its request.
-    is_last: bool,
-    /// A call waits for its end, without a request.
-    awaited: bool,
-    /// Bytes that the operation moves.
-    length: u64,
-    /// Whether flushes wait for it.
-    is_counted: bool,
-}
-
-impl Waiter {
-    fn of(operation: &RemoteOperation) -> Self {
-        let &RemoteOperation { number, request, is_last, awaited, length, kind, .. } = operation;
-        Waiter { number, request, is_last, awaited, length, is_counted: !kind.is_of_lock() }
-    }
-
-    fn of_part(part: &BatchPart) -> Self {
-        let &BatchPart { number, request, is_last, awaited, length, .. } = part;
-        Waiter { number, request, is_last, awaited, length, is_counted: true }
-    }
-}
-
-/// Tells whoever waits for an operation that it is done, or has failed at its target.
-fn tell(rows: &mut Rows<'_>, handle: u32, rank: usize, waiter: &Waiter, failure: Option<Failure>) {
-    let Rows { windows, progress, cars, requests, .. } = rows;
-    let &Waiter { number, request, is_last, awaited, length, is_counted } = waiter;
-    let Some(target) = windows.answered(handle, rank) else { return };
-    target.completed += u64::from(is_counted);
-    match (request, failure) {
-        (NIL, _) if awaited => windows.ended.push((number, failure.map_or(Ok(()), Err))),
-        (NIL, _) => target.failure = target.failure.or(failure),
-        (row, failure) => {
-            let failed = if failure.is_some() { car_flags::FAILED_AT_TARGET } else { 0 };
-            if let Some(failure) = failure {
-                progress.refuse(row, refusal(windows, handle, failure));
-            }
-            end_part(progress, cars, requests, row, (length, failed), is_last);
-        }
-    }
-}
-
-/// What the request of an operation says of a failure that its target has told.
-#[cold]
-fn refusal(windows: &mut Windows, handle: u32, failure: Failure) -> Refusal {
-    match failure {
-        Failure::HolderFailed(holder) => {
-            Refusal::HolderFailed(windows.answered(handle, holder as usize).map_or(NIL, |holder| holder.vc))
-        }
-        // The other failures are found by this process.
-        Failure::OutOfBounds | Failure::TargetFailed | Failure::Fabric => Refusal::OutOfBounds,
-    }
-}
-
-/// Ends a part of a request: `length` bytes are done, or the part has failed as the flag says. The last part ends the request.
-fn end_part(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    requests: &mut [Request],
-    row: Row,
-    (length, failed): (u64, u16),
-    is_last: bool,
-) {
-    let car = &mut cars[row as usize];
-    car.flags |= failed;
-    car.done += length;
-    let (done, flags) = (car.done, car.flags & car_flags::ERRORS);
-    match (is_last, flags) {
-        (false, _) => {}
-        (true, 0) => finish_at_once(progress, cars, requests, row, done),
-        (true, flags) => abort(progress, cars, row, flags),
-    }
 }
 
 #[cfg(test)]

@@ -90,8 +90,9 @@ pub unsafe fn activate<P: Pieces + ?Sized>(
         let layout = match pieces.layout() {
             Some(layout) => layout,
             None => {
+                let runs = (0..pieces.pieces()).map(|index| pieces.piece(index));
                 // SAFETY: by this function's contract; the list is there as long as the data CAR.
-                let list = Arc::new(unsafe { Segment::of_runs(pieces) });
+                let list = Arc::new(unsafe { Segment::of_runs(runs) });
                 // SAFETY: as above.
                 let stretch = unsafe { list.stretch() };
                 progress.run_lists.push((data, list));

@@ -5,8 +5,8 @@ use crate::procs::endpoint::Endpoint;
 use crate::rows::Rows;
 use crate::steps::check::NotTaken;
 use std::any::Any;
-use tickwire_components::signatures::{Signatures, TYPE_NAME_MAX, TypeNumber, told};
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::signatures::{Signatures, TYPE_NAME_MAX, told};
+use tickwire_components::wire::{Header, Kind, TypeNumber};
 use tickwire_components::{Car, CarKind, NIL, Payload, Progress, Row, Span, car_flags};
 use tickwire_transports::{Sent, copy};
 

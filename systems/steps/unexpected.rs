@@ -72,14 +72,7 @@ pub(crate) fn find_place(
     match unclaimed(communicators, header.context()) {
         Unclaimed::Keep => {}
         Unclaimed::Drop => {
-            if !rts {
-                owe_lines(progress, vcs, arrival.vc, header.length);
-            }
-            if head {
-                begin(progress, arrival, Destination::Nobody);
-            }
-            arrival.state = ArrivalState::Handled;
-            progress.pending |= Pending::TRANSFER;
+            drop_message(progress, arrival, header, vcs);
             return None;
         }
         Unclaimed::Impossible => {
@@ -130,6 +123,18 @@ pub(crate) fn find_place(
         progress.pending |= Pending::SUPPLY;
     }
     Some(entry)
+}
+
+/// Drops a message of a communicator that is no more: its credit goes back, and bytes that are still to come go nowhere.
+fn drop_message(progress: &mut Progress, arrival: &mut Arrival, header: &Header, vcs: &mut [Vc]) {
+    if header.kind() != Some(Kind::Rts) {
+        owe_lines(progress, vcs, arrival.vc, header.length);
+    }
+    if header.kind() == Some(Kind::Head) {
+        begin(progress, arrival, Destination::Nobody);
+    }
+    arrival.state = ArrivalState::Handled;
+    progress.pending |= Pending::TRANSFER;
 }
 
 /// Whether a peer has sent more than its credit. A single peer is looked at only once the unexpected messages of all peers exceed the

@@ -7,7 +7,7 @@
 use super::StoreKey;
 use super::addresses::ColumnName;
 use super::guard::Shared;
-use crate::ProgressSystems;
+use crate::sets::ProgressSystems;
 use bevy_ecs::change_detection::{CheckChangeTicks, Tick};
 use bevy_ecs::component::ComponentId;
 use bevy_ecs::prelude::*;
@@ -18,14 +18,6 @@ use bevy_ecs::world::DeferredWorld;
 use bevy_ecs::world::unsafe_world_cell::UnsafeWorldCell;
 use bevy_utils::prelude::DebugName;
 use std::sync::Arc;
-
-/// The columns that a system of the engine reads and writes. All systems write endpoints and arrivals.
-pub struct ColumnAccess {
-    /// Columns that it reads.
-    pub reads: &'static [ColumnName],
-    /// Columns that it writes.
-    pub writes: &'static [ColumnName],
-}
 
 /// Makes a bevy system from the engine's system of a set. Each `SET` gives a type of its own, by which an executor recognizes the system.
 pub fn row_system<const SET: u8>(key: StoreKey, set: ProgressSystems) -> impl System<In = (), Out = ()> {

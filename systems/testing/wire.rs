@@ -1,13 +1,15 @@
 //! A transport that records what it is given, and does what it is told to.
 
+mod matching;
+
 use super::memory::{bytes, span};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tickwire_components::wire::Header;
 use tickwire_components::{Access, Arrival, ArrivalState, Pieces, Registration, Row, Span};
 use tickwire_transports::{
-    Capabilities, Direct, Lending, LinkEvent, Matching, Memory, MemoryRead, Peeked, Reach, ReceiveEnvelope,
-    Registering, Sent, Transport, copy,
+    Capabilities, Direct, Lending, LinkEvent, Matching, Memory, MemoryRead, Reach, ReceiveEnvelope, Registering, Sent,
+    Transport, copy,
 };
 
 /// Largest payload of a frame of a [`FakeWire`], bytes.
@@ -330,34 +332,6 @@ unsafe impl Direct for FakeWire {
     }
 
     fn end(&mut self) {}
-}
-
-impl Matching for FakeWire {
-    fn post_receive(&mut self, row: Row, wanted: &ReceiveEnvelope) -> Sent {
-        let mut state = lock(&self.state);
-        if state.room_for_receives == Some(0) {
-            return Sent::Blocked;
-        }
-        state.room_for_receives = state.room_for_receives.map(|room_for_receives| room_for_receives - 1);
-        state.posted_receives.push((row, *wanted));
-        Sent::Done
-    }
-
-    fn recall(&mut self, row: Row, _unless_message: bool) {
-        lock(&self.state).recalled.push(row);
-    }
-
-    fn peek(&mut self, _: &ReceiveEnvelope, _: bool) -> Sent {
-        Sent::Failed
-    }
-
-    fn peeked(&mut self) -> Peeked {
-        Peeked::Pending
-    }
-
-    fn leave(&mut self) {
-        self.matches = false;
-    }
 }
 
 // SAFETY: what it lends is its own, and stays until it is taken back.

@@ -32,46 +32,19 @@ fn main() {
         "tag" => tag(&mut engine, me, world),
         "large" => large(&mut engine, me, world),
         "credit" => credit(&mut engine, right, world),
-        "communicator" => {
-            let other = engine.comm_dup(world).unwrap();
-            if me == 0 {
-                engine.send(b"letter", Rank(1), Tag(7), other).unwrap();
-            }
-            hang(&mut engine, Rank(1 - me), Tag(7), world);
-        }
+        "communicator" => communicator(&mut engine, me, world),
         // Only one rank makes a call that all must make.
         "collective" => match me {
             0 => drop(engine.comm_dup(world)),
             _ => hang(&mut engine, Rank(0), Tag(1), world),
         },
-        // The first rank keeps its part of a window locked, and the second one wants to lock it.
-        "lock" => {
-            let window = engine.win_allocate::<u64>(1, world).unwrap();
-            if me == 0 {
-                engine.win_lock(LockKind::Exclusive, Rank(0), window).unwrap();
-                engine.send(b"locked", Rank(1), Tag(2), world).unwrap();
-                hang(&mut engine, Rank(1), Tag(1), world);
-            } else {
-                engine.recv(&mut [0u8; 6], Rank(0), Tag(2), world).unwrap();
-                drop(engine.win_lock(LockKind::Shared, Rank(0), window));
-            }
-        }
+        "lock" => lock(&mut engine, me, world),
         // All ranks but the last call the first collective operation.
         "first" => match me == last {
             true => hang(&mut engine, Rank(0), Tag(1), world),
             false => drop(engine.barrier(world)),
         },
-        // All ranks call two operations. All but the last wait for a third one.
-        "sum" => {
-            let mut sums = [0u64; 1];
-            engine.allreduce(&[1], &mut sums, op::Sum, world).unwrap();
-            engine.barrier(world).unwrap();
-            if me == last {
-                hang(&mut engine, Rank(0), Tag(1), world);
-            }
-            let lost = engine.ireduce(vec![1u64], vec![0], op::Sum, Rank(0), world).unwrap();
-            engine.wait_for(&lost, PATIENCE).unwrap_err();
-        }
+        "sum" => sum(&mut engine, me, last, world),
         "silent" => silent(&mut engine, me, last, world),
         "updates" => updates(&mut engine, me, world),
         "busy" => {
@@ -122,6 +95,40 @@ fn credit(engine: &mut Engine, right: Rank, world: Comm) {
     } else {
         hang(engine, right, Tag(1), world);
     }
+}
+
+/// Rank 0 sends over another communicator than rank 1 receives over.
+fn communicator(engine: &mut Engine, me: u32, world: Comm) {
+    let other = engine.comm_dup(world).unwrap();
+    if me == 0 {
+        engine.send(b"letter", Rank(1), Tag(7), other).unwrap();
+    }
+    hang(engine, Rank(1 - me), Tag(7), world);
+}
+
+/// Rank 0 keeps its part of a window locked, and rank 1 wants to lock it.
+fn lock(engine: &mut Engine, me: u32, world: Comm) {
+    let window = engine.win_allocate::<u64>(1, world).unwrap();
+    if me == 0 {
+        engine.win_lock(LockKind::Exclusive, Rank(0), window).unwrap();
+        engine.send(b"locked", Rank(1), Tag(2), world).unwrap();
+        hang(engine, Rank(1), Tag(1), world);
+    } else {
+        engine.recv(&mut [0u8; 6], Rank(0), Tag(2), world).unwrap();
+        drop(engine.win_lock(LockKind::Shared, Rank(0), window));
+    }
+}
+
+/// All ranks call two operations. All but the last wait for a third one.
+fn sum(engine: &mut Engine, me: u32, last: u32, world: Comm) {
+    let mut sums = [0u64; 1];
+    engine.allreduce(&[1], &mut sums, op::Sum, world).unwrap();
+    engine.barrier(world).unwrap();
+    if me == last {
+        hang(engine, Rank(0), Tag(1), world);
+    }
+    let lost = engine.ireduce(vec![1u64], vec![0], op::Sum, Rank(0), world).unwrap();
+    engine.wait_for(&lost, PATIENCE).unwrap_err();
 }
 
 /// Rank 0 greets the others and then does not tick any more.

@@ -33,7 +33,7 @@ impl fmt::Display for Dump {
             self.unexpected_left_out,
             |m| self.message(m),
         )?;
-        section(f, "windows", &self.windows, 0, |window| self.window(window))?;
+        section(f, "windows", &self.windows, 0, |window| window.in_words())?;
         section(f, "exposed memory", &self.regions, self.regions_left_out, ToString::to_string)?;
         match &self.hidden {
             None => Ok(()),

@@ -1,6 +1,5 @@
 //! Windows in a dump: their epochs, the holders of locks, and what one-sided operations wait for.
 
-use super::Dump;
 use crate::words::count;
 use std::fmt;
 
@@ -95,23 +94,15 @@ impl WindowDump {
     pub(crate) fn name(&self) -> String {
         if self.comm == 0 { "exposed memory".to_owned() } else { format!("window {}", self.comm) }
     }
-}
 
-/// A list as text.
-fn listed<T: ToString>(items: &[T]) -> String {
-    let words: Vec<String> = items.iter().map(ToString::to_string).collect();
-    words.join(", ")
-}
-
-impl Dump {
-    /// A window as text.
-    pub(super) fn window(&self, window: &WindowDump) -> String {
-        let WindowDump { comm, bytes, domain, epochs, holders, awaited, pending, by_fabric, .. } = window;
+    /// The window as text.
+    pub(super) fn in_words(&self) -> String {
+        let WindowDump { comm, bytes, domain, epochs, holders, awaited, pending, by_fabric, .. } = self;
         let mut words = match comm {
-            0 => window.name(),
+            0 => self.name(),
             _ => format!(
                 "{}: {} here, updates by {domain}; {}",
-                window.name(),
+                self.name(),
                 count(*bytes, "byte", "bytes"),
                 if epochs.is_empty() { "no epoch".to_owned() } else { listed(epochs) }
             ),
@@ -135,4 +126,10 @@ impl Dump {
         }
         words
     }
+}
+
+/// A list as text.
+fn listed<T: ToString>(items: &[T]) -> String {
+    let words: Vec<String> = items.iter().map(ToString::to_string).collect();
+    words.join(", ")
 }

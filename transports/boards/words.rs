@@ -4,8 +4,12 @@
 //! acquired that word. The owner writes them again only when the words of all readers say that they have read them. The loom models at
 //! the end check this under every order of accesses.
 
-use super::SHORT_MAX;
 use crate::rings::atomics::{AtomicU64, Ordering};
+
+/// Bytes of a slot.
+pub(super) const SLOT_BYTES: usize = 2048;
+/// Bytes of an operand that a slot holds.
+pub const SHORT_MAX: usize = SLOT_BYTES - 128;
 
 /// Bits of the number of chunks in a word; above them stands the operation's number.
 pub(super) const COUNT_BITS: u32 = 24;

@@ -36,31 +36,27 @@ impl SharedHeap {
         HEAP.try_open();
         HEAP.state() == State::On
     }
+
+    /// A block that `alloc` takes from the heap. Null if the heap has none, or if the system is to give it.
+    #[inline(always)]
+    fn block(layout: Layout, alloc: impl FnOnce() -> *mut u8) -> *mut u8 {
+        if Self::on() && layout.size() >= HEAP_BLOCK_MIN { alloc() } else { std::ptr::null_mut() }
+    }
 }
 
 // SAFETY: blocks are the heap's or the system's, told apart by their address, and each goes back to whose it is.
 #[expect(unsafe_code, reason = "an allocator")]
 unsafe impl GlobalAlloc for SharedHeap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        if Self::on() && layout.size() >= HEAP_BLOCK_MIN {
-            let block = HEAP.alloc(layout);
-            if !block.is_null() {
-                return block;
-            }
-        }
+        let block = Self::block(layout, || HEAP.alloc(layout));
         // SAFETY: by the caller's contract.
-        unsafe { System.alloc(layout) }
+        if block.is_null() { unsafe { System.alloc(layout) } } else { block }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        if Self::on() && layout.size() >= HEAP_BLOCK_MIN {
-            let block = HEAP.alloc_zeroed(layout);
-            if !block.is_null() {
-                return block;
-            }
-        }
+        let block = Self::block(layout, || HEAP.alloc_zeroed(layout));
         // SAFETY: by the caller's contract.
-        unsafe { System.alloc_zeroed(layout) }
+        if block.is_null() { unsafe { System.alloc_zeroed(layout) } } else { block }
     }
 
     #[inline]

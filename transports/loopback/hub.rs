@@ -51,6 +51,13 @@ pub(super) enum News {
     Left { proc: u32 },
 }
 
+/// A run that a peer has passed, or the news that it has none, until the engine asks for it.
+pub(super) struct Passed {
+    pub(super) link: u32,
+    pub(super) key: u64,
+    pub(super) run: Option<SharedRun>,
+}
+
 /// The result of an attempt to connect. Links are by this engine's numbers.
 pub(super) enum Connection {
     /// The peer has not joined yet. Its joining will wake this engine.

@@ -2,7 +2,7 @@
 //! directly.
 
 use super::Loopback;
-use super::hub::News;
+use super::hub::{News, Passed};
 use crate::heap::PeerHeap;
 use crate::shared::SharedRun;
 use crate::{SharedMemory, copy};
@@ -10,13 +10,6 @@ use std::ptr::with_exposed_provenance_mut;
 use std::sync::Arc;
 use tickwire_components::limits::SHARED_PASSED;
 use tickwire_components::{NIL, Span};
-
-/// A run that a peer has passed, or the news that it has none, until the engine asks for it.
-pub(super) struct Passed {
-    pub(super) link: u32,
-    key: u64,
-    run: Option<SharedRun>,
-}
 
 impl Loopback {
     /// The peer of an open link, and the peer's number for the link.

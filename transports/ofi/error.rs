@@ -1,6 +1,5 @@
 //! Errors of libfabric, each in one line that says what to do.
 
-use super::Library;
 use libfabric_sys as sys;
 use thiserror::Error;
 
@@ -102,18 +101,8 @@ pub enum OfiError {
     },
 }
 
-impl OfiError {
-    /// The error of a call that returned `code`, which is negative.
-    #[cold]
-    pub(super) fn call(library: &Library, call: &'static str, provider: &str, code: i64) -> Self {
-        let code = code.unsigned_abs().min(i32::MAX as u64) as i32;
-        let words = library.words(code);
-        OfiError::Call { call, provider: provider.to_owned(), code, words, advice: advice(call, code) }
-    }
-}
-
 /// What to do about an error.
-fn advice(call: &str, code: i32) -> &'static str {
+pub(super) fn advice(call: &str, code: i32) -> &'static str {
     let memory = matches!(call, "fi_mr_reg" | "fi_mr_regattr");
     match code {
         sys::FI_ENOMEM | sys::FI_EPERM if memory => ": raise the limit of locked memory (ulimit -l unlimited)",

@@ -1,6 +1,6 @@
 //! The libfabric library, as it was found on this machine.
 
-use super::OfiError;
+use super::error::{OfiError, advice};
 use libfabric_sys as sys;
 use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
@@ -63,6 +63,16 @@ impl Library {
 
     pub(super) fn api(&self) -> &sys::Api {
         &self.api
+    }
+}
+
+impl OfiError {
+    /// The error of a call that returned `code`, which is negative.
+    #[cold]
+    pub(super) fn call(library: &Library, call: &'static str, provider: &str, code: i64) -> Self {
+        let code = code.unsigned_abs().min(i32::MAX as u64) as i32;
+        let words = library.words(code);
+        OfiError::Call { call, provider: provider.to_owned(), code, words, advice: advice(call, code) }
     }
 }
 

@@ -24,12 +24,11 @@ mod tagged;
 mod taking;
 
 use self::lane::{Buffer, Early, Lane, Ready};
-pub(in crate::ofi) use self::remote::RmaState;
 use super::frame::LINKS_MAX;
 use super::matching::Matching;
 use super::registry::Registry;
 use super::ring::RingMemory;
-use super::rma::Rma;
+use super::rma::{Rma, RmaState};
 use super::slab::{Contexts, Slab};
 use super::{AddressVector, Completion, CompletionQueue, Endpoint, MemoryRegion, OfiError};
 use crate::Traffic;

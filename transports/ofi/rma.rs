@@ -17,6 +17,7 @@
 //! - **The end of a link** ([`peers`]) fails its operations. If a provider does not give back the memory lent to them within a bounded
 //!   time, its endpoints are closed.
 
+mod asking;
 mod calls;
 mod context;
 mod counts;
@@ -31,6 +32,7 @@ mod peers;
 mod posting;
 mod progressing;
 mod sleeping;
+mod withdrawal;
 mod withdrawing;
 
 use self::context::{Context, Endpoints};
@@ -39,7 +41,7 @@ pub(super) use self::memory_mode::MemoryMode;
 use self::operation::Operation;
 pub(crate) use self::peer::Introduction;
 use self::peer::Peer;
-use self::withdrawing::{OwedAnswer, Withdrawal};
+use self::withdrawal::{OwedAnswer, Withdrawal};
 use super::choice::is_named;
 use super::registry::{OfDomain, Registry};
 use super::{AddressVector, Domain};
@@ -80,6 +82,19 @@ pub(super) struct RmaConfig {
     /// contain.
     #[cfg(test)]
     pub(super) mr_mode: Option<(u64, u64)>,
+}
+
+/// What an endpoint for messages keeps for one-sided operations.
+pub(super) struct RmaState {
+    pub(super) config: RmaConfig,
+    /// Whether the provider offers one-sided operations. `None` until that was first checked.
+    pub(super) offered: Option<bool>,
+}
+
+impl RmaState {
+    pub(super) fn new(config: RmaConfig) -> Self {
+        RmaState { config, offered: None }
+    }
 }
 
 /// The endpoints for one-sided operations, and the operations in flight. See the module.

@@ -11,7 +11,7 @@
 //! users) is found out when a connection opens.
 
 use super::deaths::Deaths;
-use super::{Line, Shm};
+use super::{BytesRead, Line, Shm};
 use crate::MemoryRead;
 use crate::copy;
 use crate::handshake::Greeting;
@@ -78,17 +78,6 @@ pub(super) fn allowed(pid: u32) -> bool {
     let span = unsafe { Span::new(byte.as_mut_ptr(), 1) };
     // The kernel checks permission first: only a process that may read learns that nothing is there.
     read_one(pid, &MemoryRead { address: NOWHERE, into: span }) == Err(Errno::FAULT)
-}
-
-/// How many bytes an endpoint has read out of its peers' memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct BytesRead {
-    /// Bytes read out of their shared heaps.
-    pub heap: u64,
-    /// Bytes read by the kernel.
-    pub attach: u64,
-    /// Bytes spliced by their senders.
-    pub spliced: u64,
 }
 
 impl Shm {

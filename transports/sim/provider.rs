@@ -7,7 +7,7 @@ mod delivering;
 mod matching;
 
 use super::random::SplitMix;
-use super::{bytes, span};
+use super::{bytes, span, take_first};
 use crate::ofi::tags::{Protocol, ProviderTags, TagFormat, TagMode, TagPattern};
 use crate::wrapping::hand_on;
 use crate::{Capabilities, Frame, LinkEvent, Mapped, Matching, Peeked, ReceiveEnvelope, Sent, Take, Transport};
@@ -228,11 +228,8 @@ impl<T: Transport> Provider<T> {
         let data = self.format.data(header.source()).unwrap_or(0);
         let proc = self.links.iter().find(|link| link.vc == vc).map_or(NIL, |link| link.proc);
         let tagged = Tagged { bits, data, proc, vc, header: (protocol != Protocol::Eager).then_some(header), payload };
-        match self.receives.iter().position(|receive| takes(&receive.pattern, receive.proc, &tagged)) {
-            Some(place) => {
-                let receive = self.receives.remove(place);
-                self.pair(&receive, tagged);
-            }
+        match take_first(&mut self.receives, |receive| takes(&receive.pattern, receive.proc, &tagged)) {
+            Some(receive) => self.pair(&receive, tagged),
             None => self.unexpected.push(tagged),
         }
     }
@@ -241,8 +238,7 @@ impl<T: Transport> Provider<T> {
     fn give_back(&mut self) {
         let now_ns = self.now_ns;
         let due = |receive: &Receive| receive.back_ns.is_some_and(|back_ns| back_ns <= now_ns);
-        while let Some(place) = self.receives.iter().position(due) {
-            let receive = self.receives.remove(place);
+        while let Some(receive) = take_first(&mut self.receives, due) {
             self.complete(Completed::Recalled(receive.row));
         }
     }

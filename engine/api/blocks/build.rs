@@ -3,6 +3,7 @@
 use super::builder::{NodeSketch, Sketch};
 use super::plan::Plan;
 use crate::api::collectives::request::own_request;
+use crate::api::graphs::{add_edges, add_graph};
 use crate::api::persistent::Persistent;
 use crate::api::request::{Posted, Rejected};
 use crate::run::engine::Engine;
@@ -89,22 +90,8 @@ impl Engine {
         rows.extend(std::iter::from_fn(|| all.progress.free_cars.pop(all.cars)).take(count + 1));
         let Some(request) = rows.pop().filter(|_| rows.len() == count) else { return Err(self.full()) };
         let (needs, successors) = edges(&sketch, &rows, &plan);
-        let mut first = 0;
-        for (index, node) in sketch.nodes.iter().enumerate() {
-            let row = rows[index];
-            let car = Car { vc: peers[index], request, priority, context: word, ..Car::default() };
-            let chain = chained(&mut all, &mut plan, row, node, index);
-            all.cars[row as usize] = Car { chain, ..node_car(node, me, car) };
-            let (needs, successors) = (needs[index], successors[index].len() as u32);
-            let computation = plan.passage_of[index];
-            all.nodes[row as usize] = Node { graph: NIL, needs, unmet: NIL, first, successors, computation };
-            first += successors;
-            note(all.progress, row, None);
-        }
-        for inlet in &mut plan.blocks.inlets {
-            // Until now this was the index of the inlet's message.
-            inlet.from = plan.blocks.passages[inlet.from as usize].row;
-        }
+        let car = Car { source: me, request, priority, context: word, ..Car::default() };
+        set_nodes(&mut all, &mut plan, &sketch.nodes, (&rows, &peers), (&needs, &successors), car);
         own_request(all.cars, all.requests, request, word);
         all.progress.graphs.windows += windows;
         let graph = Graph {
@@ -126,11 +113,7 @@ impl Engine {
             used: 0,
             failed: false,
         };
-        let number = all.progress.graphs.add(graph);
-        if let Some(graph) = all.progress.graphs.get(number) {
-            graph.nodes.iter().for_each(|&row| all.nodes[row as usize].graph = number);
-        }
-        Ok(number)
+        Ok(add_graph(&mut all, graph))
     }
 
     /// Makes sure that there are supply rows for this many more windows.
@@ -156,21 +139,44 @@ impl Engine {
             if tag > TAG_MAX {
                 return Err(PostError::Tag { tag });
             }
-            let communicator = live(self.store.all().communicators, comm.0)?;
-            let last = communicator.size - 1;
-            let proc = communicator.proc(rank.0).ok_or(PostError::Rank { rank: rank.0, last })?;
-            peers.push(self.reach(proc)?);
+            peers.push(self.reach_member(comm, rank.0)?);
         }
         Ok(peers)
     }
 }
 
-/// The CAR of a node. `car` has all fields that do not depend on the kind of node.
-fn node_car(node: &NodeSketch, me: u32, car: Car) -> Car {
+/// Makes rows the nodes of a graph. `car` has the fields that are the same in all nodes, with this rank as the source.
+fn set_nodes(
+    all: &mut Tables<'_>,
+    plan: &mut Plan,
+    nodes: &[NodeSketch],
+    (rows, peers): (&[Row], &[Row]),
+    (needs, successors): (&[u32], &[Vec<Row>]),
+    car: Car,
+) {
+    let mut first = 0;
+    for (index, node) in nodes.iter().enumerate() {
+        let row = rows[index];
+        let chain = chained(all, plan, row, node, index);
+        all.cars[row as usize] = Car { chain, vc: peers[index], ..node_car(node, car) };
+        let (needs, successors) = (needs[index], successors[index].len() as u32);
+        let computation = plan.passage_of[index];
+        all.nodes[row as usize] = Node { graph: NIL, needs, unmet: NIL, first, successors, computation };
+        first += successors;
+        note(all.progress, row, None);
+    }
+    for inlet in &mut plan.blocks.inlets {
+        // Until now this was the index of the inlet's message.
+        inlet.from = plan.blocks.passages[inlet.from as usize].row;
+    }
+}
+
+/// The CAR of a node. `car` has the fields that are the same in all nodes, with this rank as the source.
+fn node_car(node: &NodeSketch, car: Car) -> Car {
     let (kind, source, tag) = match *node {
         NodeSketch::Incoming { from, tag, .. } => (CarKind::Receive, from.0, tag.0),
-        NodeSketch::Outgoing { tag, .. } => (CarKind::Send, me, tag.0),
-        _ => (CarKind::Computation, me, 0),
+        NodeSketch::Outgoing { tag, .. } => (CarKind::Send, car.source, tag.0),
+        _ => (CarKind::Computation, car.source, 0),
     };
     Car { kind, source, tag, state: CarState::Waiting, ..car }
 }
@@ -202,11 +208,7 @@ fn edges(sketch: &Sketch, rows: &[Row], plan: &Plan) -> (Vec<u32>, Vec<Vec<Row>>
         matches!(sketch.nodes[node], NodeSketch::Outgoing { .. }) && passage.is_some_and(|passage| passage.passed > 0)
     };
     let mut needs: Vec<u32> = (0..rows.len()).map(|node| passes(node).into()).collect();
-    let mut successors = vec![Vec::new(); rows.len()];
-    for &(first, then) in &sketch.edges {
-        needs[then as usize] += 1;
-        successors[first as usize].push(rows[then as usize]);
-    }
+    let successors = add_edges(&sketch.edges, rows, &mut needs);
     (needs, successors)
 }
 

@@ -106,21 +106,12 @@ impl Builder {
         let submissions = Submissions::new(self.limits.submissions_max).map_err(BuildError::Descriptors)?;
         let waiter = opened.waiter(&submissions)?;
         let [holders, prompt, others] = opened.rows_by_look();
-        let drained_min = self.limits.tick_budget.div_ceil(limits::DRAINED_PART) as u32;
-        let delivered_max = self.limits.tick_budget as u32 - drained_min;
         let mut store = self.store(world, &mut opened, submissions.clone(), epoch)?;
-        store.progress().drained_min = drained_min;
-        store.progress().signatures = self.limits.check_types.then(Box::default);
+        let delivered_max = self.limits.tick_budget as u32 - store.progress().drained_min;
         let Opened { exchange, slots, tags, observer, .. } = opened;
         let counters = Arc::new(Counters::default());
         let has_systems = !self.systems.is_empty();
-        // SAFETY: the parts of one engine, which has one user at a time.
-        #[expect(unsafe_code, reason = "several owners of one sink")]
-        let trace = self.trace.as_ref().map(|trace| unsafe { trace.second() });
-        let watching = Watching::new(trace, exchange.rank());
-        // SAFETY: as above; the executor runs within a tick, and the engine does not tell the watcher meanwhile.
-        #[expect(unsafe_code, reason = "two owners of one watcher")]
-        let executors = unsafe { watching.second() };
+        let (watching, executors) = self.watching(exchange.rank());
         let (systems, most) = (self.systems.drain(..), self.limits.passes_max);
         let schedule = schedule(&mut store, systems, executors, most, counters.clone())?;
         Ok(Engine {
@@ -173,6 +164,18 @@ impl Builder {
         })
     }
 
+    /// The watcher of an engine's ticks, for the engine itself and for the executor of its schedule.
+    fn watching(&self, rank: u32) -> (Watching, Watching) {
+        // SAFETY: the parts of one engine, which has one user at a time.
+        #[expect(unsafe_code, reason = "several owners of one sink")]
+        let trace = self.trace.as_ref().map(|trace| unsafe { trace.second() });
+        let watching = Watching::new(trace, rank);
+        // SAFETY: as above; the executor runs within a tick, and the engine does not tell the watcher meanwhile.
+        #[expect(unsafe_code, reason = "two owners of one watcher")]
+        let executors = unsafe { watching.second() };
+        (watching, executors)
+    }
+
     /// Makes the tables.
     fn store(
         &self,
@@ -192,6 +195,8 @@ impl Builder {
         };
         let endpoints = take(&mut opened.endpoints);
         let mut store = Store::new(world, plan, submissions, endpoints).map_err(BuildError::World)?;
+        store.progress().drained_min = self.limits.tick_budget.div_ceil(limits::DRAINED_PART) as u32;
+        store.progress().signatures = self.limits.check_types.then(Box::default);
         if let Some(endpoint) = opened.matcher {
             let all = store.all();
             let kept_bytes = all.endpoints[endpoint as usize].transport.get().capabilities().kept_bytes;

@@ -3,6 +3,7 @@
 mod calls;
 mod opening;
 
+use super::persistent::is_unmoved;
 use super::request::own_request;
 use crate::run::engine::Engine;
 use std::collections::VecDeque;
@@ -185,11 +186,7 @@ impl Engine {
         // SAFETY: by the same contract.
         let buffer = unsafe { tables.held[row as usize].0.get::<B>() }.ok_or(PostError::Stale)?;
         let kept = tables.boards.persistent.get(number as usize).and_then(Option::as_ref).ok_or(PostError::Stale)?;
-        let is_there = |(index, run): (usize, &Span)| {
-            let now = buffer.piece(index);
-            std::ptr::eq(now.start(), run.start()) && now.len() == run.len()
-        };
-        if buffer.pieces() != kept.buffers.len() || !kept.buffers.iter().enumerate().all(is_there) {
+        if !is_unmoved(buffer, &kept.buffers) {
             return Err(PostError::Moved);
         }
         let (call, graph) = (kept.call, kept.graph);

@@ -4,6 +4,7 @@ use super::boards::Posting;
 use super::choice::{Choice, Run};
 use super::request::own_request;
 use super::{Call, Draw};
+use crate::api::graphs::{add_edges, add_graph};
 use crate::api::request::{OperationError, Posted};
 use crate::run::engine::Engine;
 use std::any::TypeId;
@@ -178,7 +179,7 @@ impl Engine {
         let peers = self.reach_peers(comm, &draft)?;
         self.need_rows(draft.acts.len() + 1)?;
         let (call, first_tag) = self.next_call(comm, buffers.is_some());
-        let all = self.store.all();
+        let mut all = self.store.all();
         let Communicator { context: word, rank: me, priority, .. } = all.communicators[Communicator::row(comm.0)];
         let word = word | context::COLLECTIVE;
         let mut rows = Vec::with_capacity(draft.acts.len() + 1);
@@ -186,7 +187,8 @@ impl Engine {
         rows.extend(std::iter::from_fn(|| all.progress.free_cars.pop(all.cars)).take(draft.acts.len() + 1));
         let Some(request) = rows.pop().filter(|_| rows.len() == draft.acts.len()) else { return Err(self.full()) };
         let computations: Vec<Computation> = draft.acts.iter().filter_map(computation).collect();
-        let (needs, successors) = edges(&draft, &rows);
+        let mut needs = vec![0; rows.len()];
+        let successors = add_edges(&draft.edges, &rows, &mut needs);
         let mut computed = 0;
         let mut first = 0;
         for ((&row, act), (&vc, (needs, following))) in
@@ -228,11 +230,7 @@ impl Engine {
             used: 0,
             failed: false,
         };
-        let number = all.progress.graphs.add(graph);
-        if let Some(graph) = all.progress.graphs.get(number) {
-            graph.nodes.iter().for_each(|&row| all.nodes[row as usize].graph = number);
-        }
-        Ok(number)
+        Ok(add_graph(&mut all, graph))
     }
 
     /// Gives the graph of an earlier call that was the same a new request.
@@ -276,10 +274,7 @@ impl Engine {
                 peers.push(NIL);
                 continue;
             };
-            let communicator = live(self.store.all().communicators, comm.0)?;
-            let last = communicator.size - 1;
-            let proc = communicator.proc(rank).ok_or(PostError::Rank { rank, last })?;
-            peers.push(self.reach(proc)?);
+            peers.push(self.reach_member(comm, rank)?);
         }
         Ok(peers)
     }
@@ -313,15 +308,4 @@ fn computation(act: &Act) -> Option<Computation> {
         Act::Compute(computation) => Some(computation),
         _ => None,
     }
-}
-
-/// How many nodes each node waits for, and the rows of the nodes that wait for it.
-fn edges(draft: &Draft, rows: &[Row]) -> (Vec<u32>, Vec<Vec<Row>>) {
-    let mut needs = vec![0; rows.len()];
-    let mut successors = vec![Vec::new(); rows.len()];
-    for &(before, node) in &draft.edges {
-        needs[node as usize] += 1;
-        successors[before as usize].push(rows[node as usize]);
-    }
-    (needs, successors)
 }

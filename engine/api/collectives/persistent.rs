@@ -64,11 +64,7 @@ impl Engine {
         // SAFETY: by the same contract.
         let buffer = unsafe { tables.held[row as usize].0.get::<B>() }.ok_or(PostError::Stale)?;
         let graph = tables.progress.graphs.get(number).ok_or(PostError::Stale)?;
-        let is_there = |(index, run): (usize, &Span)| {
-            let now = buffer.piece(index);
-            std::ptr::eq(now.start(), run.start()) && now.len() == run.len()
-        };
-        if buffer.pieces() != graph.buffers.len() || !graph.buffers.iter().enumerate().all(is_there) {
+        if !is_unmoved(buffer, &graph.buffers) {
             return Err(PostError::Moved);
         }
         if graph.failed {
@@ -86,4 +82,13 @@ enum Built {
     Boards(Row, u32),
     /// The number of its graph.
     Graph(u32),
+}
+
+/// Whether a buffer still consists of these runs.
+pub(super) fn is_unmoved<B: Pieces>(buffer: &B, runs: &[Span]) -> bool {
+    let is_there = |(index, run): (usize, &Span)| {
+        let now = buffer.piece(index);
+        std::ptr::eq(now.start(), run.start()) && now.len() == run.len()
+    };
+    buffer.pieces() == runs.len() && runs.iter().enumerate().all(is_there)
 }

@@ -1,6 +1,6 @@
 //! Prefixes of reductions: scan and exscan.
 
-use super::{Call, Draw, Member, Plan, check_count, check_element};
+use super::{Call, Draw, Member, Plan, check_element, operands};
 use tickwire_components::{Collective, CollectiveKind, Operation, PostError, Reduction, Sequence, reduce};
 use tickwire_systems::collectives::scan as draw;
 
@@ -36,12 +36,7 @@ fn plan<S: Sequence, R: Sequence<Item = S::Item>>(
     reduction: Reduction,
     kind: CollectiveKind,
 ) -> Result<Plan, PostError> {
-    let output = receive.piece(0);
-    let mut input = output;
-    if !send.is_in_place() {
-        check_count("receive buffer", receive.count(), send.count())?;
-        input = send.piece(0);
-    }
+    let (input, output) = operands(send, receive)?;
     let call = Collective { kind, root: 0, input, output, part: input.len(), element };
     member.plan(call, Some(reduction), |draft| draw::scan(draft, input, output, kind == CollectiveKind::Exscan))
 }

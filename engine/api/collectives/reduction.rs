@@ -1,7 +1,7 @@
 //! Reductions. Results have the same bits on all members and in all runs, wherever the ranks are: see
 //! [`tickwire_systems::collectives`].
 
-use super::{Call, Draw, check_count, check_element, check_in_place, check_root, consecutive};
+use super::{Call, Draw, check_count, check_element, check_in_place, check_root, consecutive, operands};
 use tickwire_components::{
     Collective, CollectiveKind, LeasedBytes, Operation, PostError, Rank, Sequence, Span, combine, reduce as reducer,
 };
@@ -42,12 +42,7 @@ pub(super) fn allreduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S
     Call::new("allreduce", (send, receive), move |member, (send, receive)| {
         let element = check_element(operation.element(), send, receive)?;
         let reduction = Some(reducer::<S::Item>(operation));
-        let output = receive.piece(0);
-        let mut input = output;
-        if !send.is_in_place() {
-            check_count("receive buffer", receive.count(), send.count())?;
-            input = send.piece(0);
-        }
+        let (input, output) = operands(send, receive)?;
         let kind = CollectiveKind::Allreduce;
         let call = Collective { kind, root: 0, input, output, part: input.len(), element };
         member.plan(call, reduction, |draft| draw::allreduce(draft, input, output, element))

@@ -70,13 +70,8 @@ impl Engine {
             return Err(self.raise_comm(comm, "graph_create_adjacent", error.into()));
         }
         let made = self.comm_dup(comm)?;
-        match self.comm_set_topology(made, topology) {
-            Ok(()) => Ok(made),
-            Err(error) => {
-                let _ = self.comm_free(made);
-                Err(error)
-            }
-        }
+        let done = self.comm_set_topology(made, topology);
+        self.made_or_freed(made, done)
     }
 
     /// Makes a communicator from edges that its members name together (`MPI_Dist_graph_create`). An edge goes from one rank to another, and
@@ -91,13 +86,16 @@ impl Engine {
             return Err(self.raise_comm(comm, "graph_create", TopologyError::Rank { rank, last }.into()).into());
         }
         let made = self.comm_dup(comm)?;
-        match self.meet_neighbors(made, edges, ranks) {
-            Ok(()) => Ok(made),
-            Err(error) => {
-                let _ = self.comm_free(made);
-                Err(error)
-            }
+        let done = self.meet_neighbors(made, edges, ranks);
+        self.made_or_freed(made, done)
+    }
+
+    /// A new communicator, if it was given its topology. Otherwise it is freed.
+    fn made_or_freed<E>(&mut self, made: Comm, done: Result<(), E>) -> Result<Comm, E> {
+        if done.is_err() {
+            let _ = self.comm_free(made);
         }
+        done.map(|()| made)
     }
 
     /// Tells the ends of edges of each other, and gives the communicator its topology.

@@ -1,7 +1,7 @@
 //! Updates of exposed memory that a fabric does. The fabric does all updates, even those by the owner: any other update would not be atomic
 //! to the fabric.
 
-use super::span_of;
+use super::span::span_of;
 use crate::api::windows::Route;
 use crate::run::engine::Engine;
 use tickwire_components::{

@@ -1,6 +1,6 @@
 //! Updates of elements of regions. An update reads and writes its element as a whole, whoever else updates it.
 
-use super::span_of;
+use super::span::span_of;
 use crate::api::windows::{PostedUpdate, Until};
 use crate::run::engine::Engine;
 use tickwire_components::{

@@ -13,6 +13,7 @@ use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use tickwire_components::submission::{Function, Task};
@@ -71,6 +72,23 @@ impl Engine {
 impl<L> Scope<'_, '_, L> {
     pub(super) fn cancel_submitted(&mut self, slot: u32) -> bool {
         self.engine_mut().cancel_slot(slot)
+    }
+}
+
+impl<B: 'static> Submitted<B> {
+    /// Cancels a receive, after everything that was submitted before. See [`Engine::cancel`]. A cancelled operation
+    /// ends with [`RequestError::Cancelled`].
+    ///
+    /// The future returns whether the receive was cancelled: `false` if it is done, or has a message.
+    pub fn cancel(&self) -> Called<bool> {
+        let (shared, slot) = (self.shared.clone(), self.slot);
+        let generation = self.generation;
+        Submitter { shared: shared.clone() }.call(move |engine| {
+            let lock = shared.slots.get(slot as usize).map(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner));
+            // Another operation may use the slot by now.
+            let current = lock.is_some_and(|state| state.generation == generation && state.answer.is_none());
+            current && engine.cancel_submitted(slot)
+        })
     }
 }
 

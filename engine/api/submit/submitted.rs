@@ -1,7 +1,5 @@
 //! Operations that another thread has submitted, as futures of their buffers and statuses.
 
-use super::Submitter;
-use super::call::Called;
 use crate::api::request::Failed;
 use crate::run::park::block_on;
 use std::future::Future;
@@ -15,10 +13,10 @@ use tickwire_components::{NIL, RequestError, Status};
 /// An operation that was submitted: a future of its buffer and status. Dropping it does not withdraw the operation.
 #[must_use = "dropping a submission abandons its outcome; await it or call wait"]
 pub struct Submitted<B> {
-    shared: Arc<Submissions>,
-    slot: u32,
+    pub(super) shared: Arc<Submissions>,
+    pub(super) slot: u32,
     /// How often the slot was used before: tells this use from later ones.
-    generation: u32,
+    pub(super) generation: u32,
     marker: PhantomData<B>,
 }
 
@@ -38,21 +36,6 @@ impl<B: 'static> Submitted<B> {
     /// The error with which the operation ended.
     pub fn wait(self) -> Outcome<B> {
         block_on(self)
-    }
-
-    /// Cancels a receive, after everything that was submitted before. See [`Engine::cancel`](crate::Engine::cancel). A cancelled operation
-    /// ends with [`RequestError::Cancelled`].
-    ///
-    /// The future returns whether the receive was cancelled: `false` if it is done, or has a message.
-    pub fn cancel(&self) -> Called<bool> {
-        let (shared, slot) = (self.shared.clone(), self.slot);
-        let generation = self.generation;
-        Submitter { shared: shared.clone() }.call(move |engine| {
-            let lock = shared.slots.get(slot as usize).map(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner));
-            // Another operation may use the slot by now.
-            let current = lock.is_some_and(|state| state.generation == generation && state.answer.is_none());
-            current && engine.cancel_submitted(slot)
-        })
     }
 
     fn take(&mut self, state: &mut SlotState) -> Option<Outcome<B>> {

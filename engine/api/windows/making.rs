@@ -239,8 +239,7 @@ impl Engine {
         members: &Members<'_>,
     ) -> u8 {
         let (_, context) = self.context_of(comm);
-        let Members { offers, vcs, links, rank, fabric } = *members;
-        let numbers: Vec<u32> = links.iter().map(|link| self.number_of(link.map(|(endpoint, _)| endpoint))).collect();
+        let Members { offers, vcs, rank, fabric, .. } = *members;
         let (size, fences) = (offers.len() as u32, members.have(FENCES));
         let (place, own) = match brought.memory {
             Brings::Allocated => (Memory::Behind(brought.bytes), OwnMemory::Allocated),
@@ -258,25 +257,10 @@ impl Engine {
         }
         let mut part = Some(part);
         let targets = (0..).zip(runs).zip(offers.iter().zip(vcs)).map(|((member, run), (offer, &row))| {
-            let link = links[member as usize];
             let bytes = if offer.has & ATTACHED != 0 { usize::MAX as u64 } else { offer.bytes };
-            let reach = match run {
-                _ if member == rank => part.take().map(Reach::Memory),
-                None if offer.over[1] == numbers[member as usize] => link.and_then(|(endpoint, link)| {
-                    let channel = self.channel(endpoint, link, comm.0);
-                    fabric_reach(endpoint, channel, offer, fabric.map(|(endpoint, _)| endpoint))
-                }),
-                None => None,
-                Some(run) if offer.has & KERNEL != 0 && run.beside().is_some() => {
-                    memory_reach(run, (size, rank), fences)
-                }
-                Some(run) if offer.has & (KERNEL | ATTACHED) != 0 => {
-                    self.host_reach(link, run, offer, (size, rank), fences)
-                }
-                Some(run) => {
-                    let memory = Memory::Behind(usize::try_from(bytes).unwrap_or(usize::MAX));
-                    Part::new(run, memory, size, rank, fences).map(Reach::Memory)
-                }
+            let reach = match member == rank {
+                true => part.take().map(Reach::Memory),
+                false => self.reach_of_part(comm, member as usize, run, members, fences),
             };
             Target::new(row, bytes, reach.unwrap_or(Reach::Engine))
         });
@@ -300,6 +284,32 @@ impl Engine {
         }
         self.mind_boards();
         farthest
+    }
+
+    /// How the part of another member is reached, by the run that it has passed or by a fabric. `None` if its engine must help.
+    fn reach_of_part(
+        &mut self,
+        comm: Comm,
+        member: usize,
+        run: Option<SharedRun>,
+        members: &Members<'_>,
+        fences: bool,
+    ) -> Option<Reach> {
+        let (offer, link) = (&members.offers[member], members.links[member]);
+        let (size, rank) = (members.offers.len() as u32, members.rank);
+        let Some(run) = run else {
+            let (endpoint, link) = link.filter(|&(endpoint, _)| offer.over[1] == self.number_of(Some(endpoint)))?;
+            let channel = self.channel(endpoint, link, comm.0);
+            return fabric_reach(endpoint, channel, offer, members.fabric.map(|(endpoint, _)| endpoint));
+        };
+        if offer.has & KERNEL != 0 && run.beside().is_some() {
+            return memory_reach(run, (size, rank), fences);
+        }
+        if offer.has & (KERNEL | ATTACHED) != 0 {
+            return self.host_reach(link, run, offer, (size, rank), fences);
+        }
+        let memory = Memory::Behind(usize::try_from(offer.bytes).unwrap_or(usize::MAX));
+        Part::new(run, memory, size, rank, fences).map(Reach::Memory)
     }
 }
 

@@ -6,6 +6,7 @@ use crate::api::request::Request;
 use crate::run::engine::Engine;
 use tickwire_components::{LeasedBytes, Pieces, Rank, RemoteKind, Sequence, Span, Window, WindowError};
 use tickwire_systems::procs::windows::{Reach, Target};
+use tickwire_transports::windows::Part;
 
 /// How a part is reached: a [`Reach`] without its fields.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,17 +42,13 @@ impl Engine {
         window: Window<S::Item>,
     ) -> Result<(), WindowError> {
         let run = from.piece(0);
-        if let Some((to, at)) = self.near::<S::Item>(target, displacement, window.handle)
-            && let Target { reach: Reach::Memory(part), issued, completed, .. } = to
-        {
-            // SAFETY: the buffer is lent for the call.
-            #[expect(unsafe_code, reason = "bytes that are addresses")]
-            if unsafe { part.put(at, run) } {
-                (*issued, *completed) = (*issued + 1, *completed + 1);
-                return Ok(());
-            }
+        // SAFETY: the buffer is lent for the call.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let put = |part: &Part, at| unsafe { part.put(at, run) };
+        if self.move_near::<S::Item>(target, displacement, window.handle, put) {
+            return Ok(());
         }
-        self.put_slowly::<S::Item>(run, target, displacement, window.handle)
+        self.move_slowly::<S::Item>(run, true, target, displacement, window.handle)
     }
 
     /// Reads elements of a rank's part of a window (`MPI_Get`). It returns when they are there.
@@ -67,17 +64,32 @@ impl Engine {
         window: Window<R::Item>,
     ) -> Result<(), WindowError> {
         let run = into.piece(0);
-        if let Some((from, at)) = self.near::<R::Item>(target, displacement, window.handle)
-            && let Target { reach: Reach::Memory(part), issued, completed, .. } = from
-        {
-            // SAFETY: as in `put`.
-            #[expect(unsafe_code, reason = "bytes that are addresses")]
-            if unsafe { part.get(at, run) } {
-                (*issued, *completed) = (*issued + 1, *completed + 1);
-                return Ok(());
-            }
+        // SAFETY: as in `put`.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        let get = |part: &Part, at| unsafe { part.get(at, run) };
+        if self.move_near::<R::Item>(target, displacement, window.handle, get) {
+            return Ok(());
         }
-        self.get_slowly::<R::Item>(run, target, displacement, window.handle)
+        self.move_slowly::<R::Item>(run, false, target, displacement, window.handle)
+    }
+
+    /// Moves bytes to or from a part in memory, and counts the operation. `false` if they must move in another way.
+    #[inline(always)]
+    fn move_near<T>(
+        &mut self,
+        rank: Rank,
+        displacement: usize,
+        handle: u32,
+        go: impl FnOnce(&Part, usize) -> bool,
+    ) -> bool {
+        if let Some((target, at)) = self.near::<T>(rank, displacement, handle)
+            && let Target { reach: Reach::Memory(part), issued, completed, .. } = target
+            && go(part, at)
+        {
+            (*issued, *completed) = (*issued + 1, *completed + 1);
+            return true;
+        }
+        false
     }
 
     /// As [`Engine::put`], with a request (`MPI_Rput`): it is done when the elements are there.
@@ -171,38 +183,26 @@ impl Engine {
     }
 
     #[inline(never)]
-    fn put_slowly<T>(&mut self, run: Span, rank: Rank, displacement: usize, handle: u32) -> Result<(), WindowError> {
+    fn move_slowly<T>(
+        &mut self,
+        run: Span,
+        writes: bool,
+        rank: Rank,
+        displacement: usize,
+        handle: u32,
+    ) -> Result<(), WindowError> {
         let at = self.checked::<T>(rank, displacement, run.len(), handle)?;
         match self.way(rank, handle)? {
-            Way::Memory => self.move_own(at, run, true, rank, handle)?,
-            Way::Kernel => return self.put_by_kernel(at, run, rank, handle),
-            Way::Fabric => return self.move_by_fabric(at, run, true, rank, handle),
-            Way::Engine => {
-                return self.run_remote(
-                    RemoteKind::Put,
-                    RemoteMove { at, from: run, into: Span::EMPTY, length: run.len() },
-                    Until::Sent,
-                    (rank, handle),
-                );
-            }
-        }
-        self.count_done(rank, handle)
-    }
-
-    #[inline(never)]
-    fn get_slowly<T>(&mut self, run: Span, rank: Rank, displacement: usize, handle: u32) -> Result<(), WindowError> {
-        let at = self.checked::<T>(rank, displacement, run.len(), handle)?;
-        match self.way(rank, handle)? {
-            Way::Memory => self.move_own(at, run, false, rank, handle)?,
+            Way::Memory => self.move_own(at, run, writes, rank, handle)?,
+            Way::Kernel if writes => return self.put_by_kernel(at, run, rank, handle),
             Way::Kernel => self.get_by_kernel(at, run, rank, handle)?,
-            Way::Fabric => return self.move_by_fabric(at, run, false, rank, handle),
+            Way::Fabric => return self.move_by_fabric(at, run, writes, rank, handle),
             Way::Engine => {
-                return self.run_remote(
-                    RemoteKind::Get,
-                    RemoteMove { at, from: Span::EMPTY, into: run, length: run.len() },
-                    Until::Done,
-                    (rank, handle),
-                );
+                let (kind, from, into, until) = match writes {
+                    true => (RemoteKind::Put, run, Span::EMPTY, Until::Sent),
+                    false => (RemoteKind::Get, Span::EMPTY, run, Until::Done),
+                };
+                return self.run_remote(kind, RemoteMove { at, from, into, length: run.len() }, until, (rank, handle));
             }
         }
         self.count_done(rank, handle)

@@ -3,7 +3,7 @@
 use crate::api::collectives::activate;
 use crate::run::engine::Engine;
 use smallvec::SmallVec;
-use tickwire_components::{Comm, Rank, RemoteKind, Row, Span, WindowError};
+use tickwire_components::{Comm, Rank, RemoteKind, RequestError, Row, Span, WindowError};
 use tickwire_systems::procs::windows::{Failure, RemoteOperation};
 use tickwire_systems::protocols::one_sided::{batch::post, cut_operation};
 
@@ -63,18 +63,23 @@ impl Engine {
                 engine.let_go();
                 return Ok(());
             };
-            let waited = engine.wait_until(|engine| {
-                if engine.has_left(awaited, rank, handle) {
-                    return Ok(true);
-                }
-                engine.closed.check_request()?;
-                Ok(false)
-            });
+            let waited = engine.wait_open(|engine| engine.has_left(awaited, rank, handle));
             engine.let_go();
             if waited.is_err() {
                 engine.store.with(|rows, _| cut_operation(rows, handle, rank.0, number));
             }
             Ok(waited?)
+        })
+    }
+
+    /// Waits until something is so. Fails if the engine is closed before.
+    fn wait_open(&mut self, is_so: impl Fn(&mut Engine) -> bool) -> Result<(), RequestError> {
+        self.wait_until(|engine| {
+            if is_so(engine) {
+                return Ok(true);
+            }
+            engine.closed.check_request()?;
+            Ok(false)
         })
     }
 
@@ -108,13 +113,9 @@ impl Engine {
                 first..=last
             });
             // They are done in their order.
-            let waited = engine.wait_until(|engine| {
+            let waited = engine.wait_open(|engine| {
                 let windows = engine.store.all().windows;
-                if windows.ended.iter().any(|(number, _)| number == numbers.end()) || windows.get(handle).is_none() {
-                    return Ok(true);
-                }
-                engine.closed.check_request()?;
-                Ok(false)
+                windows.ended.iter().any(|(number, _)| number == numbers.end()) || windows.get(handle).is_none()
             });
             engine.let_go();
             if waited.is_err() {

@@ -1,4 +1,4 @@
-//! The memory that this proc has exposed, and how peers learn of it.
+//! The memory that this proc has attached or exposed, and how peers learn of it.
 
 use std::any::Any;
 use tickwire_components::{RegionAccess, Row};
@@ -7,6 +7,16 @@ use tickwire_transports::windows::Part;
 
 /// The fabric's key of registered memory, and the fabric's endpoint.
 pub type Registered = (u8, RemoteKey);
+
+/// A buffer that is attached to a window.
+pub struct AttachedRun {
+    /// Its memory. The displacement of its first byte is that byte's address.
+    pub part: Part,
+    /// Its number in the directory, if it is listed there.
+    pub number: Option<u32>,
+    /// The buffer.
+    pub buffer: Box<dyn Any + Send + Sync>,
+}
 
 /// An exposed region.
 pub struct ExposedRegion {

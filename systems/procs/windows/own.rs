@@ -1,18 +1,8 @@
 //! This process's part of a window, and where bytes are in it.
 
+use super::exposed::AttachedRun;
 use super::{OwnMemory, Reach, WindowRow, regions};
-use std::any::Any;
 use tickwire_transports::windows::Part;
-
-/// A buffer that is attached to a window.
-pub struct AttachedRun {
-    /// Its memory. The displacement of its first byte is that byte's address.
-    pub part: Part,
-    /// Its number in the directory, if it is listed there.
-    pub number: Option<u32>,
-    /// The buffer.
-    pub buffer: Box<dyn Any + Send + Sync>,
-}
 
 impl WindowRow {
     /// This process's part.

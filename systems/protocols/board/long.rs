@@ -6,7 +6,7 @@ use super::moving;
 use super::operation::{Around, Failure, Operation, Step};
 use crate::procs::seats::{CellsUsed, Seats};
 use std::sync::atomic::{Ordering, fence};
-use tickwire_components::limits::{BOARD_STEPS_A_POLL, BOARD_SLOTS};
+use tickwire_components::limits::{BOARD_SLOTS, BOARD_STEPS_A_POLL};
 use tickwire_components::{Collective, CollectiveKind, Vc};
 use tickwire_transports::boards::{Count, Stage};
 

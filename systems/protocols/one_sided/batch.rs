@@ -6,8 +6,9 @@
 //! displacement in the part and its length, followed by its operands. The answer is the outcome of each operation, a word of four bytes,
 //! followed by the bytes that successful operations have read.
 
-use super::frames::{LEAD, fits};
-use super::{Waiter, fragment, post_remote, tell};
+use super::frames::{LEAD, fits, fragment};
+use super::posting::post_remote;
+use super::waiting::{Waiter, tell};
 use crate::procs::endpoint::Endpoint;
 use crate::procs::windows::{Batch, BatchPart, Failure, RemoteOperation, ServedOperation};
 use crate::rows::Rows;

@@ -1,6 +1,6 @@
 //! Ends operations early: their target has failed, their caller takes its memory back, or the engine is closed.
 
-use super::Waiter;
+use super::waiting::Waiter;
 use crate::procs::endpoint::Endpoint;
 use crate::procs::windows::regions::REGIONS;
 use crate::procs::windows::{BatchPart, Failure, RemoteOperation, WindowRow, Windows};

@@ -4,7 +4,7 @@
 //! *Bound* the operations that are not complete. *Why* the fabric reports its operations by counts, not by frames, so no poll of an
 //! endpoint finds them.
 
-use super::end_part;
+use super::waiting::end_part;
 use crate::procs::endpoint::Endpoint;
 use crate::procs::windows::{FabricKind, FabricOperation, Failure, Windows};
 use crate::rows::{Rows, Wire};

@@ -48,6 +48,16 @@ unsafe impl Pieces for Body {
     }
 }
 
+/// Bytes of an operation in one request.
+pub(super) fn fragment(endpoint: &Endpoint) -> u64 {
+    let frame = match endpoint.abilities.registers {
+        true => endpoint.abilities.copies.min(endpoint.sure_bytes),
+        false => endpoint.sure_bytes,
+    };
+    // Requests contain whole elements.
+    (frame.saturating_sub(LEAD as u64).min(REMOTE_BYTES) / 16 * 16).max(16)
+}
+
 /// Sends a request or an answer. `state` is what the transport keeps for a frame that it has taken in part.
 pub(super) fn send(
     endpoint: &mut Endpoint,

@@ -1,6 +1,7 @@
 mod batches;
 mod origin;
 
+use super::frames::LEAD;
 use super::*;
 use crate::procs::ending::fail;
 use crate::procs::windows::{OwnMemory, Reach, Target};
@@ -8,7 +9,8 @@ use crate::testing::{SentFrame, TestWorld};
 use crate::tick::match_cars::match_cars;
 use crate::tick::transfer::transfer;
 use std::collections::VecDeque;
-use tickwire_components::{AtomicsDomain, Ended, LockKind, NumberType, Span, UpdateCode, UpdateOperation};
+use tickwire_components::limits::REMOTE_BYTES;
+use tickwire_components::{AtomicsDomain, Ended, LockKind, NIL, NumberType, Span, UpdateCode, UpdateOperation};
 use tickwire_transports::shared::SharedRun;
 use tickwire_transports::windows::{Memory, Part, control_bytes};
 

@@ -1,21 +1,8 @@
 //! The endpoints for one-sided operations beside the one for messages. See [`crate::ofi::rma`].
 
 use super::Port;
-use crate::ofi::rma::{Introduction, Rma, RmaConfig};
+use crate::ofi::rma::{Introduction, Rma};
 use crate::remote::Channel;
-
-/// What an endpoint keeps for one-sided operations.
-pub(in crate::ofi) struct RmaState {
-    pub(in crate::ofi) config: RmaConfig,
-    /// Whether the provider offers one-sided operations. `None` until that was first checked.
-    offered: Option<bool>,
-}
-
-impl RmaState {
-    pub(super) fn new(config: RmaConfig) -> Self {
-        RmaState { config, offered: None }
-    }
-}
 
 impl Port {
     /// Whether the provider has one-sided operations and the configuration asks for them.

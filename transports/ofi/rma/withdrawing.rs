@@ -7,36 +7,16 @@
 
 use super::Rma;
 use super::operation::{OF_RING, Operation};
-use super::peer::{Introduction, Peer, Standing};
+use super::peer::{Peer, Standing};
 use super::peers::{index_of, link_of};
-use crate::ofi::Ofi;
-use crate::ofi::control::Message;
+use super::withdrawal::{OwedAnswer, Withdrawal};
 use crate::remote::{Channel, RemoteKey, Settled};
 use tickwire_components::NIL;
 use tickwire_components::limits::RMA_WITHDRAWALS_MAX;
 
-/// Memory that was withdrawn and may still be in use.
-pub(super) struct Withdrawal {
-    number: u32,
-    /// Links whose peers have not answered.
-    waiting: Vec<u32>,
-    /// How many operations this process had issued to itself, by context.
-    own: Vec<u64>,
-    /// A peer has ended without an answer. Bytes of it may still arrive.
-    lost: bool,
-}
-
-/// An answer that a peer waits for.
-pub(super) struct OwedAnswer {
-    link: u32,
-    number: u32,
-    /// How many operations this process had issued over the link when it was asked, by context.
-    issued: Vec<u64>,
-}
-
 impl Rma {
     /// Withdraws memory. Returns the number of the withdrawal, and the links whose peers are to be told.
-    fn withdraw_for_good(&mut self, key: &RemoteKey) -> (u32, Vec<u32>) {
+    pub(super) fn withdraw_for_good(&mut self, key: &RemoteKey) -> (u32, Vec<u32>) {
         let has_lost = self.exposed.iter().any(|exposed| exposed.key == *key && exposed.ended_before != self.ended);
         self.withdraw(key);
         let knows = |peer: &Peer| peer.told && !peer.has_left && !matches!(peer.standing, Standing::Gone(_));
@@ -56,7 +36,7 @@ impl Rma {
     }
 
     /// Whether so many operations over a link are complete, by context.
-    fn are_complete(&self, link: u32, issued: &[u64]) -> bool {
+    pub(super) fn are_complete(&self, link: u32, issued: &[u64]) -> bool {
         (0..).zip(issued).all(|(context, &issued)| {
             self.counts(Channel { link, context }).is_none_or(|counts| counts.completed() >= issued)
         })
@@ -123,38 +103,6 @@ impl Rma {
             let before = withdrawal.waiting.len();
             withdrawal.waiting.retain(|&of| of != link);
             withdrawal.lost |= withdrawal.waiting.len() < before;
-        }
-    }
-}
-
-impl Ofi {
-    /// Withdraws memory, and asks all peers that may be using it.
-    pub(super) fn withdraw_and_ask(&mut self, key: &RemoteKey) -> u64 {
-        let Some(rma) = self.port.get_mut().rma() else { return 0 };
-        let (number, links) = rma.withdraw_for_good(key);
-        for link in links {
-            match self.connections.line_mut(link) {
-                Some(line) => line.tell(&Message::OneSided(Introduction::Withdrawn(number))),
-                None => rma.forget_answers(link),
-            }
-        }
-        number.into()
-    }
-
-    /// Answers peers that have withdrawn memory, if the operations up to then are complete.
-    pub(in crate::ofi) fn answer_withdrawals(&mut self) {
-        let Some(rma) = self.port.get_mut().rma().filter(|rma| !rma.owed.is_empty()) else { return };
-        let owed = std::mem::take(&mut rma.owed);
-        for answer in owed {
-            // Operations of unusable endpoints count as complete, although the provider may still have sent a part of one.
-            let lost = rma.broken.is_some();
-            if !lost && !rma.are_complete(answer.link, &answer.issued) {
-                rma.owed.push(answer);
-                continue;
-            }
-            if let Some(line) = self.connections.line_mut(answer.link) {
-                line.tell(&Message::OneSided(Introduction::Settled { number: answer.number, lost }));
-            }
         }
     }
 }

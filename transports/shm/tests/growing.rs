@@ -6,6 +6,7 @@ use super::kit::{Net, RING, drain, payload, send};
 use crate::handshake::Packet;
 use crate::rings::mark::Mark;
 use crate::shm::*;
+use rustix::fd::OwnedFd;
 use tickwire_components::limits::{ROOMY_RING_BYTES, STREAM_LAPS};
 
 const RING_MAX: usize = 32 * RING;

@@ -2,6 +2,7 @@
 
 use super::kit::{Net, config, send};
 use crate::shm::*;
+use rustix::fd::OwnedFd;
 
 const CHILD: &str = "TICKWIRE_TEST_SHM_CHILD";
 

@@ -4,6 +4,7 @@ use super::kit::{Net, RING, config};
 use crate::handshake::Packet;
 use crate::shm::socket::{Read, Received};
 use crate::shm::*;
+use rustix::fd::OwnedFd;
 use tickwire_components::limits::{VISITOR_SILENCE_NS_MAX, VISITORS_MAX};
 
 /// A peer that says what it likes.

@@ -1,6 +1,7 @@
 //! The matching facet of a simulated provider.
 
 use super::{Provider, Receive, takes};
+use crate::sim::take_first;
 use crate::{Matching, Peeked, ReceiveEnvelope, Sent, TagLimits, Transport};
 use tickwire_components::Row;
 
@@ -12,11 +13,8 @@ impl<T: Transport> Matching for Provider<T> {
         let pattern = self.format.pattern(wanted.context, wanted.source, wanted.tag);
         let (wanted, proc) = (*wanted, self.proc_of_link(wanted.link));
         let receive = Receive { row, wanted, pattern, proc, back_ns: None };
-        match self.unexpected.iter().position(|tagged| takes(&pattern, proc, tagged)) {
-            Some(place) => {
-                let tagged = self.unexpected.remove(place);
-                self.pair(&receive, tagged);
-            }
+        match take_first(&mut self.unexpected, |tagged| takes(&pattern, proc, tagged)) {
+            Some(tagged) => self.pair(&receive, tagged),
             None => self.receives.push(receive),
         }
         Sent::Done

@@ -1,6 +1,7 @@
 //! Peers that say what is not so, memory that is not there, and choices that cannot be.
 
 use super::*;
+use rustix::fd::OwnedFd;
 
 #[test]
 fn a_peer_that_says_what_is_not_so_is_not_believed() {
