@@ -110,7 +110,8 @@
 //!
 //! [`Builder::trace`] and [`ENV_TRACE`] tell every tick, run of a system, message, connection and error to a
 //! [sink](traces::Sink): in memory, or a file that Perfetto opens. With the feature `tracy` a Tracy profiler that connects is
-//! told the same but for messages. An engine that nobody watches has none of it on its paths.
+//! told the same but for messages. Messages are noted by the steps that send and take them, so a watched engine takes the same paths as one
+//! that nobody watches, which has none of it on them.
 //!
 //! # Where things are
 //!

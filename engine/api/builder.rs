@@ -125,7 +125,7 @@ impl Builder {
 
     /// Reports all events to a sink. Overrides the environment.
     ///
-    /// Ticks and messages then take longer: messages go through the systems one by one, and recording an event takes time.
+    /// Ticks and messages take the same paths, and longer, since recording an event takes time.
     pub fn trace(mut self, sink: impl Sink + 'static) -> Self {
         self.trace = Some(Trace::new(sink));
         self

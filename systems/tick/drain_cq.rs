@@ -6,6 +6,7 @@
 //! tick's budget.
 //! *Why* one place copies a header, once; nothing after it looks at memory that a peer may still write.
 
+use crate::procs::endpoint::Aside;
 use crate::rows::{Rows, Wire};
 use tickwire_components::{NIL, Pending};
 
@@ -36,11 +37,16 @@ pub fn drain_cq(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
         }
         // Behind the last one that has read something begins the next pass.
         progress.drained_first = index as u32;
-        let transport = endpoints[here].transport.get();
-        count += match link {
+        let endpoint = &mut endpoints[here];
+        let transport = endpoint.transport.get();
+        let drained = match link {
             NIL => transport.drain(progress.now_ns, free),
             link => transport.drain_link(link, progress.now_ns, free),
         };
+        if endpoint.aside == Aside::Noted {
+            endpoint.note_drained(&free[..drained], &rows.vcs);
+        }
+        count += drained;
     }
     let read = (count - first) as u32;
     progress.arrivals = count as u32;
