@@ -110,8 +110,8 @@
 //!
 //! [`Builder::trace`] and [`ENV_TRACE`] give an engine a [sink](traces::Sink): memory, or a file that Perfetto opens. It gets an
 //! event for every tick, every run of a system, every message, every change of a connection and every error. With the feature
-//! `tracy`, a Tracy profiler that is connected gets the same, except messages. An engine with neither makes no events: it only
-//! checks in each tick whether somebody watches.
+//! `tracy`, a Tracy profiler that is connected gets the same, except messages. Messages are noted by the steps that send and take them, so
+//! a watched engine takes the same paths as one that nobody watches. An engine without a sink makes no events.
 //!
 //! # Where things are
 //!

@@ -8,6 +8,7 @@ pub(crate) mod check;
 pub mod credit;
 pub mod finish;
 pub mod matching;
+pub mod noting;
 pub(crate) mod offer;
 pub(crate) mod offer_counts;
 pub(crate) mod place;

@@ -23,7 +23,6 @@ pub mod shared;
 pub mod shm;
 pub mod sim;
 mod take;
-mod tapped;
 #[cfg(test)]
 mod testing;
 mod transport;
@@ -49,5 +48,4 @@ pub use remote::{
 };
 pub use shm::{Shm, ShmConfig, ShmError};
 pub use take::{Other, Take};
-pub use tapped::Tapped;
 pub use transport::Transport;

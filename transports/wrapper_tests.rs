@@ -14,8 +14,8 @@ use crate::take::Nobody;
 use crate::{
     AnyTransport, AtomicOperation, AtomicWidths, AtomicWord, Capabilities, Channel, CreditWindows, Direct,
     FailedOperation, Frame, Issued, Lending, LinkEvent, Matching, Memory, MemoryRead, OneSided, Peeked, Reach,
-    ReceiveEnvelope, Registering, RemoteAccess, RemoteKey, RemoteRun, Sent, Settled, SharedMemory, Take, Tapped,
-    Traffic, Transport, Watcher, WatcherDoor, Watchers,
+    ReceiveEnvelope, Registering, RemoteAccess, RemoteKey, RemoteRun, Sent, Settled, SharedMemory, Take, Traffic,
+    Transport, Watcher, WatcherDoor, Watchers,
 };
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,6 @@ use std::sync::{Arc, Mutex};
 use tickwire_components::credit::Credit;
 use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{Access, Arrival, NoBytes, Pieces, Registration, Row, Span, Spans};
-use tickwire_traces::{Ring, Trace};
 
 /// Names of methods that were called.
 type Called = Arc<Mutex<BTreeSet<&'static str>>>;

@@ -121,8 +121,8 @@ pub(crate) struct Ends {
 pub(crate) enum Looks {
     /// Nothing else.
     Rings,
-    /// Open receipts must be told when a look has found nothing.
-    Receipts,
+    /// A sink or open receipts must be told when a look has found nothing.
+    Noted,
     /// Endpoints that are polled separately, or other work that no ring announces.
     Apart,
 }

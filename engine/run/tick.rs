@@ -1,5 +1,7 @@
 //! A tick: a look at the endpoints, and passes over the systems if there is something to do.
 
+mod watched;
+
 use crate::run::engine::{Engine, Looks};
 use crate::run::passes::{Passes, Users};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +10,7 @@ use tickwire_components::{Pending, Progress, Work};
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::procs::connections::{control, wants_control};
 use tickwire_systems::procs::endpoint::OperationRows;
-use tickwire_systems::procs::receipts::{look_again, note_delivered};
+use tickwire_systems::procs::receipts::look_again;
 use tickwire_systems::protocols::one_sided::fabric::advance_by_fabric;
 use tickwire_systems::store::Tables;
 use tickwire_systems::tick::boards::advance_boards;
@@ -81,12 +83,12 @@ impl Engine {
         let pending = progress.pending != Pending::NONE || !progress.senders.is_empty();
         match self.looks {
             Looks::Rings => pending && self.run(),
-            Looks::Receipts => self.look_noted(patient, pending),
+            Looks::Noted => self.look_noted(patient, pending),
             Looks::Apart => self.look_apart(patient),
         }
     }
 
-    /// Goes on with [`Engine::advance`] where open receipts may have to be told that a look has found nothing.
+    /// Goes on with [`Engine::advance`] where a sink or open receipts may have to be told that a look has found nothing.
     #[inline(never)]
     fn look_noted(&mut self, patient: bool, pending: bool) -> bool {
         if pending {
@@ -152,7 +154,7 @@ impl Engine {
         let busy = self.boards_busy || self.has_mail || self.fabric_busy;
         self.looks = match busy || !self.prompt.is_empty() || !self.others.is_empty() {
             true => Looks::Apart,
-            false if self.observer.receipts => Looks::Receipts,
+            false if self.watching.is_always_on() => Looks::Noted,
             false => Looks::Rings,
         };
     }
@@ -210,7 +212,7 @@ impl Engine {
     #[inline(always)]
     fn look_promptly_at(&mut self, row: usize, patient: bool) -> bool {
         let Tables { progress, endpoints, .. } = self.store.all();
-        if !may_deliver(progress, self.delivers, Pending::NONE) || progress.closed() || self.watching.is_on() {
+        if !may_deliver(progress, self.delivers, Pending::NONE) || progress.closed() {
             let endpoint = &mut endpoints[row];
             if endpoint.ready() {
                 endpoint.found = true;
@@ -219,7 +221,10 @@ impl Engine {
             return false;
         }
         let budget = self.budget;
-        let count = self.store.with(|rows, wire| look_and_deliver(rows, &mut wire.endpoints[row], budget, patient));
+        let count = match self.watching.is_on() {
+            true => self.look_promptly_watched(row, budget, patient),
+            false => self.store.with(|rows, wire| look_and_deliver(rows, &mut wire.endpoints[row], budget, patient)),
+        };
         self.budget -= count;
         if count != 0 {
             self.observer.found();
@@ -231,8 +236,11 @@ impl Engine {
     #[inline(never)]
     fn look_promptly_at_all(&mut self) -> bool {
         let mut delivered = false;
-        for index in 0..self.prompt.len() {
-            delivered |= self.look_promptly_at(self.prompt[index], false);
+        let mut index = 0;
+        // A watcher may panic, and an engine that has lost its world has no endpoints.
+        while let Some(&row) = self.prompt.get(index) {
+            delivered |= self.look_promptly_at(row, false);
+            index += 1;
         }
         delivered
     }
@@ -293,30 +301,6 @@ impl Engine {
             return true;
         }
         self.store.progress().pending == Pending::NONE && self.store.progress().answers.is_empty()
-    }
-
-    /// Runs Deliver where somebody watches. Returns whether anything is pending afterwards. If a watcher panics, the engine is poisoned,
-    /// and nothing more is done.
-    #[inline(never)]
-    fn deliver_watched(&mut self) -> bool {
-        let Engine { watching, store, .. } = self;
-        let is_open = if watching.tells() {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| watching.deliver(&mut store.as_mut()))) {
-                self.poison(&*panic);
-                return false;
-            }
-            !self.observer.receipts || self.store.with(|rows, _| note_delivered(rows))
-        } else {
-            store.with(|rows, wire| {
-                deliver(rows, wire);
-                note_delivered(rows)
-            })
-        };
-        // The next message may have a receipt too, so the engine looks for receipts until a message has none.
-        if !is_open {
-            self.end_receipts();
-        }
-        self.store.progress().pending != Pending::NONE
     }
 
     /// Runs the passes over the systems.

@@ -1,13 +1,15 @@
 //! Watching ticks: what the passes report to a trace sink and to the Tracy profiler.
 //!
 //! Passes run for one of two watchers. The methods of [`Unwatched`] are empty, and gone after inlining. [`Watcher`] compares the tables
-//! before and after each system. [`Tapped`](tickwire_transports::Tapped) reports messages, since a send may leave outside of ticks.
+//! before and after each system. Messages are not seen here but by the [steps](tickwire_systems::steps::noting) that move them, since a send
+//! may leave outside of ticks.
+
+mod delivering;
 
 use tickwire_components::credit::LINE_BYTES;
-use tickwire_components::{ArrivalState, Clock, Link, NIL, Progress, Queue, Row, VcState, Work};
+use tickwire_components::{ArrivalState, Clock, Link, NIL, Queue, Row, VcState, Work};
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::store::StoreMut;
-use tickwire_systems::tick::deliver::{deliver, has_offered, read_offered, take_frames};
 use tickwire_traces::tracy::{Profile, Zone};
 use tickwire_traces::{DELIVER, Depths, Event, Trace, now_ns};
 
@@ -169,59 +171,6 @@ impl Watcher {
         }
         if let Some(trace) = &mut self.trace {
             trace.record(&Event::TickEnded { at_ns, work, passes, depths });
-        }
-    }
-
-    /// Runs Deliver as a tick of its own, and reports it as one event. Queue depths and moved bytes are read only now and then, since that
-    /// takes longer than a short message.
-    #[inline]
-    pub(super) fn deliver(&mut self, store: &mut StoreMut<'_>) {
-        self.profiled = self.profile.begin_tick();
-        if !self.watches() {
-            store.with(deliver);
-            return;
-        }
-        let Progress { work, looked, ticks, .. } = store.progress();
-        let before = work.get();
-        let begin_ns = match (*looked, &mut self.trace) {
-            // What is found now has come since the previous look.
-            (Some((stamp, tick)), Some(trace)) if tick + 1 == *ticks => trace.ns_of(stamp),
-            _ => self.read_clock(),
-        };
-        let zone = self.profiled.then(|| Zone::begin(DELIVER as u16, "deliver"));
-        let reads = store.with(|rows, wire| {
-            take_frames(rows, wire);
-            has_offered(rows)
-        });
-        // The last thing done with frames is usually a message, whose time the trace has noted.
-        let noted_ns = self.trace.as_ref().map_or(0, Trace::last_ns);
-        let read_ns = if noted_ns > begin_ns { noted_ns } else { self.read_clock() };
-        let end_ns = match reads {
-            true => {
-                let _zone = self.profiled.then(Zone::of_reading);
-                store.with(read_offered);
-                self.read_clock()
-            }
-            false => read_ns,
-        };
-        let progress = store.progress();
-        let work = less(progress.work.get(), before);
-        if let Some(zone) = zone {
-            zone.end(work.received.into());
-        }
-        let vcs_changed = progress.vc_changes != self.vc_changes;
-        if let Some(trace) = &mut self.trace {
-            trace.record(&Event::Delivered { begin_ns, read_ns, end_ns, work });
-        }
-        if vcs_changed {
-            self.look_at_vcs(store);
-        }
-        let depths = (end_ns.wrapping_sub(self.moved_ns) >= Event::MOVED_NS).then(|| {
-            self.look_at_endpoints(store, end_ns);
-            self.look_at_depths(store, end_ns)
-        });
-        if self.profiled {
-            self.profile.end_tick(&work, 1, depths.as_ref());
         }
     }
 

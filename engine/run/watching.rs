@@ -4,7 +4,7 @@ use crate::run::passes::{Passes, Users};
 use crate::run::watch::{Unwatched, Watcher};
 use tickwire_components::Own;
 use tickwire_systems::store::StoreMut;
-use tickwire_systems::tick::deliver::deliver;
+use tickwire_systems::tick::deliver::{deliver, look_and_deliver};
 use tickwire_traces::Trace;
 use tickwire_traces::tracy::connected;
 
@@ -29,6 +29,11 @@ impl Watching {
     #[inline(always)]
     pub(crate) fn is_on(&self) -> bool {
         self.always || connected()
+    }
+
+    /// Whether ticks are watched by a sink, or by open receipts. Either may have to know when the last look in vain was.
+    pub(crate) fn is_always_on(&self) -> bool {
+        self.always
     }
 
     /// Whether a sink or a profiler is told of what is done now.
@@ -72,6 +77,21 @@ impl Watching {
             _ => {
                 passes.run(&mut Unwatched, store, users);
             }
+        }
+    }
+
+    /// Looks at a prompt endpoint and delivers what it finds, for a watcher, if there is one. Returns how many messages it has delivered.
+    #[inline(never)]
+    pub(crate) fn look_and_deliver(
+        &mut self,
+        store: &mut StoreMut<'_>,
+        endpoint: usize,
+        most: u32,
+        patient: bool,
+    ) -> u32 {
+        match &mut self.watcher {
+            Some(watcher) => watcher.look_and_deliver(store, endpoint, most, patient),
+            _ => store.with(|rows, wire| look_and_deliver(rows, &mut wire.endpoints[endpoint], most, patient)),
         }
     }
 

@@ -9,6 +9,7 @@ use tickwire_components::wire::ADDRESS_BYTES;
 use tickwire_components::{
     Abilities, Car, Exclusive, NIL, Protocol, Request, RequestState, Row, Span, TrafficClass, Vc,
 };
+use tickwire_traces::Messages;
 use tickwire_transports::{AnyTransport, Mapped, Transport};
 
 /// The tables that [`Endpoint::find_operations`] looks at.
@@ -33,6 +34,18 @@ pub enum Place {
     Run,
     /// In one run of memory that the receiver has mapped.
     Mapped,
+}
+
+/// What sets the sends of an endpoint apart from the frequent case, so that this case asks one thing only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Aside {
+    /// Nothing.
+    No,
+    /// Its transport is [prompt](Endpoint::prompt).
+    Prompt,
+    /// Its messages are noted, whether it is prompt or not.
+    Noted,
 }
 
 /// A row of the endpoint table: an open transport and what protocols need to know of it.
@@ -79,6 +92,8 @@ pub struct Endpoint {
     pub cheap_poll: bool,
     /// Polling it is expensive, so the poll itself delivers what it finds. Then `cheap_poll` is not set.
     pub prompt: bool,
+    /// See [`Aside`]. Fixed before the first contact.
+    pub aside: Aside,
     /// Whether an operation is known to wait for something from it. While one does, it is polled in every tick. Used only for endpoints
     /// that are expensive to poll. Written by [`Endpoint::find_operations`].
     pub outstanding: bool,
@@ -96,6 +111,8 @@ pub struct Endpoint {
     pub sure_bytes: u64,
     /// Its transport's column in the CAR table.
     pub rows: Option<RowStates>,
+    /// Reports its messages to a sink, if there is one: then [`Endpoint::aside`] says so. Written by whatever sends and receives.
+    pub messages: Exclusive<Option<Box<Messages>>>,
 }
 
 /// A transport's own column in the CAR table, identified by its component.
@@ -187,6 +204,7 @@ impl Endpoint {
             matches,
             cheap_poll: capabilities.cheap_poll && !matches && !prompt,
             prompt,
+            aside: if prompt { Aside::Prompt } else { Aside::No },
             outstanding: false,
             witness: NIL,
             cursor: 0,
@@ -194,6 +212,7 @@ impl Endpoint {
             countdown: 0,
             found: false,
             rows,
+            messages: Exclusive::default(),
             transport: Exclusive::new(transport),
         }
     }
@@ -243,12 +262,18 @@ impl Endpoint {
 
     /// Turns off the transport's own matching, because another endpoint matches already.
     pub fn leave_matching(self, limits: &Limits) -> Self {
-        let Endpoint { transport, rows, classes, .. } = self;
+        let Endpoint { transport, rows, classes, messages, .. } = self;
         let mut transport = transport.into_inner();
         if let Some(matching) = transport.matching() {
             matching.leave();
         }
-        Endpoint { classes, ..Endpoint::new(transport, limits, rows) }
+        Endpoint { classes, ..Endpoint::new(transport, limits, rows) }.noting(messages.into_inner())
+    }
+
+    /// The same row, whose messages are noted if there is something to note them with.
+    pub fn noting(self, messages: Option<Box<Messages>>) -> Self {
+        let aside = if messages.is_some() { Aside::Noted } else { self.aside };
+        Endpoint { aside, messages: Exclusive::new(messages), ..self }
     }
 
     /// Whether to poll it in this tick, and whether there is something to find.

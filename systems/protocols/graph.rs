@@ -94,11 +94,7 @@ fn send_at_once(rows: &mut Rows<'_>, wire: &mut Wire<'_>, row: Row) -> bool {
     if length < endpoint.inline_end_mapped {
         let header = Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length);
         let bytes = NodeBytes(car.span);
-        let sent = match endpoint.prompt {
-            true => send_whole::<true, _>(progress, vc, endpoint, header, &bytes),
-            false => send_whole::<false, _>(progress, vc, endpoint, header, &bytes),
-        };
-        if sent {
+        if send_whole(progress, vc, endpoint, header, &bytes) {
             end_now(rows, row);
             return true;
         }

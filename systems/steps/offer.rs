@@ -1,8 +1,8 @@
 //! Offers of messages (RTS): in which ways their bytes may be moved, and the queue of the receives that were paired with one.
 
 use crate::procs::priorities::insert;
-use tickwire_components::wire::Header;
-use tickwire_components::{Body, Car, CarState, Large, Pending, Progress, Row, Span, wire};
+use tickwire_components::wire::{ADDRESS_BYTES, Header};
+use tickwire_components::{Body, Car, CarState, Large, Pending, Pieces, Progress, Row, Span, wire};
 use tickwire_transports::copy;
 
 /// Queues a receive that was paired with an RTS. SupplyBuffers decides where its data goes.
@@ -32,5 +32,24 @@ pub(crate) fn body_of(header: &Header, payload: Span) -> Body {
         // SAFETY: a payload is there until its transport is told to release it.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         _ => unsafe { copy::word(payload) }.map_or(Body::AtSender, |address| Body::Readable { address }),
+    }
+}
+
+/// The payload of an offer to read: the message's address in this process, which the peer passes to the kernel.
+pub(crate) struct Offer([u8; ADDRESS_BYTES as usize]);
+
+impl Offer {
+    #[inline]
+    pub(crate) fn of(run: Span) -> Self {
+        Offer((run.start().expose_provenance() as u64).to_ne_bytes())
+    }
+}
+
+// SAFETY: the bytes stay where they are while they are borrowed, and are only read.
+#[expect(unsafe_code, reason = "lends its own bytes as a payload")]
+unsafe impl Pieces for Offer {
+    fn piece(&self, _index: usize) -> Span {
+        // SAFETY: as long as `self` is borrowed, which a send is over within.
+        unsafe { Span::new(self.0.as_ptr().cast_mut(), self.0.len()) }
     }
 }

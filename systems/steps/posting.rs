@@ -1,6 +1,6 @@
 //! Posting: puts an operation into the tables. Used by the application's calls, and by Post on behalf of other threads.
 
-use crate::procs::endpoint::{Endpoint, Place};
+use crate::procs::endpoint::{Aside, Endpoint, Place};
 use crate::procs::priorities::insert_send;
 use crate::procs::priorities::list_sender;
 use crate::steps::activate::take_rows;
@@ -15,10 +15,46 @@ use tickwire_components::{
 };
 use tickwire_transports::Sent;
 
-/// Sends an eager message at once, without a CAR or a request, if no other message is queued before it. `PROMPT` is the endpoint's
-/// field of that name. `true` if it has gone.
+/// How a message is given to the transport, by what sets its endpoint [aside](Aside). Each way is compiled on its own.
+pub trait Leaves {
+    /// Gives a frame to the transport of a VC.
+    fn send<P: Pieces + ?Sized>(vc: &Vc, endpoint: &mut Endpoint, header: Header, pieces: &P) -> Sent;
+}
+
+/// For [`Aside::No`].
+pub struct Plainly;
+
+/// For [`Aside::Prompt`].
+pub struct Promptly;
+
+/// For [`Aside::Noted`].
+struct Noted;
+
+impl Leaves for Plainly {
+    #[inline(always)]
+    fn send<P: Pieces + ?Sized>(vc: &Vc, endpoint: &mut Endpoint, header: Header, pieces: &P) -> Sent {
+        endpoint.transport.get().send_inline(vc.link, header, pieces)
+    }
+}
+
+impl Leaves for Promptly {
+    #[inline(always)]
+    fn send<P: Pieces + ?Sized>(vc: &Vc, endpoint: &mut Endpoint, header: Header, pieces: &P) -> Sent {
+        endpoint.transport.get().send_promptly(vc.link, header, pieces)
+    }
+}
+
+impl Leaves for Noted {
+    #[inline(always)]
+    fn send<P: Pieces + ?Sized>(vc: &Vc, endpoint: &mut Endpoint, header: Header, pieces: &P) -> Sent {
+        // To an endpoint that is not prompt, this is the same as to send inline.
+        endpoint.send_noted(vc.proc, &header, |transport| transport.send_promptly(vc.link, header, pieces))
+    }
+}
+
+/// Sends an eager message at once, without a CAR or a request, if no other message is queued before it. `true` if it has gone.
 #[inline(always)]
-pub fn send_inline<const PROMPT: bool, P: Pieces + ?Sized>(
+pub fn send_inline<L: Leaves, P: Pieces + ?Sized>(
     progress: &mut Progress,
     vc: &mut Vc,
     endpoint: &mut Endpoint,
@@ -28,7 +64,7 @@ pub fn send_inline<const PROMPT: bool, P: Pieces + ?Sized>(
     if envelope.length >= endpoint.inline_end_mapped && !is_inline(endpoint, envelope.length, pieces) {
         return false;
     }
-    send_eager::<PROMPT, P>(progress, vc, endpoint, envelope, pieces)
+    send_eager::<L, P>(progress, vc, endpoint, envelope, pieces)
 }
 
 /// [`send_inline`] to an endpoint that is prompt. It is a separate function, so that a send to other endpoints saves fewer registers on the
@@ -41,7 +77,20 @@ pub fn send_promptly<P: Pieces + ?Sized>(
     envelope: &Envelope,
     pieces: &P,
 ) -> bool {
-    send_inline::<true, P>(progress, vc, endpoint, envelope, pieces)
+    send_inline::<Promptly, P>(progress, vc, endpoint, envelope, pieces)
+}
+
+/// [`send_inline`] to an endpoint whose messages are noted.
+#[cold]
+#[inline(never)]
+pub fn send_noted<P: Pieces + ?Sized>(
+    progress: &mut Progress,
+    vc: &mut Vc,
+    endpoint: &mut Endpoint,
+    envelope: &Envelope,
+    pieces: &P,
+) -> bool {
+    send_inline::<Noted, P>(progress, vc, endpoint, envelope, pieces)
 }
 
 /// As [`send_inline`], but copies also bytes that the receiver has mapped. The application may reuse its buffer when this returns.
@@ -52,31 +101,63 @@ pub fn send_copied<P: Pieces + ?Sized>(
     envelope: &Envelope,
     pieces: &P,
 ) -> bool {
-    match endpoint.prompt {
-        _ if envelope.length >= endpoint.inline_end => false,
-        true => send_eager::<true, P>(progress, vc, endpoint, envelope, pieces),
-        false => send_eager::<false, P>(progress, vc, endpoint, envelope, pieces),
+    if envelope.length >= endpoint.inline_end {
+        return false;
     }
+    let sent = send_whole(progress, vc, endpoint, eager_header(envelope), pieces);
+    progress.work.posted += u32::from(sent);
+    sent
 }
 
 /// Sends a short message eagerly, if no other message is queued before it and there is credit for it.
 #[inline(always)]
-pub(crate) fn send_eager<const PROMPT: bool, P: Pieces + ?Sized>(
+fn send_eager<L: Leaves, P: Pieces + ?Sized>(
     progress: &mut Progress,
     vc: &mut Vc,
     endpoint: &mut Endpoint,
     envelope: &Envelope,
     pieces: &P,
 ) -> bool {
-    let header = Header::new(Kind::Eager, envelope.context, envelope.source, envelope.tag, 0, envelope.length);
-    let sent = send_whole::<PROMPT, P>(progress, vc, endpoint, header, pieces);
+    let sent = send_whole_as::<L, P>(progress, vc, endpoint, eager_header(envelope), pieces);
     progress.work.posted += u32::from(sent);
     sent
 }
 
+#[inline(always)]
+fn eager_header(envelope: &Envelope) -> Header {
+    Header::new(Kind::Eager, envelope.context, envelope.source, envelope.tag, 0, envelope.length)
+}
+
 /// Sends a whole message in one frame, if no other message is queued before it and there is credit for it.
 #[inline(always)]
-pub(crate) fn send_whole<const PROMPT: bool, P: Pieces + ?Sized>(
+pub(crate) fn send_whole<P: Pieces + ?Sized>(
+    progress: &mut Progress,
+    vc: &mut Vc,
+    endpoint: &mut Endpoint,
+    header: Header,
+    pieces: &P,
+) -> bool {
+    match endpoint.aside {
+        Aside::No => send_whole_as::<Plainly, P>(progress, vc, endpoint, header, pieces),
+        Aside::Prompt => send_whole_as::<Promptly, P>(progress, vc, endpoint, header, pieces),
+        Aside::Noted => send_whole_noted(progress, vc, endpoint, header, pieces),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn send_whole_noted<P: Pieces + ?Sized>(
+    progress: &mut Progress,
+    vc: &mut Vc,
+    endpoint: &mut Endpoint,
+    header: Header,
+    pieces: &P,
+) -> bool {
+    send_whole_as::<Noted, P>(progress, vc, endpoint, header, pieces)
+}
+
+#[inline(always)]
+fn send_whole_as<L: Leaves, P: Pieces + ?Sized>(
     progress: &mut Progress,
     vc: &mut Vc,
     endpoint: &mut Endpoint,
@@ -87,12 +168,7 @@ pub(crate) fn send_whole<const PROMPT: bool, P: Pieces + ?Sized>(
     if vc.state != VcState::Connected || !vc.sends.is_empty() || vc.lines < cost {
         return false;
     }
-    let transport = endpoint.transport.get();
-    let sent = match PROMPT {
-        true => transport.send_promptly(vc.link, header, pieces),
-        false => transport.send_inline(vc.link, header, pieces),
-    };
-    if sent != Sent::Done {
+    if L::send(vc, endpoint, header, pieces) != Sent::Done {
         return false;
     }
     vc.lines -= cost;

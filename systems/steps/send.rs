@@ -1,6 +1,6 @@
 //! Sends the first frame of a row: the envelope of a send, or a receive's answer to an offer.
 
-use crate::procs::endpoint::{Endpoint, Place};
+use crate::procs::endpoint::{Aside, Endpoint, Place};
 use crate::protocols::graph::blocks::asked;
 use crate::rows::{RowStateColumns, Rows};
 use crate::steps::activate::take_rows;
@@ -8,18 +8,19 @@ use crate::steps::arguments::Envelope;
 use crate::steps::chain::{Chain, capacity};
 use crate::steps::credit::{collect, due, granted};
 use crate::steps::finish::end_awaited;
+use crate::steps::offer::Offer;
 use crate::steps::offer_counts::gave;
 use crate::steps::posting::{queue_send, send_car};
 use crate::steps::signatures::stamp;
 use crate::store::Tables;
 use std::any::Any;
 use tickwire_components::credit::{Credit, cost};
-use tickwire_components::wire::{ADDRESS_BYTES, Header, Kind};
+use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
-    Body, Car, CarKind, CarState, Communicator, Control, ControlFrame, Large, NIL, NoBytes, Payload, Pending, Pieces,
-    Progress, Protocol, Row, Span, Vc, VcState, Way, car_flags, context, wire,
+    Body, Car, CarKind, CarState, Communicator, Control, ControlFrame, Large, NIL, NoBytes, Payload, Pending, Progress,
+    Protocol, Row, Span, Vc, VcState, Way, car_flags, context, wire,
 };
-use tickwire_transports::Sent;
+use tickwire_transports::{AnyTransport, Sent};
 
 /// Sends the first frame of a row, an envelope or a reply. Credit that is due to the peer goes with the frame where the endpoint allows
 /// that.
@@ -44,7 +45,7 @@ pub(crate) fn send_row(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
         // A transport that matches by itself never piggybacks credit.
         (header, credit) = header.with_credit(due(progress, vc, NIL, true));
     }
-    match send_head(cars, vc.link, endpoint, &header, row, state) {
+    match send_head(cars, vc, endpoint, &header, row, state) {
         Sent::Done => progress.moved.post += payload_of(&header),
         sent => return Err(sent),
     }
@@ -116,7 +117,7 @@ pub unsafe fn send_now(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
     let header = head(cars, large, vc.link, endpoint, row);
     let state = state_of(row_states, endpoint, &mut cars[row as usize], row);
     // After a failed link, the queue sends the frame again and reports the failure.
-    if send_head(cars, vc.link, endpoint, &header, row, state) != Sent::Done {
+    if send_head(cars, vc, endpoint, &header, row, state) != Sent::Done {
         return false;
     }
     if is_send {
@@ -168,11 +169,14 @@ pub unsafe fn offer_now(tables: Tables<'_>, envelope: &Envelope, comm: u32, run:
     large[row as usize] = Large { way: Way::Offered, ..Large::of(length) };
     let header =
         Header::new(Kind::Rts, envelope.context, envelope.source, envelope.tag, row, length).with_flags(wire::READABLE);
-    let transport = endpoint.transport.get();
-    if transport.send_inline(vc.link, header, &Offer::of(run)) == Sent::Done {
+    let sent = match endpoint.aside {
+        Aside::Noted => send_offer_noted(vc, endpoint, header, run),
+        _ => endpoint.transport.get().send_inline(vc.link, header, &Offer::of(run)),
+    };
+    if sent == Sent::Done {
         // SAFETY: the bytes of a posted send are there until it ends. It does not end before its peer has answered, which is
         // when they are withdrawn, or before its link is closed.
-        unsafe { transport.expose(vc.link, run) };
+        unsafe { endpoint.transport.get().expose(vc.link, run) };
         vc.envelopes -= 1;
         progress.work.sent += 1;
     } else {
@@ -180,6 +184,13 @@ pub unsafe fn offer_now(tables: Tables<'_>, envelope: &Envelope, comm: u32, run:
         queue_send(progress, cars, large, vcs, row, length);
     }
     row
+}
+
+#[cold]
+#[inline(never)]
+fn send_offer_noted(vc: &Vc, endpoint: &mut Endpoint, header: Header, run: Span) -> Sent {
+    let link = vc.link;
+    endpoint.send_noted(vc.proc, &header, |transport| transport.send_inline(link, header, &Offer::of(run)))
 }
 
 /// Decides how an envelope leaves. `None` if there is no credit for it.
@@ -286,16 +297,45 @@ pub(crate) fn head(cars: &[Car], large: &[Large], link: u32, endpoint: &mut Endp
     Header::new(Kind::Rts, car.context, car.source, car.tag, row, length).with_flags(flags).with_priority(car.priority)
 }
 
+/// Gives the first frame of a row, or a part of a message, to the transport.
 #[inline]
-pub(crate) fn send_head(
+fn send_head(
     cars: &[Car],
-    link: u32,
+    vc: &Vc,
     endpoint: &mut Endpoint,
     header: &Header,
     row: Row,
     state: Option<&mut dyn Any>,
 ) -> Sent {
-    let transport = endpoint.transport.get();
+    match endpoint.aside {
+        Aside::Noted => send_head_noted(cars, vc, endpoint, header, row, state),
+        _ => send_head_by(cars, vc.link, endpoint.transport.get(), header, row, state),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn send_head_noted(
+    cars: &[Car],
+    vc: &Vc,
+    endpoint: &mut Endpoint,
+    header: &Header,
+    row: Row,
+    state: Option<&mut dyn Any>,
+) -> Sent {
+    let link = vc.link;
+    endpoint.send_noted(vc.proc, header, |transport| send_head_by(cars, link, transport, header, row, state))
+}
+
+#[inline]
+fn send_head_by(
+    cars: &[Car],
+    link: u32,
+    transport: &mut AnyTransport,
+    header: &Header,
+    row: Row,
+    state: Option<&mut dyn Any>,
+) -> Sent {
     let car = &cars[row as usize];
     match (header.kind(), header.flags() & wire::READABLE) {
         (Some(Kind::Head | Kind::Part), _) => {
@@ -355,24 +395,5 @@ pub(crate) fn payload_of(header: &Header) -> u64 {
     match header.kind() {
         Some(Kind::Eager | Kind::Head | Kind::Part) => header.payload(),
         _ => 0,
-    }
-}
-
-/// The payload of an offer to read: the message's address in this process, which the peer passes to the kernel.
-pub(crate) struct Offer([u8; ADDRESS_BYTES as usize]);
-
-impl Offer {
-    #[inline]
-    fn of(run: Span) -> Self {
-        Offer((run.start().expose_provenance() as u64).to_ne_bytes())
-    }
-}
-
-// SAFETY: the bytes stay where they are while they are borrowed, and are only read.
-#[expect(unsafe_code, reason = "lends its own bytes as a payload")]
-unsafe impl Pieces for Offer {
-    fn piece(&self, _index: usize) -> Span {
-        // SAFETY: as long as `self` is borrowed, which a send is over within.
-        unsafe { Span::new(self.0.as_ptr().cast_mut(), self.0.len()) }
     }
 }

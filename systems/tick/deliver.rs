@@ -17,6 +17,7 @@ use crate::protocols::rendezvous::reply;
 use crate::protocols::{eager, provider_matched};
 use crate::rows::{Rows, Wire};
 use crate::steps::finish::end_awaited;
+use crate::steps::noting::Noting;
 use tickwire_components::limits::READ_BYTES_A_TURN;
 use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, Pending, Row, Span};
@@ -25,7 +26,7 @@ use tickwire_transports::{Other, Take};
 /// Delivers what it can, and leaves the rest pending, for the systems. Returns whether anything is pending.
 #[inline(always)]
 pub fn deliver(rows: &mut Rows<'_>, wire: &mut Wire<'_>) -> bool {
-    take_frames(rows, wire);
+    take_frames::<false>(rows, wire);
     if rows.progress.pending == Pending::NONE {
         return false;
     }
@@ -35,16 +36,19 @@ pub fn deliver(rows: &mut Rows<'_>, wire: &mut Wire<'_>) -> bool {
     rows.progress.pending != Pending::NONE
 }
 
-/// The first part of [`deliver`]: takes frames where they are.
+/// The first part of [`deliver`]: takes frames where they are. `NOTED`: messages are noted, where there is a sink.
 #[inline(always)]
-pub fn take_frames(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
+pub fn take_frames<const NOTED: bool>(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     rows.progress.pending.clear(Pending::DRAIN);
     for endpoint in wire.endpoints.iter_mut() {
         if !endpoint.found {
             continue;
         }
         let most = rows.progress.budget;
-        let (taken, left) = endpoint.transport.get().deliver(most, rows);
+        let (taken, left) = match NOTED {
+            true => deliver_noted(rows, endpoint, most),
+            false => endpoint.transport.get().deliver(most, rows),
+        };
         endpoint.found = left;
         let progress = &mut *rows.progress;
         progress.budget -= taken;
@@ -53,6 +57,12 @@ pub fn take_frames(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
             progress.pending |= Pending::DRAIN;
         }
     }
+}
+
+#[inline(never)]
+fn deliver_noted(rows: &mut Rows<'_>, endpoint: &mut Endpoint, most: u32) -> (u32, bool) {
+    let Endpoint { transport, messages, .. } = endpoint;
+    transport.get().deliver(most, &mut Noting::new(rows, messages.get().as_deref_mut(), || ()))
 }
 
 /// Whether there is a second part of [`deliver`]: messages are to be read out of memory of peers.
@@ -65,7 +75,26 @@ pub fn has_offered(rows: &mut Rows<'_>) -> bool {
 /// more, they are pending then.
 #[inline(always)]
 pub fn look_and_deliver(rows: &mut Rows<'_>, endpoint: &mut Endpoint, most: u32, patient: bool) -> u32 {
-    let (count, rest) = endpoint.transport.get().look_and_deliver(most, patient, rows);
+    let found = endpoint.transport.get().look_and_deliver(most, patient, rows);
+    count_found(rows, endpoint, found)
+}
+
+/// As [`look_and_deliver`], for a watcher. Messages are noted, where there is a sink. `found` is called before each frame that there is.
+pub fn look_and_deliver_noted(
+    rows: &mut Rows<'_>,
+    endpoint: &mut Endpoint,
+    most: u32,
+    patient: bool,
+    found: impl FnMut(),
+) -> u32 {
+    let Endpoint { transport, messages, .. } = endpoint;
+    let mut noting = Noting::new(rows, messages.get().as_deref_mut(), found);
+    let found = transport.get().look_and_deliver(most, patient, &mut noting);
+    count_found(rows, endpoint, found)
+}
+
+#[inline(always)]
+fn count_found(rows: &mut Rows<'_>, endpoint: &mut Endpoint, (count, rest): (u32, bool)) -> u32 {
     rows.progress.work.received += count;
     if rest {
         endpoint.found = true;

@@ -7,6 +7,7 @@
 //! *Why* a peer may still write the memory that a frame came in. So its header is copied once, here, and all later steps use
 //! the copy.
 
+use crate::procs::endpoint::Aside;
 use crate::rows::{Rows, Wire};
 use tickwire_components::{NIL, Pending};
 
@@ -37,11 +38,16 @@ pub fn drain_cq(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
         }
         // The next pass begins behind the last endpoint that was read.
         progress.drained_first = index as u32;
-        let transport = endpoints[here].transport.get();
-        count += match link {
+        let endpoint = &mut endpoints[here];
+        let transport = endpoint.transport.get();
+        let drained = match link {
             NIL => transport.drain(progress.now_ns, free),
             link => transport.drain_link(link, progress.now_ns, free),
         };
+        if endpoint.aside == Aside::Noted {
+            endpoint.note_drained(&free[..drained], &rows.vcs);
+        }
+        count += drained;
     }
     let read = (count - first) as u32;
     progress.arrivals = count as u32;

@@ -69,7 +69,7 @@ fn long_eager_messages_of_growing_length_are_kept_whole() {
     ] {
         let world = cluster.engines[0].comm_world();
         // The first credit of a connection is for less.
-        cluster.engines[0].isend(vec![0u8; 8], Rank(1), Tag(0), world).unwrap();
+        drop(cluster.engines[0].isend(vec![0u8; 8], Rank(1), Tag(0), world).unwrap());
         cluster.tick_times(100);
         // The temporary of each message is used again for the next one, which is longer.
         for (tag, bytes) in [(1u32, 70_000), (2, 200_000), (3, 66_000), (4, 256 << 10)] {

@@ -53,22 +53,7 @@ impl AnyTransport {
     pub fn is_drained(&mut self, link: u32) -> bool {
         match self {
             AnyTransport::Loopback(t) => t.links_mut().is_drained(link),
-            _ => self.is_otherwise_drained(link),
-        }
-    }
-
-    #[inline(never)]
-    fn is_otherwise_drained(&mut self, link: u32) -> bool {
-        match self {
-            AnyTransport::TappedLoopback(t) => t.inner_mut().links_mut().is_drained(link),
             _ => false,
-        }
-    }
-
-    /// Reports to a sink a message of the proc to itself that bypassed its transport.
-    pub fn tell_own(&mut self, link: u32, header: &Header, begin_ns: u64) {
-        if let AnyTransport::TappedLoopback(t) = self {
-            t.tell_own(link, header, begin_ns);
         }
     }
 
@@ -86,9 +71,6 @@ impl AnyTransport {
             AnyTransport::Loopback(t) => t.send(link, header, pieces, &mut ()),
             AnyTransport::Shm(t) => t.send(link, header, pieces, &mut ()),
             AnyTransport::Ofi(t) => t.send(link, header, pieces, &mut ()),
-            AnyTransport::TappedLoopback(t) => t.send(link, header, pieces, &mut ()),
-            AnyTransport::TappedShm(t) => t.send(link, header, pieces, &mut ()),
-            AnyTransport::TappedOfi(t) => t.send(link, header, pieces, &mut ()),
             AnyTransport::Outside(t) => match pieces.layout() {
                 None => {
                     let runs: Spans = (0..pieces.pieces()).map(|i| pieces.piece(i)).collect();
@@ -116,9 +98,6 @@ impl AnyTransport {
                 AnyTransport::Loopback(t) => t.send_batch(link, frames, &mut ()),
                 AnyTransport::Shm(t) => t.send_batch(link, frames, &mut ()),
                 AnyTransport::Ofi(t) => t.send_batch(link, frames, &mut ()),
-                AnyTransport::TappedLoopback(t) => t.send_batch(link, frames, &mut ()),
-                AnyTransport::TappedShm(t) => t.send_batch(link, frames, &mut ()),
-                AnyTransport::TappedOfi(t) => t.send_batch(link, frames, &mut ()),
                 AnyTransport::Outside(t) => t.send_batch(link, frames, state),
             }
         }
@@ -179,9 +158,6 @@ impl AnyTransport {
     fn deliver_otherwise(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
         match self {
             AnyTransport::Ofi(t) => t.deliver(most, take),
-            AnyTransport::TappedLoopback(t) => t.deliver(most, take),
-            AnyTransport::TappedShm(t) => t.deliver(most, take),
-            AnyTransport::TappedOfi(t) => t.deliver(most, take),
             AnyTransport::Outside(t) => t.deliver(most, take),
             _ => (0, self.ready()),
         }

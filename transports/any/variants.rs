@@ -5,7 +5,6 @@ use crate::loopback::Loopback;
 use crate::ofi::Ofi;
 use crate::rings::links::Links;
 use crate::shm::Shm;
-use crate::tapped::Tapped;
 use crate::transport::Transport;
 use tickwire_components::Own;
 
@@ -17,35 +16,20 @@ pub enum AnyTransport {
     Shm(Own<Shm>),
     /// Other hosts, over libfabric.
     Ofi(Own<Ofi>),
-    /// Within the process, with a sink that is told of its messages.
-    TappedLoopback(Own<Tapped<Loopback>>),
-    /// Within the host, with a sink.
-    TappedShm(Own<Tapped<Shm>>),
-    /// Other hosts, with a sink.
-    TappedOfi(Own<Tapped<Ofi>>),
     /// Any other.
     Outside(Own<dyn Outside>),
 }
 
 macro_rules! from {
-    ($($transport:ident, $tapped:ident;)*) => {$(
+    ($($transport:ident)*) => {$(
         impl From<$transport> for AnyTransport {
             fn from(transport: $transport) -> Self {
                 AnyTransport::$transport(Own::new(transport))
             }
         }
-        impl From<Tapped<$transport>> for AnyTransport {
-            fn from(transport: Tapped<$transport>) -> Self {
-                AnyTransport::$tapped(Own::new(transport))
-            }
-        }
     )*};
 }
-from! {
-    Loopback, TappedLoopback;
-    Shm, TappedShm;
-    Ofi, TappedOfi;
-}
+from! { Loopback Shm Ofi }
 
 /// One call for all variants.
 macro_rules! each {
@@ -54,9 +38,6 @@ macro_rules! each {
             AnyTransport::Loopback($transport) => $call,
             AnyTransport::Shm($transport) => $call,
             AnyTransport::Ofi($transport) => $call,
-            AnyTransport::TappedLoopback($transport) => $call,
-            AnyTransport::TappedShm($transport) => $call,
-            AnyTransport::TappedOfi($transport) => $call,
             AnyTransport::Outside($transport) => $call,
         }
     };
@@ -81,9 +62,6 @@ impl AnyTransport {
                 AnyTransport::Loopback(own) => AnyTransport::Loopback(own.second()),
                 AnyTransport::Shm(own) => AnyTransport::Shm(own.second()),
                 AnyTransport::Ofi(own) => AnyTransport::Ofi(own.second()),
-                AnyTransport::TappedLoopback(own) => AnyTransport::TappedLoopback(own.second()),
-                AnyTransport::TappedShm(own) => AnyTransport::TappedShm(own.second()),
-                AnyTransport::TappedOfi(own) => AnyTransport::TappedOfi(own.second()),
                 AnyTransport::Outside(own) => AnyTransport::Outside(own.second()),
             }
         }

@@ -52,6 +52,7 @@ impl Builder {
         let opened = Opened { exchange, slots, endpoints, matcher, tags, observer, cards, card_bytes };
         let mut engine = self.into_engine(world, opened)?;
         engine.allow_deliver(engine.limits.deliver && !engine.has_systems);
+        engine.choose_looks();
         // The own proc is connected from the start, if a transport reaches it.
         let me = engine.rank().0;
         let _ = contact(&mut engine.store.as_mut(), me);
@@ -140,7 +141,7 @@ impl Builder {
             has_mail: false,
             fabric_busy: false,
             exposures: Vec::new(),
-            looks: if prompt.is_empty() && others.is_empty() { Looks::Rings } else { Looks::Apart },
+            looks: Looks::Rings,
             prompt,
             others,
             polls: 0,

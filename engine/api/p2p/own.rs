@@ -56,7 +56,7 @@ impl Engine {
             let vc = &vcs[OWN_ROW as usize];
             let EnvelopeKey { context, source, tag } = *message;
             let header = Header::new(Kind::Eager, context, source, tag, 0, run.len() as u64);
-            endpoints[vc.endpoint as usize].transport.get().tell_own(vc.link, &header, begin_ns);
+            endpoints[vc.endpoint as usize].note_passed(vc.proc, &header, begin_ns);
         }
         if self.observer.receipts {
             self.note_receipts();

@@ -7,10 +7,11 @@ use crate::run::engine::Engine;
 use tickwire_components::{
     Car, Comm, Communicator, Large, NIL, Pieces, PostError, ProcId, Rank, Row, Span, Tag, VcState,
 };
+use tickwire_systems::procs::endpoint::Aside;
 use tickwire_systems::rows::Rows;
 use tickwire_systems::steps::activate::{rows_of, take_rows};
 use tickwire_systems::steps::arguments::{Envelope, check_null_send, check_send, send_envelope};
-use tickwire_systems::steps::posting::{queue_send, send_car, send_inline, send_promptly};
+use tickwire_systems::steps::posting::{Plainly, queue_send, send_car, send_inline, send_noted, send_promptly};
 use tickwire_systems::steps::send::{end_sent, offer_now, send_now};
 
 impl Engine {
@@ -127,12 +128,15 @@ impl Engine {
         let row = tables.procs.known[envelope.proc as usize].row;
         let Some(vc) = tables.vcs.get_mut(row as usize) else { return false };
         let endpoint = &mut tables.endpoints[vc.endpoint as usize];
-        if endpoint.prompt {
+        if endpoint.aside != Aside::No {
             // An argument that is passed by reference is kept in memory, even where the call is not made. So the call gets a copy.
             let lent = *envelope;
-            return send_promptly(tables.progress, vc, endpoint, &lent, buffer);
+            return match endpoint.aside {
+                Aside::Noted => send_noted(tables.progress, vc, endpoint, &lent, buffer),
+                _ => send_promptly(tables.progress, vc, endpoint, &lent, buffer),
+            };
         }
-        send_inline::<false, B>(tables.progress, vc, endpoint, envelope, buffer)
+        send_inline::<Plainly, B>(tables.progress, vc, endpoint, envelope, buffer)
     }
 
     /// As [`Engine::post_send`], with options, and always through the tables.

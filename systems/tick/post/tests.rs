@@ -2,7 +2,7 @@ mod submissions;
 
 use super::*;
 use crate::steps::arguments::Envelope;
-use crate::steps::posting::{send_copied, send_inline};
+use crate::steps::posting::{Plainly, send_copied, send_inline};
 use crate::steps::send::offer_now;
 use crate::store::Tables;
 use crate::testing::TestWorld;
@@ -283,7 +283,7 @@ fn what_is_mapped_is_copied_only_where_it_must_be() {
         let vc = &mut vcs[procs.known[1].row as usize];
         match copied {
             true => send_copied(progress, vc, &mut endpoints[0], &envelope, &place),
-            false => send_inline::<false, _>(progress, vc, &mut endpoints[0], &envelope, &place),
+            false => send_inline::<Plainly, _>(progress, vc, &mut endpoints[0], &envelope, &place),
         }
     };
     assert_eq!([SHORT, INSIDE, BEFORE].map(|place| send(&bytes[place], false)), [true, false, true]);
