@@ -1,7 +1,7 @@
 //! Messages that a sink is told of: notes what has been sent and what has been taken.
 //!
 //! The step around which it stands is the same with a sink and without one, and so is everything below. Only what calls the step differs: a
-//! send looks at [`Endpoint::aside`], and whoever runs Deliver for a watcher takes frames through [`Noting`].
+//! send looks at [`Endpoint::aside`], and whoever runs Deliver for a watcher takes frames through `Noting`.
 
 use crate::procs::endpoint::Endpoint;
 use crate::rows::Rows;

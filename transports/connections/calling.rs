@@ -108,7 +108,9 @@ pub(super) fn hear_call<M: Medium>(medium: &mut M, link: u32, now_ns: u64, event
             None
         }
         Heard::Message(Message::Welcome(theirs, extra)) => {
-            return hear_welcome(medium, link, proc, *call, &theirs, extra, now_ns, events);
+            hear_welcome(medium, link, proc, *call, &theirs, extra, events);
+            // What the peer has said behind its welcome may have been read with it, and the descriptor stays silent then.
+            return lines::hear_line(medium, link, now_ns);
         }
         Heard::Message(Message::Refused(reason)) => Some(format!("proc {proc} refused the connection: {reason}")),
         Heard::Message(Message::Hello(..) | Message::Closed(_) | Message::Other(_)) => Some(out_of_turn(proc)),
@@ -134,7 +136,6 @@ fn hear_welcome<M: Medium>(
     call: Call<M>,
     theirs: &Greeting,
     extra: Extra<M>,
-    now_ns: u64,
     events: &mut Vec<LinkEvent>,
 ) {
     call.forget_process(medium.watched());
@@ -152,8 +153,6 @@ fn hear_welcome<M: Medium>(
         Ok((process, more)) => {
             let line = Line::new(socket, process, theirs.pid, more);
             lines::open(medium, link, line, LinkEvent::Connected { link }, events);
-            // What the peer has said behind its welcome may have been read with it, and the descriptor stays silent then.
-            lines::hear_line(medium, link, now_ns);
         }
         Err(reason) => {
             socket.send_packet(&Packet::Refused(reason.clone()));
