@@ -55,14 +55,14 @@ impl Span {
         self.length == 0
     }
 
-    /// Copies bytes from another run; the shorter of the two lengths counts.
+    /// Copies bytes from another run, which may overlap with this one; the shorter of the two lengths counts.
     ///
     /// # Safety
-    /// The bytes of both are valid, and they do not overlap.
+    /// The bytes of both are valid.
     #[expect(unsafe_code, reason = "addresses of bytes")]
     pub unsafe fn copy_from(&self, from: &Span) {
         // SAFETY: by this function's contract.
-        unsafe { self.start.copy_from_nonoverlapping(from.start, self.length.min(from.length)) }
+        unsafe { self.start.copy_from(from.start, self.length.min(from.length)) }
     }
 
     /// The part from `first` on, at most `most` bytes; empty past the end.

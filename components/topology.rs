@@ -109,28 +109,29 @@ impl Cartesian {
         self.dimensions.iter().fold(1, |product, &(points, _)| product.saturating_mul(points.into()))
     }
 
-    /// The coordinates of a rank (`MPI_Cart_coords`).
+    /// The coordinates of a rank (`MPI_Cart_coords`); 0 in a dimension without points.
     pub fn coordinates(&self, rank: Rank) -> Vec<u32> {
         let (mut rest, mut found) = (rank.0, vec![0; self.dimensions.len()]);
         for (place, &(points, _)) in found.iter_mut().zip(&self.dimensions).rev() {
-            (*place, rest) = (rest % points, rest / points);
+            (*place, rest) = (rest.checked_rem(points).unwrap_or(0), rest.checked_div(points).unwrap_or(0));
         }
         found
     }
 
     /// The rank at coordinates (`MPI_Cart_rank`). In a periodic dimension, coordinates wrap around. [`Rank::NULL`] beyond the end of
-    /// another dimension, and for a wrong number of coordinates.
+    /// another dimension, for a wrong number of coordinates, and where the rank would be too large.
     pub fn rank(&self, place: &[i64]) -> Rank {
         if place.len() != self.dimensions.len() {
             return Rank::NULL;
         }
-        let mut rank = 0;
+        let mut rank = 0u32;
         for (&at, &(points, periodic)) in place.iter().zip(&self.dimensions) {
-            let at = if periodic { at.rem_euclid(points.into()) } else { at };
-            if !(0..i64::from(points)).contains(&at) {
-                return Rank::NULL;
+            let at = if periodic { at.checked_rem_euclid(points.into()).unwrap_or(-1) } else { at };
+            let next = rank.checked_mul(points).and_then(|rank| rank.checked_add(at as u32));
+            match next {
+                Some(next) if (0..i64::from(points)).contains(&at) => rank = next,
+                _ => return Rank::NULL,
             }
-            rank = rank * points + at as u32;
         }
         Rank(rank)
     }
@@ -279,6 +280,15 @@ mod tests {
         assert_eq!(grid.shift(Rank(0), 0, 1), Ok((Rank(16), Rank(8))));
         assert_eq!(grid.shift(Rank(0), 1, 1), Ok((Rank::NULL, Rank(2))));
         assert!(grid.shift(Rank(0), 3, 1).is_err());
+    }
+
+    #[test]
+    fn grids_without_points_or_with_too_many_have_no_ranks_there() {
+        let empty = Cartesian::new(&[(0, true), (3, false)]);
+        assert_eq!((empty.coordinates(Rank(2)), empty.rank(&[0, 1])), (vec![0, 2], Rank::NULL));
+        let large = Cartesian::new(&[(1 << 16, false), (1 << 16, false), (2, false)]);
+        assert_eq!(large.rank(&[0, 0, 1]), Rank(1));
+        assert_eq!(large.rank(&[65_535, 65_535, 1]), Rank::NULL);
     }
 
     #[test]

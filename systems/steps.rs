@@ -6,6 +6,7 @@ pub mod arguments;
 pub mod chain;
 pub(crate) mod check;
 pub mod credit;
+pub(crate) mod dismiss;
 pub mod finish;
 pub mod matching;
 pub mod noting;

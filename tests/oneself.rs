@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tickwire::internals::components::Progress;
 use tickwire::testing::{SplitMix, check_invariants};
 use tickwire::{
-    Bootstrap, Cells, Engine, Limits, ProgressSystems, Rank, Request, RequestError, Source, Status, Tag, TagFilter,
+    Bootstrap, Cells, Engine, Limits, List, ProgressSystems, Rank, Request, RequestError, Source, Status, Tag,
+    TagFilter,
 };
 
 const ME: Rank = Rank(0);
@@ -170,6 +171,23 @@ fn parts_of_one_buffer_may_be_sent_to_others_of_it() {
             scope.wait_all(&[incoming.id(), outgoing.id()]).unwrap();
         });
         assert_eq!(bytes, model, "{length} B");
+    }
+}
+
+#[test]
+fn places_of_a_receive_may_be_parts_of_the_message_in_another_order() {
+    for length in [3usize, 4, 16, 40, 100] {
+        let mut bytes: Vec<u8> = (0..2 * length).map(|i| i as u8).collect();
+        let turned = [&bytes[length..], &bytes[..length]].concat();
+        let cells = Cell::from_mut(&mut bytes[..]).as_slice_of_cells();
+        solo().scope(|scope| {
+            let places = List(vec![Cells(&cells[length..]), Cells(&cells[..length])]);
+            let incoming = scope.irecv(places, ME, Tag(1), scope.comm_world()).unwrap();
+            let outgoing = scope.isend(Cells(cells), ME, Tag(1), scope.comm_world()).unwrap();
+            scope.wait_all(&[incoming.id(), outgoing.id()]).unwrap();
+        });
+        // The first half of the message goes to the second half of the buffer.
+        assert_eq!(bytes, turned, "{length} B");
     }
 }
 

@@ -11,6 +11,7 @@ use tickwire_components::{
     Car, CarState, Comm, Communicator, IntoBuffer, LeasedBytes, Lent, NIL, NoBytes, Pieces, PostError, ProcId, Rank,
     RequestId, RequestState, Row, Source, Status, Tag, TagFilter, VcState, car_flags,
 };
+use tickwire_systems::procs::communicators::live;
 use tickwire_systems::steps::activate::{activate, rows_of, take_rows};
 use tickwire_systems::steps::arguments::{Envelope, check_operation};
 use tickwire_systems::steps::posting::{queue_receive, queue_send, receive_car, send_car};
@@ -220,6 +221,7 @@ impl Engine {
         let (operation, mode, options) = match persistent.what {
             What::Message { operation, mode, options } => (operation, mode, options),
             What::Graph(number) => {
+                live(self.store.all().communicators, persistent.comm.0)?;
                 let row = self.idle_row(persistent)?;
                 // SAFETY: the token's type is the one its buffer was put with.
                 #[expect(unsafe_code, reason = "type-erased ownership")]

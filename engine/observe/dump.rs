@@ -13,10 +13,12 @@ use boards::board_operations;
 use operations::{is_used, messages, operation, refusal};
 use peers::{communicators, peers};
 use std::collections::BTreeSet;
-use tickwire_components::{Pending, VcState};
+use tickwire_components::{Pending, RequestState, VcState};
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::steps::credit::collect;
-use tickwire_traces::dump::{Accounting, Activity, Age, Dump, HiddenDump, OperationDump, SHOWN_MAX, SystemBytes};
+use tickwire_traces::dump::{
+    Accounting, Activity, Age, Dump, HiddenDump, OperationDump, Plane, SHOWN_MAX, SystemBytes,
+};
 use windows::{regions, windows};
 
 impl Engine {
@@ -29,7 +31,7 @@ impl Engine {
         self.sample_clock();
         let hidden = self.unhide();
         let now = self.store.progress().stamp();
-        let awaited = self.observer.awaited;
+        let (awaited, agrees) = (self.observer.awaited, self.observer.agrees);
         let accounting = self.accounting();
         let all = self.store.all();
         // Credit that peers have written into this side's memory is otherwise collected only when it is needed.
@@ -47,12 +49,18 @@ impl Engine {
             .filter(|&(row, request)| is_used(&all.cars[row as usize], request))
             .map(|(row, _)| {
                 let mut dumped = operation(&all, row, now);
-                dumped.awaited = awaited.row == row && awaited.generation == all.requests[row as usize].generation;
+                // A node of a graph belongs to the request of the graph.
+                let owner = all.cars[row as usize].request;
+                if let Some(request) = all.requests.get(owner as usize) {
+                    dumped.awaited = awaited.row == owner && awaited.generation == request.generation;
+                    dumped.detached = request.state == RequestState::Detached;
+                }
+                dumped.awaited |= agrees && matches!(dumped.plane, Plane::Agreement | Plane::Group);
                 dumped
             })
             .collect();
         for operation in &mut operations {
-            operation.submitted = all.callbacks.slot(operation.row).is_some();
+            operation.submitted = all.callbacks.slot(all.cars[operation.row as usize].request).is_some();
         }
         operations.extend(board_operations(&all, now));
         operations.extend(all.progress.control.frames.iter().filter_map(|frame| refusal(&all, frame)));

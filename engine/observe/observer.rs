@@ -17,6 +17,8 @@ pub(crate) struct Observer {
     pub(crate) work: Work,
     /// The request that a call waits for; row [`NIL`] if there is none or the call waits for several.
     pub(crate) awaited: RequestId,
+    /// A call waits for an agreement on a communicator.
+    pub(crate) agrees: bool,
     /// Whether the owner is in a waiting call that has found nothing to do for long.
     pub(crate) waiting: bool,
     /// Whether operations with receipts are in progress.
@@ -95,6 +97,7 @@ impl Observer {
             busy: 0,
             work: Work::default(),
             awaited: RequestId { row: NIL, generation: 0 },
+            agrees: false,
             waiting: false,
             receipts: false,
             slept_ns: 0,

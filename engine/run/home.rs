@@ -3,17 +3,25 @@
 use crossbeam_queue::SegQueue;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use tickwire_components::Row;
+use tickwire_components::{Comm, Row};
 
 /// The place to which dropped tokens report. It lives as long as the process, so that a token may outlive its engine. An engine that ends
 /// leaves its home to the next engine.
 pub(crate) struct Home {
     /// Requests whose tokens were dropped: (row, generation).
     pub(crate) dropped: SegQueue<(Row, u64)>,
-    /// Probed messages whose tokens were dropped: (row of the entry, epoch of the engine).
-    pub(crate) messages: SegQueue<(Row, u64)>,
+    /// What else was dropped, with the epoch of its engine.
+    pub(crate) others: SegQueue<(Dropped, u64)>,
     /// Generations below this have been used by earlier engines.
     generation: AtomicU64,
+}
+
+/// What has lost its owner and is not a request.
+pub(crate) enum Dropped {
+    /// A probed message: the row of its entry.
+    Message(Row),
+    /// A communicator that nobody has taken from the future of its agreement.
+    Comm(Comm),
 }
 
 static FREE_HOMES: Mutex<Vec<&'static Home>> = Mutex::new(Vec::new());
@@ -24,7 +32,7 @@ impl Home {
         let free = FREE_HOMES.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let home = free.unwrap_or_else(|| {
             let generation = AtomicU64::new(first_generation());
-            Box::leak(Box::new(Home { dropped: SegQueue::new(), messages: SegQueue::new(), generation }))
+            Box::leak(Box::new(Home { dropped: SegQueue::new(), others: SegQueue::new(), generation }))
         });
         (home, home.generation.load(Ordering::Relaxed))
     }
@@ -32,7 +40,7 @@ impl Home {
     /// Leaves the home to the next engine, whose requests start at `generation`.
     pub(crate) fn leave(&'static self, generation: u64) {
         while self.dropped.pop().is_some() {}
-        while self.messages.pop().is_some() {}
+        while self.others.pop().is_some() {}
         self.generation.store(generation, Ordering::Relaxed);
         FREE_HOMES.lock().unwrap_or_else(PoisonError::into_inner).push(self);
     }

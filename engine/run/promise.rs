@@ -22,6 +22,8 @@ enum State<T> {
     Awaited(Option<Waker>),
     Told(T),
     Taken,
+    /// The receiving end is gone.
+    Abandoned,
 }
 
 /// Makes both ends. `untold` is the value if the sending end is dropped without telling one.
@@ -35,15 +37,37 @@ fn lock<T>(shared: &Mutex<Shared<T>>) -> MutexGuard<'_, Shared<T>> {
 }
 
 impl<T> Teller<T> {
-    pub(crate) fn tell(mut self, value: T) {
-        self.untold = None;
-        self.put(value);
+    pub(crate) fn tell(self, value: T) {
+        self.tell_or_keep(value);
     }
 
-    fn put(&self, value: T) {
-        let before = std::mem::replace(&mut lock(&self.shared).0, State::Told(value));
+    /// Tells the value. Returns it if the other end was [abandoned](Promise::abandon).
+    pub(crate) fn tell_or_keep(mut self, value: T) -> Option<T> {
+        self.untold = None;
+        self.put(value)
+    }
+
+    fn put(&self, value: T) -> Option<T> {
+        let before = {
+            let mut shared = lock(&self.shared);
+            if let State::Abandoned = shared.0 {
+                return Some(value);
+            }
+            std::mem::replace(&mut shared.0, State::Told(value))
+        };
         if let State::Awaited(Some(waker)) = before {
             waker.wake();
+        }
+        None
+    }
+}
+
+impl<T> Promise<T> {
+    /// Ends the wait. Returns the value if it was told and not taken.
+    pub(crate) fn abandon(&self) -> Option<T> {
+        match std::mem::replace(&mut lock(&self.0).0, State::Abandoned) {
+            State::Told(value) => Some(value),
+            State::Awaited(_) | State::Taken | State::Abandoned => None,
         }
     }
 }

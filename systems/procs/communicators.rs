@@ -15,6 +15,7 @@ mod ids;
 pub use ids::{USED_WORDS, UsedIds, first_free, is_free};
 
 use crate::steps::credit::forget;
+use crate::steps::dismiss::dismiss;
 use crate::steps::supply::pool::give_buffer;
 use crate::store::{StoreMut, Tables};
 use std::fmt::Debug;
@@ -205,6 +206,9 @@ pub fn reap(all: &mut Tables<'_>, row: Row) -> bool {
 fn disown(all: &mut Tables<'_>, whose: impl Fn(u32) -> bool) {
     let found = all.progress.unexpected.drain(|entry| whose(entry.context));
     give_back(all, &found);
+    for offer in found.iter().filter(|message| message.message() != NIL) {
+        dismiss(all.progress, all.vcs, offer.vc, offer.context, offer.message());
+    }
 }
 
 /// Gives back the temporaries and the credit of messages that nobody will receive. All arrivals have their place by now.

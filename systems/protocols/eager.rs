@@ -10,7 +10,7 @@ use crate::steps::posted::key;
 use crate::steps::signatures::{check_peer, compare};
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Arrival, ArrivalState, CarState, Destination, Row, Span};
+use tickwire_components::{Arrival, ArrivalState, CarState, Destination, NIL, Row, Span};
 
 /// Pairs a message with its posted receive. Returns the receive's row.
 ///
@@ -98,8 +98,8 @@ fn end_and_grant(rows: &mut Rows<'_>, row: Row, payload: Span, vc_row: Row) -> b
 }
 
 /// Delivers a message to this process itself directly to its receive, past the transport. `false` if that is not possible: the oldest
-/// receive from this process does not match, a receive from any source is posted, other frames or sends are before the message, or it is
-/// too long to be sent as a whole.
+/// receive from this process does not match or has several places, a receive from any source is posted, other frames or sends are before
+/// the message, or it is too long to be sent as a whole.
 ///
 /// As for arrivals, this must not be used with systems of the application, which may look at the rows in between.
 ///
@@ -131,6 +131,10 @@ pub unsafe fn deliver_own(
         return false;
     }
     let car = &mut cars[row as usize];
+    if car.chain != NIL {
+        // It has several places, which may be parts of the message. The transport keeps the message apart from them.
+        return false;
+    }
     vc.posted.pop_first(car);
     // Source and VC are known already: no receive from any source is posted.
     car.tag = message.tag;

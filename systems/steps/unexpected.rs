@@ -5,6 +5,7 @@ use crate::protocols::graph::blocks::{self, is_passage};
 use crate::rows::Rows;
 use crate::steps::check::refuse;
 use crate::steps::credit::{owe_lines, release_offer};
+use crate::steps::dismiss::dismiss;
 use crate::steps::finish::{abort, finish_car};
 use crate::steps::offer::{body_of, offer};
 use crate::steps::place::{buffer_span, put};
@@ -129,6 +130,8 @@ pub(crate) fn find_place(
 fn drop_message(progress: &mut Progress, arrival: &mut Arrival, header: &Header, vcs: &mut [Vc]) {
     if header.kind() != Some(Kind::Rts) {
         owe_lines(progress, vcs, arrival.vc, header.length);
+    } else {
+        dismiss(progress, vcs, arrival.vc, header.context(), header.message());
     }
     if header.kind() == Some(Kind::Head) {
         begin(progress, arrival, Destination::Nobody);

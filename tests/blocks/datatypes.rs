@@ -2,7 +2,7 @@
 //! functions of packed bytes.
 
 use crate::kit::{BOUND, TAG, all_at_rest, clusters, posted};
-use tickwire::{Datatype, Engine, Packed, Persistent, Rank, Test, op};
+use tickwire::{Datatype, Engine, Packed, Persistent, PostError, Rank, Test, op};
 
 /// Elements of a message: it fits a frame, or several frames, or goes through one window, or through many.
 const COUNTS: [usize; 4] = [1, 200, 9_000, 60_000];
@@ -187,4 +187,28 @@ fn persistent_blocks_combine_what_is_packed_at_each_start() {
             all_at_rest(&mut cluster);
         }
     }
+}
+
+#[test]
+fn an_operation_on_elements_of_another_length_is_refused() {
+    let mut cluster = tickwire::testing::Cluster::loopback(2);
+    let engine = &mut cluster.engines[0];
+    let world = engine.comm_world();
+    let packed = || Packed::all(readings(0, 6)).unwrap();
+    let wrong = |error: PostError| matches!(error, PostError::Elements { given: 9, needed: 8, .. });
+    let shorter = || op::on_structs::<f64, _>(|left, right| left + right);
+    // 54 bytes are no whole number of eight, 72 are.
+    let refused = engine.scatter_block(Rank(1), TAG, world).recv_op(packed(), shorter()).start().unwrap_err();
+    assert!(wrong(refused.error));
+    let packed = || Packed::all(readings(0, 8)).unwrap();
+    let refused = engine.scatter_block(Rank(1), TAG, world).recv_op(packed(), shorter()).start().unwrap_err();
+    assert!(wrong(refused.error));
+    let nothing = Datatype::contiguous(0, &Datatype::of::<u8>()).unwrap();
+    let refused = engine
+        .scatter_block(Rank(1), TAG, world)
+        .recv_op(packed(), op::on_packed(&nothing, |_, _| {}))
+        .start()
+        .unwrap_err();
+    assert!(matches!(refused.error, PostError::Elements { given: 9, needed: 0, .. }));
+    cluster.assert_at_rest();
 }

@@ -115,6 +115,25 @@ fn a_communicator_that_is_freed_takes_its_graphs_along() {
     cluster.assert_at_rest();
 }
 
+#[test]
+fn a_persistent_graph_does_not_start_on_a_communicator_that_was_freed() {
+    let mut cluster = Cluster::loopback(2);
+    let made = dup(&mut cluster);
+    for (engine, &comm) in cluster.engines.iter_mut().zip(&made) {
+        let (mut graph, own) = engine.graph(comm).with_place(vec![1u8, 2, 3, 4]);
+        graph.copy(own.part(0..2).elements(), own.part(2..4));
+        let persistent = graph.persistent().unwrap();
+        engine.start(&persistent).unwrap();
+        engine.wait(&persistent).unwrap();
+        engine.comm_free(comm).unwrap();
+        assert_eq!(engine.start(&persistent), Err(PostError::Freed(comm.0)));
+        let kept = engine.free(persistent).unwrap();
+        assert_eq!(kept.1, [1, 2, 1, 2]);
+    }
+    cluster.tick_times(20);
+    cluster.assert_at_rest();
+}
+
 /// Makes a duplicate of the world.
 fn dup(cluster: &mut Cluster) -> Vec<Comm> {
     let mut agreements: Vec<_> = cluster

@@ -152,3 +152,24 @@ fn stale_handles_are_refused_whoever_uses_them() {
     assert!(free, "what came of it is freed");
     cluster.assert_at_rest();
 }
+
+#[test]
+fn a_communicator_of_a_dropped_future_is_freed() {
+    for ends_first in [false, true] {
+        let mut cluster = Cluster::loopback(2);
+        let engine = &mut cluster.engines[0];
+        let agreement = engine.start_dup(WORLD).unwrap();
+        let mut future = Some(engine.agreed(agreement).unwrap());
+        if !ends_first {
+            future = None;
+        }
+        let other = cluster.engines[1].start_dup(WORLD).unwrap();
+        let made = settle(&mut cluster, vec![(1, other)])[0].clone().unwrap().unwrap();
+        cluster.tick_times(5);
+        drop(future);
+        cluster.engines[1].comm_free(made).unwrap();
+        cluster.tick_times(5);
+        let next = dup(&mut cluster, WORLD);
+        assert_eq!(id(&mut cluster, 0, next[0]), 2, "the row is used again, {ends_first}");
+    }
+}

@@ -101,6 +101,30 @@ fn a_parent_may_be_freed_while_its_members_agree() {
 }
 
 #[test]
+fn long_and_synchronous_sends_to_a_freed_communicator_end_as_short_ones_do() {
+    for mut cluster in [Cluster::loopback(2), Cluster::shm(2)] {
+        let made = dup(&mut cluster, WORLD);
+        let send = |cluster: &mut Cluster| {
+            let engine = &mut cluster.engines[1];
+            let long = engine.isend(content(1, 200_000), Rank(0), Tag(1), made[1]).unwrap();
+            let synchronous = engine.issend(content(2, 10), Rank(0), Tag(2), made[1]).unwrap();
+            [long, synchronous]
+        };
+        let early = send(&mut cluster);
+        cluster.tick_times(20);
+        assert_eq!(rows(&mut cluster.engines[0]).progress.unexpected.count, 2);
+        cluster.engines[0].comm_free(made[0]).unwrap();
+        let late = send(&mut cluster);
+        for request in early.into_iter().chain(late) {
+            cluster.finish(BOUND, 1, request).unwrap();
+        }
+        cluster.engines[1].comm_free(made[1]).unwrap();
+        let next = dup(&mut cluster, WORLD);
+        assert_eq!(id(&mut cluster, 0, next[0]), 2, "nothing of the first one is left");
+    }
+}
+
+#[test]
 fn what_was_sent_and_never_received_is_discarded_with_its_communicator() {
     let mut cluster = Cluster::loopback(2);
     let made = dup(&mut cluster, WORLD);

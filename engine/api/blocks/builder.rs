@@ -132,7 +132,7 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
     /// Adds a buffer whose elements are only read.
     pub fn with<P: Sequence + Send + 'b>(self, buffer: P) -> (GraphBuilder<'e, 'b, (B, P)>, Elements<P::Item>) {
         let GraphBuilder { engine, name, comm, scoped, buffers, sketch, number, wrong, .. } = self;
-        let elements = Elements { span: buffer.piece(0), number, _type: PhantomData };
+        let elements = Elements { span: buffer.piece(0), element: buffer.element(), number, _type: PhantomData };
         let buffers = (buffers, buffer);
         let _lent = PhantomData;
         (GraphBuilder { engine, name, comm, scoped, buffers, sketch, number, wrong, _lent }, elements)
@@ -219,7 +219,7 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
         operation: impl Operation<T>,
     ) -> GraphNode {
         self.check_pair(into.0, other);
-        self.check_whole(into.0.span, operation.element());
+        self.check_elements(into.0, operation.element());
         let number = self.sketch.operations.len() as u32;
         self.sketch.operations.push(reduce(operation));
         self.add(NodeSketch::Reduce { into: into.0.span, other: other.span, operation: number })
@@ -285,9 +285,13 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
         }
     }
 
-    /// Checks that a run consists of whole elements of this many bytes.
-    fn check_whole(&mut self, run: Span, element: usize) {
-        let (given, element) = (run.len(), element.max(1));
+    /// Checks that a run consists of whole elements of the bytes that an operation takes.
+    fn check_elements<T: Element>(&mut self, of: Elements<T>, needed: usize) {
+        let given = of.element;
+        if given != needed {
+            self.wrong.get_or_insert(PostError::Elements { what: "element of the buffer, bytes,", given, needed });
+        }
+        let (given, element) = (of.span.len(), needed.max(1));
         if !given.is_multiple_of(element) {
             let needed = given.next_multiple_of(element);
             self.wrong.get_or_insert(PostError::Elements { what: "part, bytes,", given, needed });
@@ -315,7 +319,7 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
         self.check(own.number);
         let to = self.outgoing(to);
         if let Some((_, element)) = operation {
-            self.check_whole(own.span, element);
+            self.check_elements(own, element);
         }
         let operation = operation.map(|(reduce, element)| (reduce, element as u32));
         self.push_in(from, InSketch { bytes: own.span.len() as u64, segment: own.span, combine, operation, to });

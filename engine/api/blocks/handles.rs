@@ -8,6 +8,8 @@ use tickwire_components::{Element, Rank, Span};
 #[derive(Debug)]
 pub struct Elements<T> {
     pub(super) span: Span,
+    /// Bytes of an element of its buffer. It differs from that of `T` for packed elements.
+    pub(super) element: usize,
     /// The number of the builder that has the buffer.
     pub(super) number: u64,
     pub(super) _type: PhantomData<fn() -> T>,

@@ -112,11 +112,13 @@ impl Engine {
         if let Agreed::Done(made) = self.test_agreement(agreement)? {
             return Ok(made);
         }
+        self.observer.agrees = true;
         let waited = self.wait_until(|engine| {
             engine.drive_negotiations();
             engine.closed.check_request()?;
             Ok(engine.place(agreement).is_none_or(|place| engine.comms.negotiations[place].is_over()))
         });
+        self.observer.agrees = false;
         waited.map_err(CommError::Wait)?;
         match self.place(agreement) {
             None => Err(CommError::Stale),

@@ -3,6 +3,7 @@
 use super::agreement::Agreement;
 use super::state::{Caller, Made, Negotiation};
 use crate::run::engine::Engine;
+use crate::run::home::{Dropped, Home};
 use crate::run::promise::{Promise, promise};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,13 +16,30 @@ use tickwire_components::{Comm, CommError, Pending, RequestError, Status};
 /// Polled again after its end, it returns [`CommError::Stale`]. Dropping it earlier does not withdraw this member: the engine completes the
 /// agreement, and then frees the communicator.
 #[must_use = "a future does nothing unless it is awaited"]
-pub struct Agreeing(Promise<Made>);
+pub struct Agreeing {
+    made: Promise<Made>,
+    home: &'static Home,
+    epoch: u64,
+}
+
+impl Drop for Agreeing {
+    fn drop(&mut self) {
+        leave(self.home, self.epoch, self.made.abandon());
+    }
+}
+
+/// Leaves a communicator that nobody takes to its engine, which frees it.
+fn leave(home: &Home, epoch: u64, made: Option<Made>) {
+    if let Some(Ok(Some(comm))) = made {
+        home.others.push((Dropped::Comm(comm), epoch));
+    }
+}
 
 impl Future for Agreeing {
     type Output = Made;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Made> {
-        Pin::new(&mut self.0).poll(context).map(|told| told.unwrap_or(Err(CommError::Stale)))
+        Pin::new(&mut self.made).poll(context).map(|told| told.unwrap_or(Err(CommError::Stale)))
     }
 }
 
@@ -62,9 +80,10 @@ impl Engine {
     /// # Errors
     /// [`CommError::Stale`] if the result was taken before.
     pub fn agreed(&mut self, agreement: Agreement) -> Result<Agreeing, CommError> {
-        let (teller, promise) = promise(Err(CommError::Wait(RequestError::Finalized)));
-        self.on_agreed(agreement, move |made| teller.tell(made))?;
-        Ok(Agreeing(promise))
+        let (teller, made) = promise(Err(CommError::Wait(RequestError::Finalized)));
+        let (home, epoch) = (self.home, self.epoch);
+        self.on_agreed(agreement, move |made| leave(home, epoch, teller.tell_or_keep(made)))?;
+        Ok(Agreeing { made, home, epoch })
     }
 
     /// Has the next run of Complete call the functions whose agreements have ended.

@@ -22,8 +22,8 @@ impl Engine {
         }
         let color = (u64::from(rank.0) < points).then_some(0);
         let Some(made) = self.comm_split(comm, color, 0)? else { return Ok(None) };
-        self.comm_set_topology(made, Topology::Cartesian(grid.clone()))?;
-        Ok(Some(made))
+        let done = self.comm_set_topology(made, Topology::Cartesian(grid.clone()));
+        self.made_or_freed(made, done).map(Some)
     }
 
     /// Divides the communicator of a grid into subgrids (`MPI_Cart_sub`). In each subgrid only the dimensions vary that `stay`. All members
@@ -49,8 +49,8 @@ impl Engine {
         let dimensions = grid.dimensions().iter().zip(stay).filter(|(_, stays)| **stays).map(|(&of, _)| of);
         let part = Cartesian::new(&dimensions.collect::<Vec<_>>());
         let made = self.comm_split(comm, Some(color), 0)?.ok_or(CommError::Stale)?;
-        self.comm_set_topology(made, Topology::Cartesian(part))?;
-        Ok(made)
+        let done = self.comm_set_topology(made, Topology::Cartesian(part));
+        self.made_or_freed(made, done)
     }
 
     /// Makes a communicator in which each rank names its neighbours (`MPI_Dist_graph_create_adjacent`): the sources that send to it, and

@@ -1,6 +1,6 @@
 //! A message that a matched probe has found.
 
-use crate::run::home::Home;
+use crate::run::home::{Dropped, Home};
 use std::fmt;
 use thiserror::Error;
 use tickwire_components::{Comm, NIL, PostError, Row, Status};
@@ -29,7 +29,7 @@ impl Message {
 impl Drop for Message {
     fn drop(&mut self) {
         if self.row != NIL {
-            self.home.messages.push((self.row, self.epoch));
+            self.home.others.push((Dropped::Message(self.row), self.epoch));
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::message::{Message, RejectedMessage};
 use crate::api::request::Request;
 use crate::run::engine::{Closed, Engine};
+use crate::run::home::Dropped;
 use tickwire_components::limits::ANY;
 use tickwire_components::{LeasedBytes, NIL, NoBytes, Pieces, PostError, Rank, RequestState, Row, Status, Unexpected};
 use tickwire_systems::steps::activate::{rows_of, take_rows};
@@ -64,12 +65,20 @@ impl Engine {
     /// Discards the messages whose tokens were dropped, by a receive without a buffer for each.
     pub(crate) fn free_messages(&mut self) {
         // As in `free_dropped`: popping from an empty queue would cost a fence.
-        while !self.home.messages.is_empty()
-            && let Some((entry, epoch)) = self.home.messages.pop()
+        while !self.home.others.is_empty()
+            && let Some((dropped, epoch)) = self.home.others.pop()
         {
             if epoch != self.epoch || self.closed != Closed::No {
                 continue;
             }
+            let entry = match dropped {
+                Dropped::Message(entry) => entry,
+                Dropped::Comm(comm) => {
+                    // It is live: nobody else has its handle.
+                    let _ = self.free_comm(comm);
+                    continue;
+                }
+            };
             let all = self.store.all();
             let found = all.progress.unexpected.entries[entry as usize];
             let Unexpected { context, source, tag, vc, .. } = found;
@@ -80,7 +89,7 @@ impl Engine {
             let row = unsafe { take_rows(all.progress, all.cars, all.requests, &NoBytes, car) };
             let Some(row) = row else {
                 // No row is free: it is tried again in a later tick.
-                self.home.messages.push((entry, epoch));
+                self.home.others.push((Dropped::Message(entry), epoch));
                 all.progress.pending |= tickwire_components::Pending::WORLD;
                 return;
             };

@@ -1,0 +1,19 @@
+//! Ends a send whose message nobody will receive.
+
+use crate::procs::priorities::list_sender;
+use tickwire_components::{Control, Pending, Progress, Row, Vc, VcState, context};
+
+/// Tells the sender of an offer that its message has come to its end, since nobody will receive it. Otherwise its send would wait for ever,
+/// where a short one is done.
+#[cold]
+pub(crate) fn dismiss(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, word: u32, message: Row) {
+    let is_open = vcs.get(vc_row as usize).is_some_and(|vc| vc.state == VcState::Connected);
+    // Graphs find out by themselves what will not come.
+    if is_open
+        && context::plane(word) == context::USER
+        && progress.control.push(vc_row, Control::Acknowledgement { message })
+    {
+        list_sender(progress, vcs, vc_row);
+        progress.pending |= Pending::TRANSFER;
+    }
+}
