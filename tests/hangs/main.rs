@@ -207,6 +207,18 @@ fn a_rank_that_has_not_entered_a_collective_operation_is_found() {
 }
 
 #[test]
+fn who_waits_in_a_collective_operation_does_not_wait_for_other_receives() {
+    let job = Hanging::start("ahead", 3, &[]);
+    let words = [
+        "rank 2 to take part in allgatherv of world",
+        "rank 0 has pending, but does not wait for, tag 1 from rank 1",
+        "rank 1 has pending, but does not wait for, tag 1 from rank 0",
+    ];
+    let said = job.until(&["whowaits"], &words);
+    assert!(!said.contains("cycle: rank 0 → 1 → 0"), "{said}");
+}
+
+#[test]
 fn a_rank_that_has_not_entered_the_first_operation_of_all_is_found() {
     let job = Hanging::start("first", 2, &[]);
     let words = [

@@ -45,6 +45,7 @@ fn main() {
             false => drop(engine.barrier(world)),
         },
         "sum" => sum(&mut engine, me, last, world),
+        "ahead" => ahead(&mut engine, me, last, world),
         "silent" => silent(&mut engine, me, last, world),
         "updates" => updates(&mut engine, me, world),
         "busy" => {
@@ -129,6 +130,17 @@ fn sum(engine: &mut Engine, me: u32, last: u32, world: Comm) {
     }
     let lost = engine.ireduce(vec![1u64], vec![0], op::Sum, Rank(0), world).unwrap();
     engine.wait_for(&lost, PATIENCE).unwrap_err();
+}
+
+/// All ranks but the last have posted receives from each other for later, and wait in a collective operation by messages.
+fn ahead(engine: &mut Engine, me: u32, last: u32, world: Comm) {
+    if me == last {
+        return hang(engine, Rank(0), Tag(2), world);
+    }
+    let _later = engine.irecv(vec![0u8; 8], Rank(1 - me), Tag(1), world).unwrap();
+    let places: Vec<_> = (0..=last as usize).map(|rank| rank..rank + 1).collect();
+    let gathered = engine.iallgatherv(vec![me], vec![0; places.len()], &places, world).unwrap();
+    engine.wait_for(&gathered, PATIENCE).unwrap_err();
 }
 
 /// Rank 0 greets the others and then does not tick any more.

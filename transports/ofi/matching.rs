@@ -98,6 +98,7 @@ impl Matching {
     /// The provider is unusable: gives back all receives. Their places stay taken, since the provider may still write to them.
     #[cold]
     pub(super) fn give_all_back(&mut self) {
+        self.unclaimed = None;
         for (number, place) in self.places.all() {
             if let Use::Receive(row) = place.used
                 && self.of_row[row as usize] == number

@@ -188,6 +188,9 @@ impl Port {
         if slot as usize >= LINKS_MAX {
             return Err(format!("the peer numbers this connection {slot}, and there are {LINKS_MAX} at most"));
         }
+        if let Some(reason) = &self.broken {
+            return Err(reason.clone());
+        }
         let to = self.number_of(address)?;
         let Some(lane) = self.lanes.get_mut(link as usize) else { return Err("no such link".into()) };
         (lane.open, lane.slot, lane.theirs, lane.to) = (true, slot, theirs, to);

@@ -65,6 +65,11 @@ pub(super) fn checks_keys(provider: &str) -> bool {
 /// touches the memory that was lent to such an endpoint, since nobody progresses it any more.
 const LEFT_OPEN: &str = "ofi_rxm";
 
+/// The provider whose endpoints map each other's memory, and read it when they are polled. Engines of one process share these maps, and one
+/// that has written a ring crashes in its next poll if the owner's endpoint was closed meanwhile (libfabric 1.17). So such endpoints are
+/// left open.
+const MAPPED: &str = "shm";
+
 /// Providers whose own thread really makes progress when they report `FI_PROGRESS_AUTO` (measured with libfabric 1.17). `net` reports it
 /// and has no such thread.
 const THREADED: [&str; 1] = ["sockets"];
@@ -149,6 +154,8 @@ pub(super) struct Rma {
     refused: bool,
     /// A peer has disappeared without closing its connection, or an operation has failed.
     disturbed: bool,
+    /// Peers write rings of this process.
+    has_rings: bool,
     /// Why the endpoints are unusable, if they are.
     broken: Option<String>,
 }
@@ -200,7 +207,8 @@ impl Rma {
         self.exposed.clear();
         self.of_domain.close();
         let (endpoints, contexts) = (self.endpoints.take(), std::mem::take(&mut self.contexts));
-        if self.disturbed && is_named(self.provider(), LEFT_OPEN) {
+        let is_mapped = self.has_rings && is_named(self.provider(), MAPPED);
+        if is_mapped || self.disturbed && is_named(self.provider(), LEFT_OPEN) {
             std::mem::forget((endpoints, contexts));
             return;
         }

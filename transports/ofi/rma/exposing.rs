@@ -55,10 +55,11 @@ impl Rma {
     /// # Safety
     /// The memory stays until the region is dropped.
     #[expect(unsafe_code, reason = "memory that peers use")]
-    pub(in crate::ofi) unsafe fn expose_ring(&self, run: Span) -> Result<(Remote, u64), String> {
+    pub(in crate::ofi) unsafe fn expose_ring(&mut self, run: Span) -> Result<(Remote, u64), String> {
         self.check()?;
         // SAFETY: by this function's contract.
         let region = unsafe { self.registry.remote(self.place(0), run, sys::FI_REMOTE_WRITE)? };
+        self.has_rings = true;
         Ok((region, if self.memory.virtual_addresses { run.start() as u64 } else { 0 }))
     }
 

@@ -128,6 +128,7 @@ impl Rma {
             tells: false,
             refused: false,
             disturbed: false,
+            has_rings: false,
             broken: None,
         })
     }
