@@ -110,7 +110,7 @@ impl fmt::Debug for ControlFrame {
 }
 
 /// Control frames that have yet to leave, oldest first. At most [`CONTROL_FRAMES`], of which [`CONTROL_GRANTS`] are reserved for
-/// grants.
+/// grants, and those of [`ControlFrames::push_owed`].
 #[derive(Debug)]
 pub struct ControlFrames {
     /// The frames.
@@ -147,6 +147,11 @@ impl ControlFrames {
             self.put_back(ControlFrame { vc, what, refused: false, state: None });
         }
         room
+    }
+
+    /// Puts a frame behind the others, however many there are. For answers to offers, whose number the envelope credit of peers bounds.
+    pub fn push_owed(&mut self, vc: Row, what: Control) {
+        self.put_back(ControlFrame { vc, what, refused: false, state: None });
     }
 
     /// Takes the oldest.

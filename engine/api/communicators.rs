@@ -16,7 +16,7 @@ pub use notify::Agreeing;
 
 use crate::run::engine::{Closed, Engine};
 use tickwire_components::{Comm, CommError, Communicator, Comparison, ErrorHandler, Group, Rank, Row};
-use tickwire_systems::procs::communicators::{UsedIds, close, first_free, is_unused, live, reap};
+use tickwire_systems::procs::communicators::{UsedIds, close, drop_unreceived, first_free, is_unused, live, reap};
 use tickwire_systems::protocols::board::leave;
 use tickwire_transports::TagLimits;
 
@@ -133,7 +133,7 @@ impl Engine {
         let row = Communicator::row(comm.0) as Row;
         self.forget_topology(comm);
         close(&mut self.store.all(), row);
-        self.comms.closing.push(row);
+        self.comms.closing.push((row, false));
         self.reap_communicators();
         Ok(())
     }
@@ -158,11 +158,12 @@ impl Engine {
 
     /// Frees the ids of closing communicators that nothing needs any more.
     fn reap_communicators(&mut self) {
-        for row in std::mem::take(&mut self.comms.closing) {
+        for (row, is_emptied) in std::mem::take(&mut self.comms.closing) {
             if self.reap_communicator(row) {
                 self.comms.lowest = self.comms.lowest.min(row);
             } else {
-                self.comms.closing.push(row);
+                let is_emptied = is_emptied || drop_unreceived(&mut self.store.all(), row);
+                self.comms.closing.push((row, is_emptied));
             }
         }
     }

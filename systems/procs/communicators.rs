@@ -187,6 +187,18 @@ pub fn is_unused(all: &mut Tables<'_>, row: Row) -> bool {
     comm.cursor as usize >= all.cars.len()
 }
 
+/// Drops what has come for a closing communicator and was not received: its posted receives match none of it, and there will be no others.
+/// Otherwise two members that have sent each other such messages would wait for each other. `false` if a message or a receive has no place
+/// yet, so that this must be tried again. What a transport holds that matches messages itself stays there.
+pub fn drop_unreceived(all: &mut Tables<'_>, row: Row) -> bool {
+    if all.progress.arrivals > 0 || !all.progress.new_receives.is_empty() {
+        return false;
+    }
+    let word = all.communicators[row as usize].context;
+    disown(all, |other| context::base(other) == word && context::plane(other) == context::USER);
+    true
+}
+
 /// Frees the id of a closing communicator. `false` if something still needs it.
 pub fn reap(all: &mut Tables<'_>, row: Row) -> bool {
     if !is_unused(all, row) {

@@ -9,10 +9,8 @@ use tickwire_components::{Control, Pending, Progress, Row, Vc, VcState, context}
 pub(crate) fn dismiss(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, word: u32, message: Row) {
     let is_open = vcs.get(vc_row as usize).is_some_and(|vc| vc.state == VcState::Connected);
     // Graphs find out by themselves what will not come.
-    if is_open
-        && context::plane(word) == context::USER
-        && progress.control.push(vc_row, Control::Acknowledgement { message })
-    {
+    if is_open && context::plane(word) == context::USER {
+        progress.control.push_owed(vc_row, Control::Acknowledgement { message });
         list_sender(progress, vcs, vc_row);
         progress.pending |= Pending::TRANSFER;
     }

@@ -125,6 +125,31 @@ fn long_and_synchronous_sends_to_a_freed_communicator_end_as_short_ones_do() {
 }
 
 #[test]
+fn members_that_free_a_communicator_with_long_sends_to_each_other_do_not_wait() {
+    for mut cluster in [Cluster::loopback(2), Cluster::shm(2)] {
+        let made = dup(&mut cluster, WORLD);
+        // More than control frames have room for.
+        let mut sends = Vec::new();
+        for (rank, number) in (0..2).flat_map(|rank| (0..150).map(move |number| (rank, number))) {
+            let engine = &mut cluster.engines[rank];
+            let to = Rank(1 - rank as u32);
+            sends.push((rank, engine.issend(content(number, 10), to, Tag(1), made[rank]).unwrap()));
+        }
+        cluster.tick_times(20);
+        // A receive that is posted already gets its message.
+        let first = cluster.engines[0].irecv(vec![0u8; 10], Rank(1), Tag(1), made[0]).unwrap();
+        (0..2).for_each(|rank| cluster.engines[rank].comm_free(made[rank]).unwrap());
+        assert!(cluster.finish(BOUND, 0, first).unwrap().0 == content(0, 10));
+        for (rank, send) in sends {
+            cluster.finish(BOUND, rank, send).unwrap();
+        }
+        let next = dup(&mut cluster, WORLD);
+        assert_eq!(id(&mut cluster, 0, next[0]), 2, "nothing of the first one is left");
+        cluster.assert_at_rest();
+    }
+}
+
+#[test]
 fn what_was_sent_and_never_received_is_discarded_with_its_communicator() {
     let mut cluster = Cluster::loopback(2);
     let made = dup(&mut cluster, WORLD);

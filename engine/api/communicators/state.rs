@@ -17,8 +17,8 @@ pub(crate) struct Comms {
     pub(super) reserved: Vec<(u32, Key)>,
     /// Messages and receives of agreements for which there were no rows.
     pub(super) owed: VecDeque<Owed>,
-    /// Rows of communicators that were freed while operations on them were pending.
-    pub(super) closing: Vec<Row>,
+    /// Rows of communicators that were freed while operations on them were pending, and whether what nobody will receive was dropped.
+    pub(super) closing: Vec<(Row, bool)>,
     /// The topologies of communicators that have one.
     pub(in crate::api) topologies: Vec<(Comm, Topology)>,
     /// No context id below this one is free here.
