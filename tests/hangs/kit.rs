@@ -38,14 +38,22 @@ impl Hanging {
     /// Asks again and again until the answer has all of these words: the job may not have started yet.
     #[track_caller]
     pub(crate) fn until(&self, args: &[&str], words: &[&str]) -> String {
+        self.until_without(args, words, &[])
+    }
+
+    /// Asks again and again until the answer has all of `words` and none of `others`: the job may not have started yet,
+    /// and messages may still be on their way.
+    #[track_caller]
+    pub(crate) fn until_without(&self, args: &[&str], words: &[&str], others: &[&str]) -> String {
         let start = Instant::now();
         loop {
             let output = tickwire(args, Some(&self.job));
             let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-            if words.iter().all(|words| said.contains(words)) {
+            if words.iter().all(|words| said.contains(words)) && !others.iter().any(|words| said.contains(words)) {
                 return said;
             }
-            assert!(start.elapsed() < PATIENCE, "{args:?} says\n{said}\nand not all of {words:?}");
+            let wanted = format!("all of {words:?} and none of {others:?}");
+            assert!(start.elapsed() < PATIENCE, "{args:?} says\n{said}\nand not {wanted}");
         }
     }
 
