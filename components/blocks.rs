@@ -7,8 +7,10 @@ use std::fmt;
 /// The messages of one graph that consist of parts.
 #[derive(Default)]
 pub struct Blocks {
-    /// The messages. Their index is [`Node::computation`](crate::Node::computation) of their CARs.
-    pub passages: Box<[Passage]>,
+    /// The incoming messages, indexed by [`NodeWork::Incoming`](crate::NodeWork::Incoming).
+    pub incoming: Box<[IncomingPassage]>,
+    /// The outgoing messages, indexed by [`NodeWork::Outgoing`](crate::NodeWork::Outgoing).
+    pub outgoing: Box<[OutgoingPassage]>,
     /// Parts of incoming messages.
     pub inlets: Box<[Inlet]>,
     /// The reductions of [`Computation::Apply`](crate::Computation::Apply), indexed by its number.
@@ -17,46 +19,60 @@ pub struct Blocks {
 
 impl fmt::Debug for Blocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Blocks { passages, inlets, operations } = self;
-        write!(f, "Blocks({passages:?}, {inlets:?}, {} operations)", operations.len())
+        let Blocks { incoming, outgoing, inlets, operations } = self;
+        write!(f, "Blocks({incoming:?}, {outgoing:?}, {inlets:?}, {} operations)", operations.len())
     }
 }
 
 /// A message that consists of parts, one after another.
-///
-/// The fields before `at` are written when the graph is built. The fields from `at` on are reset when the graph starts, and then
-/// written by Match and Transfer.
 #[derive(Debug)]
 pub struct Passage {
-    /// The row of the message's CAR.
+    /// The row of the message's CAR. Written when the graph's rows are taken.
     pub row: Row,
     /// Bytes of all parts.
     pub bytes: u64,
     /// The parts, in order.
     pub parts: Box<[Part]>,
-    /// Of an outgoing message that leaves as a whole: the memory where its parts are packed. [`Span::EMPTY`] if the message
-    /// leaves while its parts arrive.
-    pub packed: Span,
-    /// Of an outgoing message: whether it leaves as a whole.
-    pub is_whole: bool,
-    /// Of an outgoing message: how many of its bytes are forwarded from incoming messages.
-    pub passed: u64,
-    /// Of an incoming message whose parts are reduced: room for a few elements.
-    pub scratch: Span,
-    /// Index of the part that contains the next byte.
+    /// Index of the part that contains the next byte. Reset when the graph starts, then written by Match and Transfer.
     pub at: u32,
-    /// Of an outgoing message: how many bytes to be forwarded have not arrived yet.
-    pub missing: u64,
-    /// Of an incoming message: how many bytes the sender was allowed to send before the answer (CTS) that is still in the send queue.
-    /// Bytes from the start of the message.
+}
+
+/// A message that comes in.
+///
+/// `told` and `carried` are reset when the graph starts, and then written by Match and Transfer.
+#[derive(Debug)]
+pub struct IncomingPassage {
+    /// The message.
+    pub passage: Passage,
+    /// If parts of it are reduced: room for a few elements.
+    pub scratch: Span,
+    /// How many bytes the sender was allowed to send before the answer (CTS) that is still in the send queue. Bytes from the start of
+    /// the message.
     pub told: u64,
-    /// Of an outgoing message: whether its wait for incoming messages is over. It is over when the first envelope that it forwards has
-    /// come; for a message that leaves as a whole, when all bytes have come.
-    pub opened: bool,
-    /// Of an outgoing message: length of the piece that the transport may have taken only in part, bytes; 0 if there is no such piece.
-    pub begun: u64,
-    /// Of an incoming message: bytes in `scratch` of an element that has arrived only in part.
+    /// Bytes in `scratch` of an element that has arrived only in part.
     pub carried: u32,
+}
+
+/// A message that leaves.
+///
+/// `missing`, `opened` and `begun` are reset when the graph starts, and then written by Match and Transfer.
+#[derive(Debug)]
+pub struct OutgoingPassage {
+    /// The message.
+    pub passage: Passage,
+    /// If it leaves as a whole: the memory where its parts are packed. [`Span::EMPTY`] if it leaves while its parts arrive.
+    pub packed: Span,
+    /// Whether it leaves as a whole.
+    pub is_whole: bool,
+    /// How many of its bytes are forwarded from incoming messages.
+    pub passed: u64,
+    /// How many bytes to be forwarded have not arrived yet.
+    pub missing: u64,
+    /// Whether its wait for incoming messages is over. It is over when the first envelope that it forwards has come; for a message that
+    /// leaves as a whole, when all bytes have come.
+    pub opened: bool,
+    /// Length of the piece that the transport may have taken only in part, bytes; 0 if there is no such piece.
+    pub begun: u64,
 }
 
 /// A part of a message.
@@ -84,8 +100,8 @@ pub enum PartKind {
 /// Where the bytes of an incoming part go.
 #[derive(Debug)]
 pub struct Inlet {
-    /// The row of the CAR of the incoming message.
-    pub from: Row,
+    /// The incoming message: its index in [`Blocks::incoming`].
+    pub from: u32,
     /// The smallest space with which both connections, the incoming and the outgoing one, make progress. Bytes.
     pub minimum: u32,
     /// The application's elements. Without an operation the bytes go there; with an operation they are its other operand.
@@ -99,7 +115,7 @@ pub struct Inlet {
     pub memory: InletMemory,
     /// Who supplies that memory.
     pub supplier: Supplier,
-    /// Indices of the outgoing messages that forward the bytes. With a window there is only one.
+    /// The outgoing messages that forward the bytes: their indices in [`Blocks::outgoing`]. With a window there is only one.
     pub outgoing: Box<[u32]>,
     /// Bytes that have arrived so far. If there is an operation, only bytes that are already combined count. Written by Transfer.
     pub come: u64,
@@ -134,30 +150,42 @@ impl fmt::Debug for Operand {
     }
 }
 
-impl Passage {
-    /// A message that consists of these parts. It has not started.
-    pub fn new(row: Row, parts: Box<[Part]>) -> Self {
-        Passage {
-            row,
-            bytes: parts.iter().map(|part| part.bytes).sum(),
-            parts,
+impl IncomingPassage {
+    /// Of these parts. It has not started.
+    pub fn new(parts: Box<[Part]>) -> Self {
+        IncomingPassage { passage: Passage::new(parts), scratch: Span::EMPTY, told: 0, carried: 0 }
+    }
+
+    /// Resets the message to its state before the first byte.
+    pub fn reset(&mut self) {
+        (self.passage.at, self.told, self.carried) = (0, 0, 0);
+    }
+}
+
+impl OutgoingPassage {
+    /// Of these parts. It has not started.
+    pub fn new(parts: Box<[Part]>) -> Self {
+        OutgoingPassage {
+            passage: Passage::new(parts),
             packed: Span::EMPTY,
             is_whole: false,
             passed: 0,
-            scratch: Span::EMPTY,
-            at: 0,
             missing: 0,
-            told: 0,
             opened: false,
             begun: 0,
-            carried: 0,
         }
     }
 
     /// Resets the message to its state before the first byte.
     pub fn reset(&mut self) {
-        (self.at, self.told, self.begun, self.carried) = (0, 0, 0, 0);
+        (self.passage.at, self.begun) = (0, 0);
         (self.opened, self.missing) = (false, self.passed);
+    }
+}
+
+impl Passage {
+    fn new(parts: Box<[Part]>) -> Self {
+        Passage { row: NIL, bytes: parts.iter().map(|part| part.bytes).sum(), parts, at: 0 }
     }
 
     /// The part that contains a byte; `None` past the end. Successive calls must ask for ascending bytes, since the search starts at

@@ -22,7 +22,7 @@ pub enum CarKind {
     /// A data CAR under an envelope of a graph whose message is forwarded while it arrives. [`Blocks`](crate::Blocks) say where its
     /// bytes are.
     Passage,
-    /// A computation in a graph. See [`crate::Node::computation`].
+    /// A computation in a graph. See [`crate::NodeWork::Computation`].
     Computation,
     /// The request of a graph; the graph's nodes are CARs of their own.
     Graph,

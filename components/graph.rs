@@ -6,7 +6,7 @@ use std::any::TypeId;
 use std::fmt;
 use std::mem::ManuallyDrop;
 
-/// The node of a graph that a CAR is: a cold column of the CAR table. 24 B.
+/// The node of a graph that a CAR is: a cold column of the CAR table. 28 B.
 ///
 /// Written when a graph is built, and while it runs (`unmet`).
 #[derive(Component, Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,16 +22,47 @@ pub struct Node {
     pub first: u32,
     /// Number of its successors.
     pub successors: u32,
-    /// Of a computation: its index in [`Graph::computations`]. Of a message in parts: its index in the passages of [`Graph::blocks`].
-    /// [`NIL`] for other messages.
-    pub computation: u32,
+    /// What it does.
+    pub work: NodeWork,
 }
 
-const _: () = assert!(size_of::<Node>() == 24);
+const _: () = assert!(size_of::<Node>() == 28);
+
+/// What a node of a graph does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum NodeWork {
+    /// It is a message in one piece.
+    #[default]
+    Message,
+    /// It is a message in parts that comes in: its index in [`Blocks::incoming`].
+    Incoming(u32),
+    /// It is a message in parts that leaves: its index in [`Blocks::outgoing`].
+    Outgoing(u32),
+    /// It is a computation: its index in [`Graph::computations`].
+    Computation(u32),
+}
 
 impl Node {
     /// The value for a CAR that is in no graph.
-    pub const NONE: Node = Node { graph: NIL, needs: 0, unmet: 0, first: 0, successors: 0, computation: NIL };
+    pub const NONE: Node = Node { graph: NIL, needs: 0, unmet: 0, first: 0, successors: 0, work: NodeWork::Message };
+
+    /// Of a message in parts that comes in: its index in [`Blocks::incoming`]. [`NIL`] for other nodes.
+    #[inline]
+    pub const fn incoming(&self) -> u32 {
+        match self.work {
+            NodeWork::Incoming(index) => index,
+            _ => NIL,
+        }
+    }
+
+    /// Of a message in parts that leaves: its index in [`Blocks::outgoing`]. [`NIL`] for other nodes.
+    #[inline]
+    pub const fn outgoing(&self) -> u32 {
+        match self.work {
+            NodeWork::Outgoing(index) => index,
+            _ => NIL,
+        }
+    }
 }
 
 impl Default for Node {

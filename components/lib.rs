@@ -62,7 +62,7 @@ pub mod wire;
 mod work;
 
 pub use arrival::{Arrival, ArrivalState, Destination};
-pub use blocks::{Blocks, Inlet, InletMemory, Operand, Part, PartKind, Passage};
+pub use blocks::{Blocks, IncomingPassage, Inlet, InletMemory, Operand, OutgoingPassage, Part, PartKind, Passage};
 pub use buffer::Buffer;
 pub use bytemuck;
 pub use callbacks::{Callbacks, Notice, Outcome, Panic};
@@ -79,7 +79,7 @@ pub use errors::*;
 pub use exact::{ExactFloat, ExactSum};
 pub use exclusive::Exclusive;
 pub use file_size::{FileTooLong, check_file_bytes, file_bytes_max};
-pub use graph::{Asking, Computation, Graph, GraphKey, Graphs, LeftReceive, Node, Temporary};
+pub use graph::{Asking, Computation, Graph, GraphKey, Graphs, LeftReceive, Node, NodeWork, Temporary};
 pub use group::{Comparison, Group, GroupError};
 pub use handles::*;
 pub use lease::Lease;

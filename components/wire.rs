@@ -40,6 +40,8 @@
 //!
 //! First bytes from [`TRANSPORTS_OWN`] on are reserved for a transport's own data between frames. The engine never gets them.
 
+mod messages;
+
 use crate::credit::Credit;
 
 /// Bytes of [`Header`] on the wire.
@@ -318,7 +320,7 @@ impl Header {
     /// Bytes of payload that follow the header in its frame.
     #[inline(always)]
     pub fn payload(&self) -> u64 {
-        if self.lead as u8 == Kind::Eager as u8 { self.length } else { self.other_payload() }
+        if self.is_eager() { self.length } else { self.other_payload() }
     }
 
     /// As [`Header::payload`], for all kinds.
@@ -328,7 +330,7 @@ impl Header {
                 self.length
             }
             Some(Kind::Head) => self.message().into(),
-            Some(Kind::Rts) if self.flags() & READABLE != 0 => ADDRESS_BYTES,
+            Some(Kind::Rts) => self.offer_payload(),
             _ => 0,
         }
     }

@@ -127,7 +127,7 @@ fn keep(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     if is_abandonment(&header) && abandon(rows, arrival) {
         return;
     }
-    if header.kind() == Some(Kind::Rts) {
+    if header.is_offer() {
         take_envelope(&mut rows.progress, &mut rows.vcs, arrival.vc);
     }
     if rows.progress.has_provider() && deferred::defer(rows, arrival) {

@@ -5,7 +5,7 @@
 
 use crate::event::{Event, Message};
 use crate::trace::Trace;
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::wire::Header;
 
 /// Reports the messages of one endpoint to a sink. Frames that do not begin a message are not reported.
 #[derive(Debug)]
@@ -29,12 +29,12 @@ impl Messages {
 
     /// The time at which the transport is asked to take a frame, ns; 0 if the frame is not reported.
     pub fn begin(&mut self, header: &Header) -> u64 {
-        if is_envelope(header) { self.trace.now_ns() } else { 0 }
+        if header.is_envelope() { self.trace.now_ns() } else { 0 }
     }
 
     /// Reports a frame that the transport has taken. `begin_ns` is of [`Messages::begin`].
     pub fn sent(&mut self, proc: u32, header: &Header, begin_ns: u64) {
-        if !is_envelope(header) {
+        if !header.is_envelope() {
             return;
         }
         let end_ns = if header.payload() >= Message::TIMED_BYTES { self.trace.now_ns() } else { begin_ns };
@@ -46,7 +46,7 @@ impl Messages {
 
     /// Reports a frame that has arrived.
     pub fn received(&mut self, proc: u32, header: &Header) {
-        if !is_envelope(header) {
+        if !header.is_envelope() {
             return;
         }
         let (before_ns, end_ns) = (self.trace.last_ns(), self.trace.now_ns());
@@ -77,11 +77,6 @@ impl Messages {
     }
 }
 
-/// Whether a frame is the first of a message.
-fn is_envelope(header: &Header) -> bool {
-    matches!(header.kind(), Some(Kind::Eager | Kind::Sync | Kind::Rts | Kind::Head))
-}
-
 fn message(proc: u32, header: &Header, number: u64, begin_ns: u64, end_ns: u64) -> Message {
     let (context, tag, bytes) = (header.context(), header.tag(), header.length);
     Message { proc, context, tag, bytes, number, begin_ns, end_ns }
@@ -91,6 +86,7 @@ fn message(proc: u32, header: &Header, number: u64, begin_ns: u64, end_ns: u64) 
 mod tests {
     use super::*;
     use crate::ring::Ring;
+    use tickwire_components::wire::Kind;
 
     #[test]
     fn only_the_first_frame_of_a_message_is_told_and_numbers_are_of_each_direction() {

@@ -45,6 +45,43 @@ fn every_byte_is_a_kind_or_refused() {
     }
 }
 
+#[test]
+fn frames_of_messages_are_as_the_table_says_and_are_told_apart() {
+    let (context, source, tag, row, peer) = (1, 2, 3, 4, 5);
+    let frames = [
+        (Kind::Eager, Header::eager(context, source, tag, 6), 6, 6),
+        (Kind::Sync, Header::synchronous(context, source, tag, row, 6).with_priority(1), 6, 6),
+        (Kind::Rts, Header::offer(context, source, tag, row, 6), 0, 0),
+        (Kind::Rts, Header::offer(context, source, tag, row, 6).with_flags(READABLE), ADDRESS_BYTES, 0),
+        (Kind::Head, Header::head(context, source, tag, 5, 6), 5, 5),
+        (Kind::Part, Header::part(context, 6), 6, 6),
+        (Kind::Cts, Header::clear_to_send(context, row, peer, 6), 0, 0),
+        (Kind::Cts, Header::clear_to_send_more(context, row, peer, 6), 0, 0),
+        (Kind::Cts, Header::clear_to_move(context, 9, row, peer, 6), 0, 0),
+        (Kind::Piece, Header::piece(context, peer, 6), 6, 0),
+        (Kind::Stop, Header::stop(context, peer), 0, 0),
+        (Kind::Done, Header::done(context, row, peer), 0, 0),
+    ];
+    for (kind, header, payload, message) in frames {
+        assert_eq!(header.kind(), Some(kind));
+        assert_eq!(header.check(payload as usize, false), Ok(()), "{kind:?}");
+        assert_eq!((header.payload(), header.message_bytes()), (payload, message), "{kind:?}");
+        let told = [
+            header.is_eager(),
+            header.is_synchronous(),
+            header.is_offer(),
+            header.is_head(),
+            header.is_part(),
+            header.is_stop(),
+        ];
+        let kinds = [Kind::Eager, Kind::Sync, Kind::Rts, Kind::Head, Kind::Part, Kind::Stop];
+        assert_eq!(told, kinds.map(|other| other == kind), "{kind:?}");
+        assert_eq!(header.is_envelope(), matches!(kind, Kind::Eager | Kind::Sync | Kind::Rts | Kind::Head));
+    }
+    let header = Header::clear_to_send(context, row, peer, 6);
+    assert_eq!((header.tag(), header.message(), header.length), (row, peer, 6), "the receiver's row and the sender's");
+}
+
 /// A frame of a kind as its sender makes it.
 fn plain(kind: Kind) -> Header {
     let (message, length) = match kind {

@@ -9,7 +9,7 @@ use crate::steps::place::receive_whole;
 use crate::steps::posted::key;
 use crate::steps::signatures::{check_peer, compare};
 use tickwire_components::index::EnvelopeKey;
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::wire::Header;
 use tickwire_components::{Arrival, ArrivalState, CarState, Destination, NIL, Row, Span};
 
 /// Pairs a message with its posted receive. Returns the receive's row.
@@ -54,7 +54,7 @@ pub(crate) fn receive(rows: &mut Rows<'_>, header: &Header, payload: Span, vc_ro
 // Calls come last, so that the frequent case saves no registers on the stack.
 #[inline(never)]
 fn receive_apart(rows: &mut Rows<'_>, origin: u64, name: u64, payload: Span, vc_row: Row) -> bool {
-    let header = Header { lead: Kind::Eager as u64, origin, name, length: payload.len() as u64 };
+    let header = Header::eager_of(origin, name, payload.len() as u64);
     let Rows { progress, cars, vcs, communicators, .. } = rows;
     if check_envelope(&header, vcs.get(vc_row as usize), communicators).is_err() {
         return false;
@@ -68,7 +68,7 @@ fn receive_apart(rows: &mut Rows<'_>, origin: u64, name: u64, payload: Span, vc_
 /// As [`receive_apart`], if the first posted receive does not match.
 #[inline(never)]
 fn receive_otherwise(rows: &mut Rows<'_>, origin: u64, name: u64, payload: Span, vc_row: Row) -> bool {
-    let header = Header { lead: Kind::Eager as u64, origin, name, length: payload.len() as u64 };
+    let header = Header::eager_of(origin, name, payload.len() as u64);
     let Rows { progress, cars, vcs, .. } = rows;
     match find_otherwise(progress, vc_row, &header, cars, vcs) {
         Some(row) => end(rows, row, &header, payload, vc_row),

@@ -23,12 +23,12 @@ use crate::steps::posting::send_whole;
 use crate::steps::send::send_now;
 use failure::give_up;
 use kept::leave_ended;
-use messages::{block_of, start_message};
+use messages::{passage_of, start_message};
 use tickwire_components::limits::STARTS_A_PASS;
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::wire::Header;
 use tickwire_components::{
-    Car, CarKind, CarState, Computation, Large, NIL, Node, Pending, Pieces, Reduction, RequestState, Row, Side, Span,
-    VcState, car_flags,
+    Car, CarKind, CarState, Computation, Large, NIL, Node, NodeWork, Pending, Pieces, Reduction, RequestState, Row,
+    Side, Span, VcState, car_flags,
 };
 
 /// Starts a graph: activates its request, and starts the nodes that wait for no other. A graph that was started before needs only its
@@ -92,7 +92,7 @@ fn send_at_once(rows: &mut Rows<'_>, wire: &mut Wire<'_>, row: Row) -> bool {
     let (endpoint, length) = (&mut wire.endpoints[vc.endpoint as usize], car.span.len() as u64);
     (car.flags, car.done) = (0, length);
     if length < endpoint.inline_end_mapped {
-        let header = Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length);
+        let header = Header::eager(car.context, car.source, car.tag, length);
         let bytes = NodeBytes(car.span);
         if send_whole(progress, vc, endpoint, header, &bytes) {
             end_now(rows, row);
@@ -133,7 +133,7 @@ fn end_now(rows: &mut Rows<'_>, row: Row) {
 
 /// Does what a node computes.
 fn compute(rows: &mut Rows<'_>, row: Row) {
-    let Node { graph: number, computation, .. } = rows.nodes[row as usize];
+    let Node { graph: number, work: NodeWork::Computation(computation), .. } = rows.nodes[row as usize] else { return };
     let Some(graph) = rows.progress.graphs.get(number) else { return };
     let length = match graph.computations[computation as usize] {
         Computation::Copy { from, to } => {
@@ -174,10 +174,9 @@ fn reduce(reduction: Option<&Reduction>, into: Span, other: Span, side: Side) ->
 pub(crate) fn ended(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
     let Rows { progress, cars, nodes, requests, .. } = rows;
     let mut expected = cars[row as usize].span.len() as u64;
-    let is_message = cars[row as usize].kind != CarKind::Computation;
-    let passage = if is_message { block_of(progress, nodes, row) } else { None };
-    let passage = passage.map(|(blocks, index)| blocks.passages[index as usize].bytes);
-    expected = passage.unwrap_or(expected);
+    if let Some(passage) = passage_of(progress, nodes, row) {
+        expected = passage.bytes;
+    }
     let (car, node) = (&mut cars[row as usize], &mut nodes[row as usize]);
     if car.kind == CarKind::Receive && car.flags & car_flags::ERRORS == 0 && car.done < expected {
         car.flags |= car_flags::SHORT;
@@ -204,7 +203,7 @@ pub(crate) fn ended(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
         note_failure(rows, owner, &failed, expected);
         give_up(rows, number);
     }
-    if passage.is_some() && rows.cars[row as usize].kind == CarKind::Send {
+    if matches!(rows.nodes[row as usize].work, NodeWork::Outgoing(_)) {
         blocks::release_windows(rows, number, Some(row));
     }
     if rows.requests[owner as usize].counter != 0 {

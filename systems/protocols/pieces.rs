@@ -15,7 +15,7 @@ use crate::steps::finish::finish_car;
 use smallvec::SmallVec;
 use std::any::Any;
 use tickwire_components::limits::{PAGE_BYTES, PIECES_A_PASS};
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::wire::Header;
 use tickwire_components::{
     Arrival, ArrivalState, Car, CarState, Destination, Ended, Large, NIL, Pending, Pieces, Progress, Queue, Row, Span,
     Stretch, Vc, VcState, car_flags,
@@ -245,7 +245,7 @@ pub(crate) fn send_stretch(
     let most = endpoint.fits(link, most.min(wanted - envelope.done));
     let piece = stretch.part(envelope.done as usize, most as usize);
     let length = piece.len() as u64;
-    let header = Header::new(Kind::Piece, envelope.context, 0, 0, peer, length);
+    let header = Header::piece(envelope.context, peer, length);
     match endpoint.transport.get().send(link, &header, &Scattered(piece), state) {
         Sent::Done => (1, length, Sent::Done),
         outcome => (0, 0, outcome),
@@ -276,7 +276,7 @@ pub(crate) fn pieces(
     while frames.len() < most && done < wanted && data != NIL {
         let span = cars[data as usize].span;
         let payload = span.part((done - before) as usize, piece_bytes.min(wanted - done) as usize);
-        let header = Header::new(Kind::Piece, envelope.context, 0, 0, peer, payload.len() as u64);
+        let header = Header::piece(envelope.context, peer, payload.len() as u64);
         if !payload.is_empty() {
             frames.push(Frame { header, payload });
         }

@@ -33,7 +33,7 @@ use crate::steps::provider::is_at_provider;
 use crate::steps::unexpected::find_place;
 use tickwire_components::credit::cost;
 use tickwire_components::index::EnvelopeKey;
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::wire::Header;
 use tickwire_components::{
     Arrival, ArrivalState, Car, CarState, Communicator, Control, Destination, NIL, Pending, Progress, Pull, Row, Span,
     Vc, VcState, car_flags,
@@ -137,12 +137,12 @@ fn take_matched(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     let checked = check_paired(arrival)
         .and_then(|()| takes())
         .and_then(|()| check_envelope(&header, rows.vcs.get(arrival.vc as usize), &rows.communicators));
-    let is_offer = header.kind() == Some(Kind::Rts);
-    let checked =
-        checked.and_then(|()| match is_offer && !offer_counts::paired(&mut rows.progress, &mut rows.vcs, arrival.vc) {
+    let checked = checked.and_then(|()| {
+        match header.is_offer() && !offer_counts::paired(&mut rows.progress, &mut rows.vcs, arrival.vc) {
             true => Err(OVERDRAWN),
             false => Ok(()),
-        });
+        }
+    });
     if let Err(wrong) = checked {
         refuse(&mut rows.progress, arrival, wrong);
         crate::steps::matching::enqueue(&mut rows.progress, &mut rows.cars, &mut rows.vcs, row);
@@ -158,7 +158,7 @@ fn give(rows: &mut Rows<'_>, arrival: &mut Arrival, row: Row) {
     let car = &mut rows.cars[row as usize];
     arrival.to = Destination::Receive(row);
     (car.source, car.tag, car.vc, car.priority) = (header.source(), header.tag(), arrival.vc, header.priority());
-    if header.kind() == Some(Kind::Rts) {
+    if header.is_offer() {
         return offer(
             &mut rows.progress,
             &mut rows.cars,
@@ -177,19 +177,19 @@ fn give(rows: &mut Rows<'_>, arrival: &mut Arrival, row: Row) {
 
 /// Checks that an arrival is a valid message or offer, of a kind that a transport can pair.
 fn check_paired(arrival: &Arrival) -> Result<(), &'static str> {
-    match arrival.header.kind() {
-        Some(Kind::Eager | Kind::Sync | Kind::Rts) => arrival.header.check(arrival.payload.len(), false),
-        _ => Err("a message of a kind that no transport pairs"),
+    match arrival.header.is_envelope() && !arrival.header.is_head() {
+        true => arrival.header.check(arrival.payload.len(), false),
+        false => Err("a message of a kind that no transport pairs"),
     }
 }
 
 /// Notes that the sender of a synchronous message must be told of its receive. From here on the message is treated as an ordinary one.
 fn acknowledge(progress: &mut Progress, arrival: &mut Arrival) {
     let header = arrival.header;
-    if header.kind() == Some(Kind::Sync) {
+    if header.is_synchronous() {
         progress.provider.acknowledgements.push((arrival.vc, header.message()));
         progress.pending |= Pending::POST;
-        arrival.header = Header::new(Kind::Eager, header.context(), header.source(), header.tag(), 0, header.length);
+        arrival.header = Header::eager(header.context(), header.source(), header.tag(), header.length);
     }
 }
 
@@ -255,13 +255,13 @@ fn take_claimed(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     {
         return refuse(&mut rows.progress, arrival, wrong);
     }
-    if header.kind() == Some(Kind::Rts) && !offer_counts::paired(&mut rows.progress, &mut rows.vcs, arrival.vc) {
+    if header.is_offer() && !offer_counts::paired(&mut rows.progress, &mut rows.vcs, arrival.vc) {
         return refuse(&mut rows.progress, arrival, OVERDRAWN);
     }
     if let Some(row) = take_queued(&mut rows.progress, &mut rows.cars, &header) {
         return give(rows, arrival, row);
     }
-    if header.kind() == Some(Kind::Sync) {
+    if header.is_synchronous() {
         offer_anew(&mut rows.progress, arrival, &mut rows.vcs);
     }
     let header = arrival.header;
@@ -293,7 +293,7 @@ fn offer_anew(progress: &mut Progress, arrival: &mut Arrival, vcs: &mut [Vc]) {
     let header = arrival.header;
     owe_lines(progress, vcs, arrival.vc, header.length);
     let (context, source, tag) = (header.context(), header.source(), header.tag());
-    let offer = Header::new(Kind::Rts, context, source, tag, header.message(), header.length);
+    let offer = Header::offer(context, source, tag, header.message(), header.length);
     arrival.header = offer.with_priority(header.priority());
 }
 

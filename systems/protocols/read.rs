@@ -10,7 +10,7 @@ use crate::steps::finish::{finish_at_once, finish_car, is_one_run};
 use crate::steps::send::send_now;
 use smallvec::SmallVec;
 use tickwire_components::limits::{PAGE_BYTES, PIECES_A_PASS, READ_BYTES_A_TURN, READ_TURNS_A_PASS, READS_A_CALL};
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::wire::Header;
 use tickwire_components::{Body, Car, Large, NIL, NoBytes, Pending, Row, Span, Vc, VcState};
 use tickwire_transports::{MemoryRead, Sent};
 
@@ -185,7 +185,7 @@ pub(crate) fn read_at_once(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], left
     progress.moved.transfer += message.wanted;
     progress.work.received += 1;
     car.done = message.length;
-    let done = Header::new(Kind::Done, car.context, 0, row, message.peer, 0);
+    let done = Header::done(car.context, row, message.peer);
     if !progress.replies.is_empty() || transport.send_inline(vc.link, done, &NoBytes) != Sent::Done {
         answer(rows, row);
         return true;

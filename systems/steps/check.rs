@@ -2,7 +2,7 @@
 
 use crate::procs::communicators::known;
 use tickwire_components::limits::{MESSAGE_MAX, TAG_MAX};
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::wire::Header;
 use tickwire_components::{
     Arrival, ArrivalState, Car, CarState, Communicator, Ended, NIL, Pending, Progress, Row, Vc, wire,
 };
@@ -19,7 +19,7 @@ pub(crate) fn check_envelope(
     if header.tag() > TAG_MAX || header.length > MESSAGE_MAX {
         return Err("an envelope with an impossible tag or length");
     }
-    if header.message() == NIL && header.lead as u8 == Kind::Rts as u8 {
+    if header.message() == NIL && header.is_offer() {
         return Err("an offer without a message id");
     }
     // The context word of the world's communicator is 0, and there a rank is the proc's number.

@@ -6,7 +6,6 @@ use crate::protocols::graph::blocks::{self, is_passage};
 use crate::rows::Rows;
 use crate::steps::finish::{end_plain, finish_car};
 use tickwire_components::limits::{UNPACKED_BYTES, UNPACKED_MIN};
-use tickwire_components::wire::Kind;
 use tickwire_components::{
     Arrival, ArrivalState, Buffer, Car, CarState, Destination, Ended, NIL, Pending, Progress, Row, Span, Stretch,
 };
@@ -71,7 +70,7 @@ pub(crate) fn place(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     arrival.state = ArrivalState::Handled;
     let Rows { progress, cars, .. } = rows;
     // The frequent case: a whole message.
-    if let (Destination::Receive(row), true) = (arrival.to, arrival.header.lead as u8 == Kind::Eager as u8) {
+    if let (Destination::Receive(row), true) = (arrival.to, arrival.header.is_eager()) {
         let length = arrival.header.length;
         let car = &cars[row as usize];
         if car.chain != NIL {
@@ -102,7 +101,7 @@ fn place_chained(rows: &mut Rows<'_>, arrival: &Arrival, row: Row) {
 /// As [`place`], for unexpected messages that go into temporaries, and for parts and pieces of messages.
 #[inline(never)]
 pub(crate) fn place_rest(rows: &mut Rows<'_>, arrival: &mut Arrival) {
-    let part = arrival.header.kind() == Some(Kind::Part);
+    let part = arrival.header.is_part();
     // Match has stored the part's place in the message in this header field.
     let at = if part { arrival.header.origin as usize } else { 0 };
     let row = match arrival.to {
@@ -116,7 +115,7 @@ pub(crate) fn place_rest(rows: &mut Rows<'_>, arrival: &mut Arrival) {
         }
         Destination::Unexpected(_) | Destination::Nobody => return,
     };
-    if part || arrival.header.kind() == Some(Kind::Head) {
+    if part || arrival.header.is_head() {
         return place_part(&mut rows.progress, arrival, row, &mut rows.cars, at);
     }
     let car = &mut rows.cars[row as usize];

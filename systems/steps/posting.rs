@@ -9,7 +9,7 @@ use crate::steps::credit::feed;
 use crate::steps::matching::enqueue;
 use crate::steps::posted::key;
 use tickwire_components::credit::cost;
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::wire::Header;
 use tickwire_components::{
     Car, CarKind, CarState, Large, NIL, Pending, Pieces, Progress, Protocol, Request, Row, Vc, VcState, car_flags,
 };
@@ -125,7 +125,7 @@ fn send_eager<L: Leaves, P: Pieces + ?Sized>(
 
 #[inline(always)]
 fn eager_header(envelope: &Envelope) -> Header {
-    Header::new(Kind::Eager, envelope.context, envelope.source, envelope.tag, 0, envelope.length)
+    Header::eager(envelope.context, envelope.source, envelope.tag, envelope.length)
 }
 
 /// Sends a whole message in one frame, if no other message is queued before it and there is credit for it.

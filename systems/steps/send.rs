@@ -15,7 +15,7 @@ use crate::steps::signatures::stamp;
 use crate::store::Tables;
 use std::any::Any;
 use tickwire_components::credit::{Credit, cost};
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::wire::Header;
 use tickwire_components::{
     Body, Car, CarKind, CarState, Communicator, Control, ControlFrame, Large, NIL, NoBytes, Payload, Pending, Progress,
     Protocol, Row, Span, Vc, VcState, Way, car_flags, context, wire,
@@ -45,8 +45,9 @@ pub(crate) fn send_row(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
         // A transport that matches by itself never piggybacks credit.
         (header, credit) = header.with_credit(due(progress, vc, NIL, true));
     }
-    match send_head(cars, vc, endpoint, &header, row, state) {
-        Sent::Done => progress.moved.post += payload_of(&header),
+    let first = First { cars, row, in_parts: in_parts(cars, large, row), link: vc.link, header: &header };
+    match first.send(endpoint, vc.proc, state) {
+        Sent::Done => progress.moved.post += header.message_bytes(),
         sent => return Err(sent),
     }
     granted(progress, vc, credit);
@@ -116,16 +117,17 @@ pub unsafe fn send_now(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
     }
     let header = head(cars, large, vc.link, endpoint, row);
     let state = state_of(row_states, endpoint, &mut cars[row as usize], row);
+    let first = First { cars, row, in_parts: in_parts(cars, large, row), link: vc.link, header: &header };
     // After a failed link, the queue sends the frame again and reports the failure.
-    if send_head(cars, vc, endpoint, &header, row, state) != Sent::Done {
+    if first.send(endpoint, vc.proc, state) != Sent::Done {
         return false;
     }
     if is_send {
         let Large { length, way, .. } = large[row as usize];
         spend(progress, vc, endpoint, &cars[row as usize], way, length);
     }
-    progress.moved.post += payload_of(&header);
-    has_gone(rows, &header, row);
+    progress.moved.post += header.message_bytes();
+    has_gone(rows, row);
     true
 }
 
@@ -167,8 +169,7 @@ pub unsafe fn offer_now(tables: Tables<'_>, envelope: &Envelope, comm: u32, run:
     let taken = unsafe { take_rows(progress, cars, requests, &Payload::new(&[run]), car) };
     let Some(row) = taken else { return NIL };
     large[row as usize] = Large { way: Way::Offered, ..Large::of(length) };
-    let header =
-        Header::new(Kind::Rts, envelope.context, envelope.source, envelope.tag, row, length).with_flags(wire::READABLE);
+    let header = Header::offer(envelope.context, envelope.source, envelope.tag, row, length).with_flags(wire::READABLE);
     let sent = match endpoint.aside {
         Aside::Noted => send_offer_noted(vc, endpoint, header, run),
         _ => endpoint.transport.get().send_inline(vc.link, header, &Offer::of(run)),
@@ -261,30 +262,28 @@ pub(crate) fn spend(progress: &mut Progress, vc: &mut Vc, endpoint: &Endpoint, c
 pub(crate) fn head(cars: &[Car], large: &[Large], link: u32, endpoint: &mut Endpoint, row: Row) -> Header {
     let car = &cars[row as usize];
     let Large { length, wanted, peer, body, way, .. } = large[row as usize];
-    let answer = |kind, length| Header::new(kind, car.context, 0, row, peer, length);
+    let Car { context, source, tag, .. } = *car;
     match (car.kind, body) {
-        (CarKind::Receive, Body::Readable { .. }) => return answer(Kind::Done, 0),
-        (CarKind::Receive, Body::Moving { turn }) => {
-            return Header::new(Kind::Cts, car.context, turn, row, peer, wanted).with_flags(wire::DIRECT);
-        }
+        (CarKind::Receive, Body::Readable { .. }) => return Header::done(context, row, peer),
+        (CarKind::Receive, Body::Moving { turn }) => return Header::clear_to_move(context, turn, row, peer, wanted),
         (CarKind::Receive, Body::Passing) if car.flags & car_flags::ASKED != 0 => {
-            return answer(Kind::Cts, wanted).with_flags(wire::WIDER);
+            return Header::clear_to_send_more(context, row, peer, wanted);
         }
-        (CarKind::Receive, _) => return answer(Kind::Cts, wanted),
+        (CarKind::Receive, _) => return Header::clear_to_send(context, row, peer, wanted),
         _ => {}
     }
     match way {
-        Way::Eager => return Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length),
+        Way::Eager => return Header::eager(context, source, tag, length),
         Way::Synchronous => {
-            return Header::new(Kind::Sync, car.context, car.source, car.tag, row, length).with_priority(car.priority);
+            return Header::synchronous(context, source, tag, row, length).with_priority(car.priority);
         }
         Way::Parts => {
             let part = endpoint.fits(link, (length - car.done).min(endpoint.part_bytes));
             return match car.done {
                 // The connection has more room now than when the way was decided.
-                0 if part == length => Header::new(Kind::Eager, car.context, car.source, car.tag, 0, length),
-                0 => Header::new(Kind::Head, car.context, car.source, car.tag, part as u32, length),
-                _ => Header::new(Kind::Part, car.context, 0, 0, 0, part),
+                0 if part == length => Header::eager(context, source, tag, length),
+                0 => Header::head(context, source, tag, part as u32, length),
+                _ => Header::part(context, part),
             };
         }
         Way::Offered | Way::Undecided => {}
@@ -294,84 +293,76 @@ pub(crate) fn head(cars: &[Car], large: &[Large], link: u32, endpoint: &mut Endp
         let protocol = endpoint.protocol(length, place_of(car, endpoint, length), true);
         flags |= if protocol == Protocol::Read { wire::READABLE } else { wire::DIRECT };
     }
-    Header::new(Kind::Rts, car.context, car.source, car.tag, row, length).with_flags(flags).with_priority(car.priority)
+    Header::offer(context, source, tag, row, length).with_flags(flags).with_priority(car.priority)
 }
 
-/// Gives the first frame of a row, or a part of a message, to the transport.
-#[inline]
-fn send_head(
-    cars: &[Car],
-    vc: &Vc,
-    endpoint: &mut Endpoint,
-    header: &Header,
+/// The first frame of a row, or a part of a message.
+struct First<'a> {
+    cars: &'a [Car],
     row: Row,
-    state: Option<&mut dyn Any>,
-) -> Sent {
-    match endpoint.aside {
-        Aside::Noted => send_head_noted(cars, vc, endpoint, header, row, state),
-        _ => send_head_by(cars, vc.link, endpoint.transport.get(), header, row, state),
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn send_head_noted(
-    cars: &[Car],
-    vc: &Vc,
-    endpoint: &mut Endpoint,
-    header: &Header,
-    row: Row,
-    state: Option<&mut dyn Any>,
-) -> Sent {
-    let link = vc.link;
-    endpoint.send_noted(vc.proc, header, |transport| send_head_by(cars, link, transport, header, row, state))
-}
-
-#[inline]
-fn send_head_by(
-    cars: &[Car],
+    /// Whether it is a message in parts.
+    in_parts: bool,
     link: u32,
-    transport: &mut AnyTransport,
-    header: &Header,
-    row: Row,
-    state: Option<&mut dyn Any>,
-) -> Sent {
-    let car = &cars[row as usize];
-    match (header.kind(), header.flags() & wire::READABLE) {
-        (Some(Kind::Head | Kind::Part), _) => {
+    header: &'a Header,
+}
+
+impl First<'_> {
+    /// Gives it to the endpoint's transport.
+    #[inline]
+    fn send(&self, endpoint: &mut Endpoint, proc: u32, state: Option<&mut dyn Any>) -> Sent {
+        match endpoint.aside {
+            Aside::Noted => self.send_noted(endpoint, proc, state),
+            _ => self.send_by(endpoint.transport.get(), state),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn send_noted(&self, endpoint: &mut Endpoint, proc: u32, state: Option<&mut dyn Any>) -> Sent {
+        endpoint.send_noted(proc, self.header, |transport| self.send_by(transport, state))
+    }
+
+    #[inline]
+    fn send_by(&self, transport: &mut AnyTransport, state: Option<&mut dyn Any>) -> Sent {
+        let First { cars, row, in_parts, link, header } = *self;
+        let car = &cars[row as usize];
+        if in_parts {
             let part = car.span.part(car.done as usize, header.payload() as usize);
             // SAFETY: the bytes of a posted send are there until it ends.
             #[expect(unsafe_code, reason = "bytes that are addresses")]
             let part = unsafe { Payload::new(std::slice::from_ref(&part)) };
-            transport.send(link, header, &part, state)
+            return transport.send(link, header, &part, state);
         }
-        (_, 0) => transport.send(link, header, &Chain { cars, row }, state),
-        _ => {
-            let sent = transport.send(link, header, &Offer::of(car.span), state);
-            if sent == Sent::Done {
-                // SAFETY: as in `offer_now`.
-                #[expect(unsafe_code, reason = "bytes that are addresses")]
-                unsafe {
-                    transport.expose(link, car.span);
-                }
+        if header.flags() & wire::READABLE == 0 {
+            return transport.send(link, header, &Chain { cars, row }, state);
+        }
+        let sent = transport.send(link, header, &Offer::of(car.span), state);
+        if sent == Sent::Done {
+            // SAFETY: as in `offer_now`.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            unsafe {
+                transport.expose(link, car.span);
             }
-            sent
         }
+        sent
     }
 }
 
 /// Updates a row whose first frame has left its queue.
 #[inline]
-pub(crate) fn has_gone(rows: &mut Rows<'_>, header: &Header, row: Row) {
+pub(crate) fn has_gone(rows: &mut Rows<'_>, row: Row) {
     rows.progress.work.sent += 1;
     let car = &mut rows.cars[row as usize];
-    let Large { length, wanted, .. } = rows.large[row as usize];
-    match header.kind() {
-        Some(Kind::Rts | Kind::Sync) => return car.state = CarState::Offered,
-        Some(Kind::Cts) if rows.large[row as usize].is_moving() => return car.state = CarState::Direct,
-        Some(Kind::Cts) if wanted > 0 && rows.large[row as usize].is_apart() => return asked(rows, row),
-        Some(Kind::Cts) if wanted > 0 => return car.state = CarState::Receiving,
-        _ => {}
+    let message = rows.large[row as usize];
+    let Large { length, wanted, body, way, .. } = message;
+    match (car.kind, body) {
+        (CarKind::Receive, Body::Readable { .. }) => {}
+        (CarKind::Receive, Body::Moving { .. }) => return car.state = CarState::Direct,
+        (CarKind::Receive, _) if wanted == 0 => {}
+        (CarKind::Receive, Body::AtSender) => return car.state = CarState::Receiving,
+        (CarKind::Receive, _) => return asked(rows, row),
+        _ if matches!(way, Way::Eager | Way::Parts) => {}
+        _ => return car.state = CarState::Offered,
     }
     car.done = length;
     car.state = CarState::Finished;
@@ -379,9 +370,9 @@ pub(crate) fn has_gone(rows: &mut Rows<'_>, header: &Header, row: Row) {
     rows.progress.pending |= Pending::COMPLETE;
 }
 
-/// Counts a part of a message that has been sent. `true` if more parts follow.
+/// Counts what a frame of a message in parts has brought. `true` if more parts follow.
 pub(crate) fn parts_follow(cars: &mut [Car], large: &[Large], header: &Header, row: Row) -> bool {
-    if !matches!(header.kind(), Some(Kind::Head | Kind::Part)) {
+    if !in_parts(cars, large, row) {
         return false;
     }
     let car = &mut cars[row as usize];
@@ -389,11 +380,8 @@ pub(crate) fn parts_follow(cars: &mut [Car], large: &[Large], header: &Header, r
     car.done < large[row as usize].length
 }
 
-/// Bytes of the message that a frame contains.
+/// Whether a row is a send that leaves in parts.
 #[inline]
-pub(crate) fn payload_of(header: &Header) -> u64 {
-    match header.kind() {
-        Some(Kind::Eager | Kind::Head | Kind::Part) => header.payload(),
-        _ => 0,
-    }
+fn in_parts(cars: &[Car], large: &[Large], row: Row) -> bool {
+    large[row as usize].way == Way::Parts && cars[row as usize].kind == CarKind::Send
 }

@@ -14,7 +14,7 @@ use crate::steps::signatures::compare;
 use crate::steps::streams::{begin, take_over};
 use crate::steps::supply::pool::give_buffer;
 use tickwire_components::credit::cost;
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::wire::Header;
 use tickwire_components::{
     Arrival, ArrivalState, Body, CarState, Communicator, Destination, Kept, Large, NIL, Pending, Progress, Row, Span,
     Unexpected, Vc, car_flags, context,
@@ -68,8 +68,7 @@ pub(crate) fn find_place(
     vcs: &mut [Vc],
     communicators: &[Communicator],
 ) -> Option<Row> {
-    let rts = header.kind() == Some(Kind::Rts);
-    let head = header.kind() == Some(Kind::Head);
+    let (rts, head) = (header.is_offer(), header.is_head());
     match unclaimed(communicators, header.context()) {
         Unclaimed::Keep => {}
         Unclaimed::Drop => {
@@ -128,12 +127,12 @@ pub(crate) fn find_place(
 
 /// Drops a message of a communicator that is no more: its credit goes back, and bytes that are still to come go nowhere.
 fn drop_message(progress: &mut Progress, arrival: &mut Arrival, header: &Header, vcs: &mut [Vc]) {
-    if header.kind() != Some(Kind::Rts) {
+    if !header.is_offer() {
         owe_lines(progress, vcs, arrival.vc, header.length);
     } else {
         dismiss(progress, vcs, arrival.vc, header.context(), header.message());
     }
-    if header.kind() == Some(Kind::Head) {
+    if header.is_head() {
         begin(progress, arrival, Destination::Nobody);
     }
     arrival.state = ArrivalState::Handled;

@@ -183,8 +183,8 @@ fn send_replies(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
         let vc_row = rows.cars[row as usize].vc;
         let endpoint = &mut endpoints[rows.vcs[vc_row as usize].endpoint as usize];
         let sent = send_row(rows, endpoint, vc_row, row);
-        if let Ok(header) = sent {
-            has_gone(rows, &header, row);
+        if sent.is_ok() {
+            has_gone(rows, row);
             continue;
         }
         rows.progress.replies.push(&mut rows.cars, row);
@@ -243,7 +243,7 @@ fn drive(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row) -> Result<()
                     continue;
                 }
                 rows.vcs[vc_row as usize].sends.pop(&mut rows.cars);
-                has_gone(rows, &header, row);
+                has_gone(rows, row);
             }
             Err(Sent::Failed) => return Err(LINK_FAILED.into()),
             Err(_) => return Ok(()),

@@ -12,7 +12,6 @@ use crate::protocols::rendezvous::reply;
 use crate::rows::{Rows, Wire};
 use crate::steps::supply::hand_out::SupplyTables;
 use crate::steps::supply::pool::take_buffer;
-use tickwire_components::wire::Kind;
 use tickwire_components::{ArrivalState, Destination, Pending};
 
 /// The system.
@@ -25,7 +24,7 @@ pub fn supply_buffers(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     let Rows { progress, buffers, supplies, vcs, .. } = rows;
     for arrival in &mut wire.arrivals[..progress.arrivals as usize] {
         let (ArrivalState::Unexpected, Destination::Unexpected(entry)) = (arrival.state, arrival.to) else { continue };
-        let buffer = if arrival.header.lead as u8 == Kind::Part as u8 {
+        let buffer = if arrival.header.is_part() {
             // The earlier parts of the message are in this buffer.
             progress.unexpected.entries[entry as usize].buffer()
         } else {
@@ -57,7 +56,7 @@ mod tests {
     use tickwire_components::VcState;
     use tickwire_components::car_flags;
     use tickwire_components::limits::POOL_KEPT_BYTES;
-    use tickwire_components::wire::Header;
+    use tickwire_components::wire::{Header, Kind};
 
     /// An arrival that Match has put into the unexpected queue.
     fn unexpected(world: &mut TestWorld, length: usize) -> (Row, Row) {

@@ -10,8 +10,8 @@ use crate::run::engine::Engine;
 use std::mem::ManuallyDrop;
 use tickwire_components::limits::TAG_MAX;
 use tickwire_components::{
-    Asking, Blocks, Car, CarKind, CarState, Comm, Communicator, Computation, Graph, NIL, NoLayout, Node, PostError,
-    Row, Side, Span, Tag, context,
+    Asking, Blocks, Car, CarKind, CarState, Comm, Communicator, Computation, Graph, NIL, NoLayout, Node, NodeWork,
+    PostError, Row, Side, Span, Tag, context,
 };
 use tickwire_systems::procs::communicators::live;
 use tickwire_systems::steps::signatures::note;
@@ -157,17 +157,13 @@ fn set_nodes(
     let mut first = 0;
     for (index, node) in nodes.iter().enumerate() {
         let row = rows[index];
-        let chain = chained(all, plan, row, node, index);
+        let chain = chained(all, plan, row, index);
         all.cars[row as usize] = Car { chain, vc: peers[index], ..node_car(node, car) };
         let (needs, successors) = (needs[index], successors[index].len() as u32);
-        let computation = plan.passage_of[index];
-        all.nodes[row as usize] = Node { graph: NIL, needs, unmet: NIL, first, successors, computation };
+        let work = plan.work[index];
+        all.nodes[row as usize] = Node { graph: NIL, needs, unmet: NIL, first, successors, work };
         first += successors;
         note(all.progress, row, None);
-    }
-    for inlet in &mut plan.blocks.inlets {
-        // Until now this was the index of the inlet's message.
-        inlet.from = plan.blocks.passages[inlet.from as usize].row;
     }
 }
 
@@ -182,15 +178,21 @@ fn node_car(node: &NodeSketch, car: Car) -> Car {
 }
 
 /// Notes a message's row. Returns the row that is chained under it, which says where the message's bytes are. [`NIL`] for computations.
-fn chained(all: &mut Tables<'_>, plan: &mut Plan, row: Row, node: &NodeSketch, index: usize) -> Row {
-    if !matches!(node, NodeSketch::Incoming { .. } | NodeSketch::Outgoing { .. }) {
-        return NIL;
-    }
-    let passage = &mut plan.blocks.passages[plan.passage_of[index] as usize];
-    passage.row = row;
-    let (kind, span) = match passage.is_whole {
-        true => (CarKind::Data, passage.packed),
-        false => (CarKind::Passage, Span::EMPTY),
+fn chained(all: &mut Tables<'_>, plan: &mut Plan, row: Row, index: usize) -> Row {
+    let (kind, span) = match plan.work[index] {
+        NodeWork::Incoming(index) => {
+            plan.blocks.incoming[index as usize].passage.row = row;
+            (CarKind::Passage, Span::EMPTY)
+        }
+        NodeWork::Outgoing(index) => {
+            let outgoing = &mut plan.blocks.outgoing[index as usize];
+            outgoing.passage.row = row;
+            match outgoing.is_whole {
+                true => (CarKind::Data, outgoing.packed),
+                false => (CarKind::Passage, Span::EMPTY),
+            }
+        }
+        NodeWork::Message | NodeWork::Computation(_) => return NIL,
     };
     // `need_rows` has made sure that there are as many.
     let chain = all.progress.free_cars.pop(all.cars).unwrap_or(NIL);
@@ -203,9 +205,9 @@ fn chained(all: &mut Tables<'_>, plan: &mut Plan, row: Row, node: &NodeSketch, i
 /// How many things each node waits for, and the rows of the nodes that wait for it. An outgoing message also waits for what it passes on: a
 /// message that leaves as a whole for all those bytes, another one for the first envelope.
 fn edges(sketch: &Sketch, rows: &[Row], plan: &Plan) -> (Vec<u32>, Vec<Vec<Row>>) {
-    let passes = |node: usize| {
-        let passage = plan.blocks.passages.get(plan.passage_of[node] as usize);
-        matches!(sketch.nodes[node], NodeSketch::Outgoing { .. }) && passage.is_some_and(|passage| passage.passed > 0)
+    let passes = |node: usize| match plan.work[node] {
+        NodeWork::Outgoing(index) => plan.blocks.outgoing[index as usize].passed > 0,
+        _ => false,
     };
     let mut needs: Vec<u32> = (0..rows.len()).map(|node| passes(node).into()).collect();
     let successors = add_edges(&sketch.edges, rows, &mut needs);

@@ -4,8 +4,8 @@ use super::builder::{InSketch, NodeSketch, OutSketch, Sketch};
 use crate::run::engine::Engine;
 use tickwire_components::limits::{COMBINED_BYTES, GRANT_BYTES, PASSED_WHOLE_MAX};
 use tickwire_components::{
-    Abilities, Blocks, Combine, Comm, Communicator, Inlet, InletMemory, NIL, Operand, Part, PartKind, Passage,
-    Question, Row, Side, Span, Supplier, Target, Temporary,
+    Abilities, Blocks, Combine, Comm, Communicator, IncomingPassage, Inlet, InletMemory, NIL, NodeWork, Operand,
+    OutgoingPassage, Part, PartKind, Passage, Question, Row, Side, Span, Supplier, Target, Temporary,
 };
 use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_systems::steps::supply::decide::decide;
@@ -16,30 +16,30 @@ impl Engine {
         let all = self.store.all();
         let me = all.communicators[Communicator::row(comm.0)].rank;
         let method = |node: usize| -> &Endpoint { &all.endpoints[all.vcs[peers[node] as usize].endpoint as usize] };
-        let mut plan = Plan { passage_of: vec![NIL; sketch.nodes.len()], ..Plan::default() };
-        let mut passages = Vec::new();
+        let mut plan = Plan { work: vec![NodeWork::Message; sketch.nodes.len()], ..Plan::default() };
+        let (mut incoming, mut outgoing) = (Vec::new(), Vec::new());
         // Outgoing messages first: an incoming part may go straight to the place where an outgoing message is put together.
         for (node, sketched) in sketch.nodes.iter().enumerate() {
             if let NodeSketch::Outgoing { parts, .. } = sketched {
-                plan.passage_of[node] = passages.len() as u32;
-                passages.push(plan.outgoing(sketch, parts, method(node)));
+                plan.work[node] = NodeWork::Outgoing(outgoing.len() as u32);
+                outgoing.push(plan.outgoing(sketch, parts, method(node)));
             }
         }
         let (mut inlets, mut computed) = (Vec::new(), 0);
         for (node, sketched) in sketch.nodes.iter().enumerate() {
             match sketched {
                 NodeSketch::Incoming { parts, from, .. } => {
-                    let index = passages.len() as u32;
+                    let index = incoming.len() as u32;
                     let side = if from.0 < me { Side::Left } else { Side::Right };
                     let first = inlets.len() as u32;
                     for (number, part) in (0..).zip(parts) {
                         let mut inlet = inlet(part, index, side);
-                        inlet.outgoing = part.to.iter().map(|&to| plan.passage_of[to as usize]).collect();
+                        inlet.outgoing = part.to.iter().map(|&to| plan.outgoing_of(to)).collect();
                         let mut whole = None;
-                        for (&to, &passage) in part.to.iter().zip(&inlet.outgoing) {
-                            let passage = &mut passages[passage as usize];
-                            let place = adopt(passage, sketch, to, (node as u32, number), first + number);
-                            whole = passage.is_whole.then_some(place);
+                        for (&to, &index) in part.to.iter().zip(&inlet.outgoing) {
+                            let message = &mut outgoing[index as usize];
+                            let place = adopt(message, sketch, to, (node as u32, number), first + number);
+                            whole = message.is_whole.then_some(place);
                         }
                         match (&part.to[..], whole) {
                             ([], _) => {}
@@ -52,17 +52,18 @@ impl Engine {
                         }
                         inlets.push(inlet);
                     }
-                    plan.passage_of[node] = index;
-                    passages.push(plan.incoming(parts, first));
+                    plan.work[node] = NodeWork::Incoming(index);
+                    incoming.push(plan.incoming(parts, first));
                 }
                 NodeSketch::Outgoing { .. } => {}
                 NodeSketch::Reduce { .. } | NodeSketch::Copy { .. } => {
-                    plan.passage_of[node] = computed;
+                    plan.work[node] = NodeWork::Computation(computed);
                     computed += 1;
                 }
             }
         }
-        (plan.blocks.passages, plan.blocks.inlets) = (passages.into(), inlets.into());
+        (plan.blocks.incoming, plan.blocks.outgoing) = (incoming.into(), outgoing.into());
+        plan.blocks.inlets = inlets.into();
         plan
     }
 }
@@ -72,11 +73,19 @@ impl Engine {
 pub(super) struct Plan {
     pub(super) blocks: Blocks,
     pub(super) temporaries: Vec<Temporary>,
-    /// For each message, the index of its passage; for each computation, its number.
-    pub(super) passage_of: Vec<u32>,
+    /// What each node does.
+    pub(super) work: Vec<NodeWork>,
 }
 
 impl Plan {
+    /// The index of a node's outgoing message.
+    fn outgoing_of(&self, node: u32) -> u32 {
+        match self.work[node as usize] {
+            NodeWork::Outgoing(index) => index,
+            _ => NIL,
+        }
+    }
+
     /// Allocates this many bytes, which live as long as the graph.
     fn temporary(&mut self, bytes: usize) -> Span {
         let mut memory: Temporary = vec![0; bytes.div_ceil(size_of::<u128>())].into();
@@ -88,26 +97,27 @@ impl Plan {
     }
 
     /// Plans an outgoing message.
-    fn outgoing(&mut self, sketch: &Sketch, parts: &[OutSketch], method: &Endpoint) -> Passage {
-        let mut passage = Passage::new(NIL, outgoing_parts(sketch, parts));
-        let passed = passage.parts.iter().filter(|part| matches!(part.what, PartKind::Passed(_)));
-        passage.passed = passed.map(|part| part.bytes).sum();
+    fn outgoing(&mut self, sketch: &Sketch, parts: &[OutSketch], method: &Endpoint) -> OutgoingPassage {
+        let mut outgoing = OutgoingPassage::new(outgoing_parts(sketch, parts));
+        let Passage { parts, bytes, .. } = &outgoing.passage;
+        let passed = parts.iter().filter(|part| matches!(part.what, PartKind::Passed(_)));
+        outgoing.passed = passed.map(|part| part.bytes).sum();
         let without_asking = method.eager_max.min(method.part_bytes);
-        passage.is_whole = passage.bytes <= without_asking.min(PASSED_WHOLE_MAX as u64);
-        if passage.is_whole {
-            passage.packed = self.temporary(passage.bytes as usize);
+        outgoing.is_whole = *bytes <= without_asking.min(PASSED_WHOLE_MAX as u64);
+        if outgoing.is_whole {
+            outgoing.packed = self.temporary(outgoing.passage.bytes as usize);
         }
-        passage
+        outgoing
     }
 
     /// Plans an incoming message, whose inlets begin at `first`.
-    fn incoming(&mut self, parts: &[InSketch], first: u32) -> Passage {
-        let mut passage = Passage::new(NIL, incoming_parts(parts, first));
+    fn incoming(&mut self, parts: &[InSketch], first: u32) -> IncomingPassage {
+        let mut incoming = IncomingPassage::new(incoming_parts(parts, first));
         let sizes = parts.iter().filter_map(|part| part.operation.as_ref()).map(|(_, size)| *size as usize);
         if let Some(largest) = sizes.max() {
-            passage.scratch = self.temporary(COMBINED_BYTES.max(2 * largest));
+            incoming.scratch = self.temporary(COMBINED_BYTES.max(2 * largest));
         }
-        passage
+        incoming
     }
 
     /// Decides through which memory a part's bytes go from one transport to another. `waits` says that the outgoing message starts only
@@ -245,13 +255,13 @@ fn supplier(part: &InSketch, receive: Abilities, send: Abilities, frame: u64) ->
 
 /// Notes in an outgoing message which inlet has the part that it passes on. Returns the part's place where the message is packed. It
 /// is empty unless the message leaves as a whole.
-fn adopt(passage: &mut Passage, sketch: &Sketch, to: u32, part: (u32, u32), inlet: u32) -> Span {
+fn adopt(outgoing: &mut OutgoingPassage, sketch: &Sketch, to: u32, part: (u32, u32), inlet: u32) -> Span {
     let NodeSketch::Outgoing { parts, .. } = &sketch.nodes[to as usize] else { return Span::EMPTY };
     let is_it = |sketched: &OutSketch| matches!(*sketched, OutSketch::Passed { message, part: number } if (message, number) == part);
     let mut place = Span::EMPTY;
-    for (part, _) in passage.parts.iter_mut().zip(parts).filter(|(_, sketched)| is_it(sketched)) {
+    for (part, _) in outgoing.passage.parts.iter_mut().zip(parts).filter(|(_, sketched)| is_it(sketched)) {
         part.what = PartKind::Passed(inlet);
-        place = passage.packed.part(part.start as usize, part.bytes as usize);
+        place = outgoing.packed.part(part.start as usize, part.bytes as usize);
     }
     place
 }

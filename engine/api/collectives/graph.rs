@@ -10,8 +10,8 @@ use crate::run::engine::Engine;
 use std::any::TypeId;
 use std::mem::ManuallyDrop;
 use tickwire_components::{
-    Asking, Car, CarKind, CarState, Comm, Communicator, Computation, Graph, GraphKey, NIL, NoBytes, Node, Pieces,
-    PostError, RequestId, RequestState, Row, Span, context,
+    Asking, Car, CarKind, CarState, Comm, Communicator, Computation, Graph, GraphKey, NIL, NoBytes, Node, NodeWork,
+    Pieces, PostError, RequestId, RequestState, Row, Span, context,
 };
 use tickwire_systems::collectives::draft::{Act, Draft, PERSISTENT_TAG, STEP_BITS, STEPS_MAX};
 use tickwire_systems::procs::communicators::live;
@@ -203,10 +203,10 @@ impl Engine {
             let car = Car { kind, state: CarState::Waiting, context: word, source, tag, ..Car::default() };
             all.cars[row as usize] = Car { vc, span, request, priority, ..car };
             let count = following.len() as u32;
-            let computation = if kind == CarKind::Computation { computed } else { NIL };
-            computed += u32::from(kind == CarKind::Computation);
-            all.nodes[row as usize] =
-                Node { graph: NIL, needs: *needs, unmet: NIL, first, successors: count, computation };
+            let is_computation = kind == CarKind::Computation;
+            let work = if is_computation { NodeWork::Computation(computed) } else { NodeWork::Message };
+            computed += u32::from(is_computation);
+            all.nodes[row as usize] = Node { graph: NIL, needs: *needs, unmet: NIL, first, successors: count, work };
             first += count;
             note(all.progress, row, None);
         }

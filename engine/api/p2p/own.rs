@@ -2,7 +2,7 @@
 
 use crate::run::engine::Engine;
 use tickwire_components::index::EnvelopeKey;
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::wire::Header;
 use tickwire_components::{NIL, Row, Span};
 use tickwire_systems::protocols::eager::deliver_own;
 use tickwire_systems::store::Tables;
@@ -55,7 +55,7 @@ impl Engine {
             let Tables { vcs, endpoints, .. } = self.store.all();
             let vc = &vcs[OWN_ROW as usize];
             let EnvelopeKey { context, source, tag } = *message;
-            let header = Header::new(Kind::Eager, context, source, tag, 0, run.len() as u64);
+            let header = Header::eager(context, source, tag, run.len() as u64);
             endpoints[vc.endpoint as usize].note_passed(vc.proc, &header, begin_ns);
         }
         if self.observer.receipts {

@@ -29,10 +29,9 @@ use crate::steps::finish::{abort, finish_car};
 use crate::steps::supply::hand_out::{enqueue, ready, release};
 use smallvec::SmallVec;
 use tickwire_components::limits::PASSED_WHOLE_MAX;
-use tickwire_components::wire::Kind;
 use tickwire_components::{
-    Arrival, ArrivalState, Body, Car, CarKind, CarState, Destination, Ended, InletMemory, Large, NIL, Node, PartKind,
-    Pending, Row, Span, Supply, VcState, car_flags,
+    Arrival, ArrivalState, Body, Car, CarKind, CarState, Destination, Ended, InletMemory, Large, NIL, PartKind,
+    Passage, Pending, Row, Span, Supply, VcState, car_flags,
 };
 
 /// Whether a CAR is the envelope of a message that goes on as it comes.
@@ -48,15 +47,16 @@ pub(super) fn start(rows: &mut Rows<'_>, number: u32) {
     let graph = progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut);
     // The blocks are taken out of the progress row meanwhile, since the queues of supplies are in that row too.
     let Some(mut blocks) = graph.and_then(|graph| graph.blocks.take()) else { return };
-    blocks.passages.iter_mut().for_each(|passage| passage.reset());
-    for passage in &blocks.passages {
-        for part in &passage.parts {
+    blocks.incoming.iter_mut().for_each(|message| message.reset());
+    blocks.outgoing.iter_mut().for_each(|message| message.reset());
+    for Passage { row, parts, .. } in blocks.outgoing.iter().map(|message| &message.passage) {
+        for part in parts {
             let PartKind::Passed(index) = part.what else { continue };
             let inlet = &mut blocks.inlets[index as usize];
             let InletMemory::Window(_) = inlet.memory else { continue };
-            let to = passage.row;
             let minimum = u64::from(inlet.minimum);
-            let (from, to_vc) = (inlet.from, cars[to as usize].vc);
+            let (to, from) = (*row, blocks.incoming[inlet.from as usize].passage.row);
+            let to_vc = cars[to as usize].vc;
             let from_vc = cars[from as usize].vc;
             let supplier = inlet.supplier;
             let supply = Supply { from, from_vc, to, to_vc, supplier, bytes: part.bytes, minimum, ..Supply::default() };
@@ -72,9 +72,9 @@ pub(super) fn start(rows: &mut Rows<'_>, number: u32) {
 
 /// Whether a message that has come is as long as the parts of its receive. If not, returns the flag with which the receive ends.
 fn misfit(rows: &Rows<'_>, row: Row, length: u64) -> Option<u16> {
-    let Node { graph, computation, .. } = rows.nodes[row as usize];
-    let passages = rows.progress.graphs.get(graph)?.blocks.as_deref().map(|blocks| &blocks.passages)?;
-    let expected = passages.get(computation as usize)?.bytes;
+    let node = rows.nodes[row as usize];
+    let incoming = rows.progress.graphs.get(node.graph)?.blocks.as_deref().map(|blocks| &blocks.incoming)?;
+    let expected = incoming.get(node.incoming() as usize)?.passage.bytes;
     match length {
         _ if length > expected => Some(car_flags::TRUNCATED),
         _ if length < expected => Some(car_flags::SHORT),
@@ -84,7 +84,8 @@ fn misfit(rows: &Rows<'_>, row: Row, length: u64) -> Option<u16> {
 
 /// The envelope of a message has come: messages that pass it on may be offered, and its windows are ready for space.
 fn open(rows: &mut Rows<'_>, row: Row) {
-    let Node { graph: number, computation, .. } = rows.nodes[row as usize];
+    let node = rows.nodes[row as usize];
+    let (number, index) = (node.graph, node.incoming());
     let mut fed: SmallVec<[u32; 8]> = SmallVec::new();
     {
         let Rows { progress, supplies, .. } = rows;
@@ -94,7 +95,7 @@ fn open(rows: &mut Rows<'_>, row: Row) {
         else {
             return;
         };
-        for part in &blocks.passages[computation as usize].parts {
+        for part in &blocks.incoming[index as usize].passage.parts {
             let PartKind::Inlet(index) = part.what else { continue };
             let inlet = &blocks.inlets[index as usize];
             if let Some(supply) = inlet.supply() {
@@ -115,12 +116,12 @@ fn open(rows: &mut Rows<'_>, row: Row) {
         let progress = &mut **progress;
         let Some(graph) = progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut) else { return };
         let failed = graph.failed;
-        let Some(passage) = graph.blocks.as_deref_mut().and_then(|blocks| blocks.passages.get_mut(index as usize))
+        let Some(message) = graph.blocks.as_deref_mut().and_then(|blocks| blocks.outgoing.get_mut(index as usize))
         else {
             continue;
         };
-        if !passage.is_whole && !failed && !std::mem::replace(&mut passage.opened, true) {
-            let row = passage.row;
+        if !message.is_whole && !failed && !std::mem::replace(&mut message.opened, true) {
+            let row = message.passage.row;
             meet(progress, cars, nodes, row);
         }
     }
@@ -156,7 +157,8 @@ pub(crate) fn reply(rows: &mut Rows<'_>, row: Row) {
 /// Tells the sender of a message how far it may go, if that is farther than before.
 pub(crate) fn ask(rows: &mut Rows<'_>, row: Row) {
     let Rows { progress, cars, large, nodes, supplies, .. } = rows;
-    let Node { graph: number, computation, .. } = nodes[row as usize];
+    let node = nodes[row as usize];
+    let (number, index) = (node.graph, node.incoming());
     let (car, message) = (&mut cars[row as usize], &mut large[row as usize]);
     // A receive has one answer in the queue at most. `asked` calls this again when the answer has left.
     if !matches!(message.body, Body::Passing) || car.state != CarState::Passing {
@@ -164,7 +166,8 @@ pub(crate) fn ask(rows: &mut Rows<'_>, row: Row) {
     }
     let Some(graph) = progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut) else { return };
     let Some(blocks) = graph.blocks.as_deref_mut() else { return };
-    let passage = &mut blocks.passages[computation as usize];
+    let incoming = &mut blocks.incoming[index as usize];
+    let passage = &incoming.passage;
     let mut mark = message.wanted;
     for part in &passage.parts[passage.at as usize..] {
         let PartKind::Inlet(index) = part.what else { continue };
@@ -181,7 +184,7 @@ pub(crate) fn ask(rows: &mut Rows<'_>, row: Row) {
     if mark <= message.wanted || !whole && message.length <= PASSED_WHOLE_MAX as u64 {
         return;
     }
-    passage.told = std::mem::replace(&mut message.wanted, mark);
+    incoming.told = std::mem::replace(&mut message.wanted, mark);
     car.flags &= !car_flags::STARTED;
     answer(rows, row);
 }
@@ -222,11 +225,11 @@ pub(crate) fn take_piece(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<(
         return Err(NotTaken::Wrong("a piece for a receive from another proc"));
     }
     let mut may = rows.large[row as usize].wanted;
-    let Node { graph, computation, .. } = rows.nodes[row as usize];
+    let node = rows.nodes[row as usize];
     if car.state == CarState::Queued
-        && let Some(blocks) = rows.progress.graphs.get(graph).and_then(|graph| graph.blocks.as_deref())
+        && let Some(blocks) = rows.progress.graphs.get(node.graph).and_then(|graph| graph.blocks.as_deref())
     {
-        may = blocks.passages[computation as usize].told;
+        may = blocks.incoming[node.incoming() as usize].told;
     }
     if length > may.saturating_sub(car.done) {
         return Err(NotTaken::Wrong("a piece longer than what was asked for"));
@@ -248,7 +251,7 @@ pub(crate) fn place(rows: &mut Rows<'_>, arrival: &Arrival, row: Row) -> bool {
     if !is_arriving(&rows.cars[row as usize], &message) {
         return false;
     }
-    if arrival.header.kind() == Some(Kind::Stop) {
+    if arrival.header.is_stop() {
         let Rows { progress, cars, .. } = rows;
         if cars[row as usize].state == CarState::Queued {
             progress.replies.remove(cars, row);
@@ -304,8 +307,8 @@ pub(super) fn release_windows(rows: &mut Rows<'_>, number: u32, of: Option<Row>)
     let graph = progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut);
     let Some(mut blocks) = graph.and_then(|graph| graph.blocks.take()) else { return };
     for inlet in &mut blocks.inlets {
-        let mut outgoing = inlet.outgoing.iter().filter_map(|&outgoing| blocks.passages.get(outgoing as usize));
-        let mut is_of = |row: Row| outgoing.any(|passage| passage.row == row);
+        let mut outgoing = inlet.outgoing.iter().filter_map(|&outgoing| blocks.outgoing.get(outgoing as usize));
+        let mut is_of = |row: Row| outgoing.any(|message| message.passage.row == row);
         if let Some(supply) = inlet.supply()
             && of.is_none_or(&mut is_of)
         {

@@ -5,7 +5,7 @@
 //! receive may wait for a message that its peer never sends. It ends once the peer has said so ([`super::remains`]).
 //!
 //! Messages in parts are passed on while they come. If the receiver of such a send has asked for bytes, the send says that no more will
-//! come ([`Kind::Stop`]). If the send was only offered, it leaves the graph, and says so when it is asked. A receive that has asked leaves
+//! come ([`Kind::Stop`](tickwire_components::wire::Kind::Stop)). If the send was only offered, it leaves the graph, and says so when it is asked. A receive that has asked leaves
 //! the graph too. It asks for all of the rest and throws it away, since the windows that it would wait for are given back.
 
 use super::blocks::{ask_for_all, is_passage, release_windows};
@@ -17,7 +17,7 @@ use crate::rows::Rows;
 use crate::steps::credit::owe_lines;
 use crate::steps::finish::{abort, free_car};
 use crate::steps::matching::find_posted;
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::wire::Header;
 use tickwire_components::{
     Arrival, ArrivalState, Body, Car, CarKind, CarState, Large, NIL, Node, Pending, Request, RequestState, Row, Span,
     Way, car_flags, context,
@@ -74,7 +74,7 @@ fn leaves_begun(rows: &mut Rows<'_>, number: u32, row: Row) -> bool {
     let (car, message) = (rows.cars[row as usize], &rows.large[row as usize]);
     match (car.kind, car.state) {
         (CarKind::Send, CarState::Parked) => {
-            wake(rows, number, rows.nodes[row as usize].computation);
+            wake(rows, number, rows.nodes[row as usize].outgoing());
             false
         }
         (CarKind::Send, CarState::Offered | CarState::Queued) => !is_only_queued(rows, row),
@@ -140,7 +140,7 @@ fn leave_send(rows: &mut Rows<'_>, row: Row) {
 
 /// Whether a message replaces one of a collective operation that its sender could not go on with.
 pub(crate) fn is_abandonment(header: &Header) -> bool {
-    let empty = header.kind() == Some(Kind::Eager) && header.length == 0;
+    let empty = header.is_eager() && header.length == 0;
     empty && matches!(context::plane(header.context()), context::ABANDONED | context::BLOCK_ABANDONED)
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn is_of_graph(car: &Car) -> bool {
 pub(crate) fn abandon(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
     let header = arrival.header;
     let word = context::abandoned(header.context());
-    let meant = Header::new(Kind::Eager, word, header.source(), header.tag(), 0, 0);
+    let meant = Header::eager(word, header.source(), header.tag(), 0);
     let Rows { progress, cars, vcs, .. } = rows;
     let Some(row) = find_posted(progress, arrival.vc, &meant, cars, vcs) else { return false };
     owe_lines(progress, vcs, arrival.vc, header.length);

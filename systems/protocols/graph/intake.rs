@@ -6,13 +6,14 @@ use super::passing::wake;
 use crate::rows::Rows;
 use crate::steps::supply::hand_out::{filled, space};
 use smallvec::SmallVec;
-use tickwire_components::{Combine, Graph, Inlet, InletMemory, Node, PartKind, Row, Span, Supply};
+use tickwire_components::{Combine, Graph, Inlet, InletMemory, PartKind, Row, Span, Supply};
 use tickwire_transports::copy;
 
 /// Takes the next bytes of a message: each goes to its part, and the messages that pass it on go on. Returns how many bytes found a
 /// place.
 pub(super) fn take_in(rows: &mut Rows<'_>, row: Row, payload: Span) -> u64 {
-    let Node { graph: number, computation, .. } = rows.nodes[row as usize];
+    let node = rows.nodes[row as usize];
+    let (number, index) = (node.graph, node.incoming());
     let mut moved = 0;
     let mut fed: SmallVec<[u32; 8]> = SmallVec::new();
     {
@@ -23,9 +24,9 @@ pub(super) fn take_in(rows: &mut Rows<'_>, row: Row, payload: Span) -> u64 {
         let Graph { blocks: Some(blocks), .. } = graph else { return 0 };
         let done = cars[row as usize].done;
         while moved < payload.len() {
-            let passage = &mut blocks.passages[computation as usize];
+            let incoming = &mut blocks.incoming[index as usize];
             let at = done + moved as u64;
-            let Some(part) = passage.part_at(at) else { break };
+            let Some(part) = incoming.passage.part_at(at) else { break };
             let PartKind::Inlet(index) = part.what else { break };
             let inlet = &mut blocks.inlets[index as usize];
             let rest = payload.part(moved, (part.start + part.bytes - at) as usize);
@@ -34,13 +35,13 @@ pub(super) fn take_in(rows: &mut Rows<'_>, row: Row, payload: Span) -> u64 {
             let taken = match inlet.operation {
                 None => pass(inlet, supplies, offset, rest),
                 Some(_) => {
-                    let (scratch, carried) = (passage.scratch, &mut passage.carried);
+                    let (scratch, carried) = (incoming.scratch, &mut incoming.carried);
                     combine(inlet, supplies, scratch, carried, offset, rest)
                 }
             };
             moved += taken;
             for &outgoing in &inlet.outgoing {
-                blocks.passages[outgoing as usize].missing -= inlet.come - before;
+                blocks.outgoing[outgoing as usize].missing -= inlet.come - before;
                 if !fed.contains(&outgoing) {
                     fed.push(outgoing);
                 }

@@ -8,7 +8,8 @@ use crate::steps::posted::key;
 use crate::steps::posting::{queue_receive, queue_send};
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::{
-    Blocks, CarKind, CarState, Kept, NIL, Node, Progress, Row, Unexpected, VcState, car_flags, context,
+    Blocks, CarKind, CarState, Kept, NIL, Node, NodeWork, Passage, Progress, Row, Unexpected, VcState, car_flags,
+    context,
 };
 
 /// Posts the message of a node, or queues it.
@@ -30,24 +31,31 @@ pub(super) fn start_message(rows: &mut Rows<'_>, row: Row) {
         car.state = CarState::Queued;
         let mut length = car.span.len() as u64;
         if car.chain != NIL
-            && let Some((blocks, index)) = block_of(progress, nodes, row)
+            && let NodeWork::Outgoing(index) = nodes[row as usize].work
+            && let Some(blocks) = blocks_of(progress, nodes, row)
         {
-            length = blocks.passages[index as usize].bytes;
-            if blocks.passages[index as usize].is_whole {
-                gather(blocks, index);
+            let outgoing = &blocks.outgoing[index as usize];
+            length = outgoing.passage.bytes;
+            if outgoing.is_whole {
+                gather(blocks, outgoing);
             }
         }
         queue_send(progress, cars, large, vcs, row, length);
     }
 }
 
-/// The messages in parts of a node's graph, and which of them the node's message is.
-pub(super) fn block_of<'a>(progress: &'a Progress, nodes: &[Node], row: Row) -> Option<(&'a Blocks, u32)> {
-    let Node { graph, computation, .. } = nodes[row as usize];
-    if computation == NIL {
-        return None;
+/// The messages in parts of a node's graph.
+fn blocks_of<'a>(progress: &'a Progress, nodes: &[Node], row: Row) -> Option<&'a Blocks> {
+    progress.graphs.get(nodes[row as usize].graph)?.blocks.as_deref()
+}
+
+/// The message in parts that a node is.
+pub(super) fn passage_of<'a>(progress: &'a Progress, nodes: &[Node], row: Row) -> Option<&'a Passage> {
+    match nodes[row as usize].work {
+        NodeWork::Incoming(index) => Some(&blocks_of(progress, nodes, row)?.incoming[index as usize].passage),
+        NodeWork::Outgoing(index) => Some(&blocks_of(progress, nodes, row)?.outgoing[index as usize].passage),
+        NodeWork::Message | NodeWork::Computation(_) => None,
     }
-    Some((progress.graphs.get(graph)?.blocks.as_deref()?, computation))
 }
 
 /// A receive that is to be posted ends at once if its peer has said that it cannot go on with the message. But an older message that the

@@ -5,12 +5,12 @@ use crate::procs::priorities::{insert, list_sender};
 use crate::rows::Rows;
 use crate::steps::check::NotTaken;
 use crate::steps::finish::{abort, finish_car};
-use crate::steps::supply::hand_out::{emptied, outgoing};
+use crate::steps::supply::hand_out::{self, emptied};
 use tickwire_components::limits::PIECES_A_PASS;
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::wire::Header;
 use tickwire_components::{
-    Blocks, Body, Car, CarKind, CarState, InletMemory, NIL, NoBytes, Node, PartKind, Payload, Pending, Progress, Row,
-    Span, Supply, car_flags,
+    Blocks, Body, Car, CarKind, CarState, InletMemory, NIL, NoBytes, Node, OutgoingPassage, PartKind, Payload, Pending,
+    Progress, Row, Span, Supply, car_flags,
 };
 use tickwire_transports::{Sent, copy};
 
@@ -30,12 +30,12 @@ pub(super) fn meet(progress: &mut Progress, cars: &mut [Car], nodes: &mut [Node]
 
 /// The header of a frame that tells a peer's receive that no more will come.
 fn no_more(car: &Car, peer: Row) -> Header {
-    Header::new(Kind::Stop, car.context, 0, 0, peer, 0)
+    Header::stop(car.context, peer)
 }
 
 /// The next bytes of a message that have come: a run of them, from `done` on.
-fn next_run(blocks: &mut Blocks, supplies: &[Supply], passage: u32, done: u64) -> Span {
-    let Some(part) = blocks.passages[passage as usize].part_at(done) else { return Span::EMPTY };
+fn next_run(blocks: &mut Blocks, supplies: &[Supply], outgoing: u32, done: u64) -> Span {
+    let Some(part) = blocks.outgoing[outgoing as usize].passage.part_at(done) else { return Span::EMPTY };
     let offset = (done - part.start) as usize;
     match part.what {
         PartKind::Given(span) => span.part(offset, usize::MAX),
@@ -43,7 +43,7 @@ fn next_run(blocks: &mut Blocks, supplies: &[Supply], passage: u32, done: u64) -
             let inlet = &blocks.inlets[index as usize];
             match inlet.memory {
                 InletMemory::Place(place) => place.part(offset, (inlet.come as usize).saturating_sub(offset)),
-                InletMemory::Window(row) => supplies.get(row as usize).map_or(Span::EMPTY, outgoing),
+                InletMemory::Window(row) => supplies.get(row as usize).map_or(Span::EMPTY, hand_out::outgoing),
                 InletMemory::None => Span::EMPTY,
             }
         }
@@ -53,21 +53,22 @@ fn next_run(blocks: &mut Blocks, supplies: &[Supply], passage: u32, done: u64) -
 
 /// Bytes have come that a message passes on. A parked message goes on. A message that leaves as a whole can start once all its bytes are
 /// there.
-pub(super) fn wake(rows: &mut Rows<'_>, number: u32, passage: u32) {
+pub(super) fn wake(rows: &mut Rows<'_>, number: u32, outgoing: u32) {
     let Rows { progress, cars, nodes, supplies, large, vcs, .. } = rows;
     let progress = &mut **progress;
     let Some(graph) = progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut) else { return };
     let (failed, Some(blocks)) = (graph.failed, graph.blocks.as_deref_mut()) else { return };
-    let (row, missing) = (blocks.passages[passage as usize].row, blocks.passages[passage as usize].missing);
-    if blocks.passages[passage as usize].is_whole {
-        if missing == 0 && !failed && !std::mem::replace(&mut blocks.passages[passage as usize].opened, true) {
+    let message = &mut blocks.outgoing[outgoing as usize];
+    let row = message.passage.row;
+    if message.is_whole {
+        if message.missing == 0 && !failed && !std::mem::replace(&mut message.opened, true) {
             meet(progress, cars, nodes, row);
         }
         return;
     }
     let Car { state, done, vc, .. } = cars[row as usize];
     // A message of a failed graph goes on in any case, to say that no more will come.
-    let goes_on = failed || done < large[row as usize].wanted && !next_run(blocks, supplies, passage, done).is_empty();
+    let goes_on = failed || done < large[row as usize].wanted && !next_run(blocks, supplies, outgoing, done).is_empty();
     if state != CarState::Parked || !goes_on {
         return;
     }
@@ -78,9 +79,8 @@ pub(super) fn wake(rows: &mut Rows<'_>, number: u32, passage: u32) {
 
 /// Packs a message that leaves as a whole. Bytes that have come straight to their place there are not copied.
 #[expect(unsafe_code, reason = "bytes that are addresses")]
-pub(super) fn gather(blocks: &Blocks, passage: u32) {
-    let passage = &blocks.passages[passage as usize];
-    for part in &passage.parts {
+pub(super) fn gather(blocks: &Blocks, outgoing: &OutgoingPassage) {
+    for part in &outgoing.passage.parts {
         let from = match part.what {
             PartKind::Given(span) => span,
             PartKind::Passed(index) => match blocks.inlets[index as usize].memory {
@@ -90,7 +90,7 @@ pub(super) fn gather(blocks: &Blocks, passage: u32) {
             },
             PartKind::Inlet(_) => continue,
         };
-        let place = passage.packed.part(part.start as usize, part.bytes as usize);
+        let place = outgoing.packed.part(part.start as usize, part.bytes as usize);
         if !std::ptr::eq(from.start(), place.start()) {
             // SAFETY: whoever has built the graph keeps its buffers, and memory of its own, until its request is done.
             unsafe { copy::copy(place, from) };
@@ -115,9 +115,9 @@ pub(crate) fn widen(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> Result
         return Err(NotTaken::Wrong("a clear-to-send for less than before, or for more than was offered"));
     }
     message.wanted = wanted;
-    let Node { graph, computation, .. } = rows.nodes[row as usize];
-    if graph != NIL {
-        wake(rows, graph, computation);
+    let node = rows.nodes[row as usize];
+    if node.graph != NIL {
+        wake(rows, node.graph, node.outgoing());
     }
     Ok(())
 }
@@ -154,7 +154,8 @@ impl Sender<'_> {
     #[cold]
     pub(crate) fn send(&mut self, left: &mut usize, mut state: Option<&mut dyn std::any::Any>) -> Turn {
         debug_assert!(*left <= PIECES_A_PASS);
-        let Node { graph: number, computation, .. } = self.nodes[self.row as usize];
+        let node = self.nodes[self.row as usize];
+        let (number, outgoing) = (node.graph, node.outgoing());
         while *left > 0 {
             let car = &mut self.cars[self.row as usize];
             let graph = self.progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut);
@@ -164,8 +165,8 @@ impl Sender<'_> {
             *left -= 1;
             // A graph that has failed says so, once a piece that has begun to leave is whole.
             let Some(blocks) = blocks else { return self.give_up(state) };
-            let begun = blocks.passages[computation as usize].begun;
-            let run = next_run(blocks, self.supplies, computation, car.done);
+            let begun = blocks.outgoing[outgoing as usize].begun;
+            let run = next_run(blocks, self.supplies, outgoing, car.done);
             let run = run.part(0, self.wanted.saturating_sub(car.done) as usize);
             if run.is_empty() {
                 car.state = CarState::Parked;
@@ -174,14 +175,14 @@ impl Sender<'_> {
             let most = self.endpoint.piece_bytes.min(run.len() as u64);
             let piece = if begun > 0 { begun } else { self.endpoint.fits(self.link, most) };
             let run = run.part(0, piece as usize);
-            let header = Header::new(Kind::Piece, car.context, 0, 0, self.peer, piece);
+            let header = Header::piece(car.context, self.peer, piece);
             // SAFETY: whoever has built the graph keeps what its nodes send; what was handed out is there until it has left.
             #[expect(unsafe_code, reason = "bytes that are addresses")]
             let payload = unsafe { Payload::new(std::slice::from_ref(&run)) };
             let transport = self.endpoint.transport.get();
             let sent = transport.send(self.link, &header, &payload, state.as_deref_mut().map(|state| state as _));
             let partly = self.endpoint.rows.is_some() && sent == Sent::Blocked;
-            blocks.passages[computation as usize].begun = if partly { piece } else { 0 };
+            blocks.outgoing[outgoing as usize].begun = if partly { piece } else { 0 };
             car.flags &= !car_flags::REFUSED;
             match sent {
                 Sent::Done => {}
@@ -194,8 +195,8 @@ impl Sender<'_> {
             }
             self.progress.work.sent += 1;
             self.progress.moved.transfer += piece;
-            if let Some(passage) = blocks.passages.get_mut(computation as usize)
-                && let Some(part) = passage.part_at(car.done)
+            if let Some(message) = blocks.outgoing.get_mut(outgoing as usize)
+                && let Some(part) = message.passage.part_at(car.done)
                 && let PartKind::Passed(index) = part.what
                 && let Some(supply) = blocks.inlets[index as usize].supply()
             {

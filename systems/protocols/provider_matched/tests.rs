@@ -5,7 +5,7 @@ use crate::tick::post::post;
 use crate::tick::supply_buffers::supply_buffers;
 use crate::tick::transfer::transfer;
 use std::sync::{Arc, Mutex};
-use tickwire_components::wire::KINDS_END;
+use tickwire_components::wire::{KINDS_END, Kind};
 use tickwire_components::{Ended, RequestState, wire};
 
 type Wire = Arc<Mutex<WireState>>;
