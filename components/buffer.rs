@@ -82,3 +82,23 @@ impl Buffer {
         if self.capacity() == 0 { 0 } else { Self::class_for(self.capacity()) }
     }
 }
+
+/// Buffer rows that are reserved for what must go on while unexpected messages hold all others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReservedBuffers {
+    /// Rows that unexpected messages may not take.
+    pub all: u32,
+    /// The part of these rows that operations which forward bytes may not take either. It is left to control frames.
+    pub control: u32,
+}
+
+/// Bytes of temporary buffers that supplies hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ForwardBytes {
+    /// What they hold now.
+    pub used: u64,
+    /// What they may hold.
+    pub bound: u64,
+    /// The most that they have ever held.
+    pub most: u64,
+}

@@ -224,9 +224,8 @@ pub struct Graphs {
     pub made: Vec<(u32, u32)>,
     /// Calls so far that have left a kept graph for the next equal call.
     pub calls: u64,
-    /// Which of the waiting ones is first to ask about messages: twice an index in `list`, plus a lowest bit that says whether
-    /// abandoned receives come before or after the graphs.
-    pub asks_first: u32,
+    /// How many rounds of questions about messages there were. Each begins with another one that waits.
+    pub rounds: u32,
     /// Receives that failed graphs have abandoned.
     pub left: Vec<LeftReceive>,
     /// Whether there may be unexpected messages of collective operations.
@@ -246,7 +245,7 @@ impl Default for Graphs {
             startable: Queue::EMPTY,
             made: Vec::new(),
             calls: 0,
-            asks_first: 0,
+            rounds: 0,
             left: Vec::new(),
             has_unexpected: false,
             kept: 0,

@@ -63,7 +63,7 @@ mod work;
 
 pub use arrival::{Arrival, ArrivalState, Destination};
 pub use blocks::{Blocks, IncomingPassage, Inlet, InletMemory, Operand, OutgoingPassage, Part, PartKind, Passage};
-pub use buffer::Buffer;
+pub use buffer::{Buffer, ForwardBytes, ReservedBuffers};
 pub use bytemuck;
 pub use callbacks::{Callbacks, Notice, Outcome, Panic};
 pub use car::{Body, Car, CarKind, CarState, Large, Way, car_flags, refuse_removal};

@@ -3,9 +3,10 @@
 use crate::credit::Credit;
 use crate::index::PostedIndex;
 use crate::limits::{CONTROL_BUFFERS, CREDIT_INITIAL, FORWARD_BUFFERS, Limits, Matching, WALK_MAX};
+use crate::submission::OwedToThread;
 use crate::{
-    Buffer, CallWord, ControlFrames, FreeList, Graphs, NIL, ProviderMatching, Queue, Receipts, Registrations, Row,
-    Segment, Signatures, Stamp, Stamps, Stream, Tally, UnexpectedQueue,
+    Buffer, CallWord, ControlFrames, ForwardBytes, FreeList, Graphs, NIL, ProviderMatching, Queue, Receipts,
+    Registrations, ReservedBuffers, Row, Segment, Signatures, Stamp, Stamps, Stream, Tally, UnexpectedQueue,
 };
 use bevy_ecs::component::Component;
 use std::collections::HashMap;
@@ -179,23 +180,20 @@ pub struct Progress {
     pub free_buffers: [FreeList; Buffer::CLASSES],
     /// Free buffer rows of all classes.
     pub free_buffer_rows: u32,
-    /// Buffer rows that unexpected messages may not take. The first number is reserved for operations that forward bytes. The second
-    /// number, a part of the first, is reserved for control frames.
-    pub reserved_buffers: [u32; 2],
+    /// Buffer rows that are reserved.
+    pub reserved_buffers: ReservedBuffers,
     /// Bytes of storage in free buffer rows.
     pub pool_bytes: u64,
     /// Supplies that have not got all of their space yet, oldest first.
     pub supplies: Queue,
     /// Free supply rows.
     pub free_supplies: FreeList,
-    /// Bytes of temporary buffers that supplies hold now, and the most that they may hold.
-    pub forward_bytes: [u64; 2],
-    /// The most that supplies have ever held, bytes.
-    pub forward_bytes_most: u64,
+    /// Temporary buffers that supplies hold.
+    pub forward_bytes: ForwardBytes,
     /// Whether callbacks that were added after the end of their request wait for Complete.
     pub late: bool,
-    /// Finished requests that other threads await. [`NIL`] stands for a call of another thread that is next in the inbound queue.
-    pub answers: Vec<Row>,
+    /// What is to be done for other threads when the systems have run, in this order.
+    pub owed_to_threads: Vec<OwedToThread>,
     /// The credit that each peer may have for messages and offers that this side keeps.
     pub window: Credit,
     /// VCs whose peer has used up its envelope credit, plus deferred messages. While it is not zero, posting a receive checks whether
@@ -297,14 +295,13 @@ impl Default for Progress {
             unexpected: UnexpectedQueue::default(),
             free_buffers: [FreeList::EMPTY; Buffer::CLASSES],
             free_buffer_rows: 0,
-            reserved_buffers: [0; 2],
+            reserved_buffers: ReservedBuffers::default(),
             pool_bytes: 0,
             supplies: Queue::EMPTY,
             free_supplies: FreeList::EMPTY,
-            forward_bytes: [0, crate::limits::FORWARD_BYTES as u64],
-            forward_bytes_most: 0,
+            forward_bytes: ForwardBytes { used: 0, bound: crate::limits::FORWARD_BYTES as u64, most: 0 },
             late: false,
-            answers: Vec::new(),
+            owed_to_threads: Vec::new(),
             window: CREDIT_INITIAL,
             starved_peers: 0,
             probing: false,
@@ -345,7 +342,7 @@ impl Progress {
             matching,
             posting: if matching == Matching::Index { posting::INDEXED } else { 0 },
             offered: HashMap::with_hasher(ahash::RandomState::with_seed(limits.hash_seed as usize)),
-            forward_bytes: [0, limits.forward_bytes as u64],
+            forward_bytes: ForwardBytes { used: 0, bound: limits.forward_bytes as u64, most: 0 },
             registrations: Box::new(Registrations::new(limits)),
             posted: Box::new(PostedIndex::new(limits.hash_seed)),
             unexpected,
@@ -381,6 +378,6 @@ impl Progress {
     pub fn count_free_buffers(&mut self, rows: usize) {
         self.free_buffer_rows = self.free_buffers.iter().map(|list| list.count).sum();
         let control = (rows / 16).min(CONTROL_BUFFERS) as u32;
-        self.reserved_buffers = [control + (rows / 8).min(FORWARD_BUFFERS) as u32, control];
+        self.reserved_buffers = ReservedBuffers { all: control + (rows / 8).min(FORWARD_BUFFERS) as u32, control };
     }
 }

@@ -1,6 +1,6 @@
 //! Operations and calls that other threads submit to the engine, and the slots in which these threads await the results.
 
-use crate::{Exclusive, Lease, Lent, Panic, PostError, Rank, RequestError, Source, Status, Tag, TagFilter};
+use crate::{Exclusive, Lease, Lent, Panic, PostError, Rank, RequestError, Row, Source, Status, Tag, TagFilter};
 use bevy_ecs::component::Component;
 use crossbeam_queue::ArrayQueue;
 use std::any::Any;
@@ -271,4 +271,13 @@ impl Inbound {
     pub fn has_returned(&mut self) {
         self.calling = false;
     }
+}
+
+/// Something that another thread waits for, and that is done between passes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OwedToThread {
+    /// To be told how the finished request of this row has ended.
+    Outcome(Row),
+    /// To have its call run, which is the next one in the inbound queue.
+    Call,
 }

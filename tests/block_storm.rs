@@ -88,7 +88,7 @@ fn long_chain(engine: &mut Engine, world: Comm, (rank, size): (u32, u32)) {
     let chain = Chain { number: 0, order: (0..size).collect(), count: LONG, way: Way::Forward, tag: Tag(0) };
     start(engine, world, rank, chain)(engine);
     if rank > 0 && rank + 1 < size {
-        let most = rows(engine).progress.forward_bytes_most;
+        let most = rows(engine).progress.forward_bytes.most;
         assert!(most > 0 && most <= FORWARD_WINDOW as u64, "rank {rank} has held {most} of {} bytes", LONG * 8);
     }
 }

@@ -11,10 +11,10 @@ use crate::run::engine::Engine;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use tickwire_components::submission::{Answer, Operation, Submission, Submissions, Task};
+use tickwire_components::submission::{Answer, Operation, OwedToThread, Submission, Submissions, Task};
 use tickwire_components::{
-    Comm, IntoBuffer, Lease, LeasedBytes, Lent, NIL, Panic, Pieces, PostError, Rank, RequestError, RequestId, Row,
-    Source, Tag, TagFilter,
+    Comm, IntoBuffer, Lease, LeasedBytes, Lent, Panic, Pieces, PostError, Rank, RequestError, RequestId, Row, Source,
+    Tag, TagFilter,
 };
 use tickwire_systems::steps::finish::free_request;
 use tickwire_systems::store::words_of;
@@ -44,9 +44,12 @@ impl Engine {
     pub(crate) fn answer_submissions(&mut self) -> Option<Panic> {
         let mut panicked = None;
         // A call that is run here may end operations that other threads await.
-        while !self.store.progress().answers.is_empty() {
-            for row in std::mem::take(&mut self.store.progress().answers) {
-                panicked = panicked.or(self.answer(row));
+        while !self.store.progress().owed_to_threads.is_empty() {
+            for owed in std::mem::take(&mut self.store.progress().owed_to_threads) {
+                panicked = panicked.or(match owed {
+                    OwedToThread::Outcome(row) => self.answer(row),
+                    OwedToThread::Call => self.run_call(),
+                });
                 if self.is_lost() {
                     return panicked;
                 }
@@ -55,11 +58,8 @@ impl Engine {
         panicked
     }
 
-    /// Tells another thread how the operation of a row has ended. For [`NIL`], runs the next call instead.
+    /// Tells another thread how the operation of a row has ended.
     fn answer(&mut self, row: Row) -> Option<Panic> {
-        if row == NIL {
-            return self.run_call();
-        }
         let all = self.store.all();
         let (slot, generation) = (all.callbacks.take_slot(row), all.requests[row as usize].generation);
         // A sink or an error handler of the application may panic in it. The thread that waits must be told all the same.

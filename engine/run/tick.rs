@@ -300,7 +300,7 @@ impl Engine {
             self.poison(&*panic);
             return true;
         }
-        self.store.progress().pending == Pending::NONE && self.store.progress().answers.is_empty()
+        self.store.progress().pending == Pending::NONE && self.store.progress().owed_to_threads.is_empty()
     }
 
     /// Runs the passes over the systems.
@@ -325,7 +325,7 @@ impl Engine {
             self.poison(&*panic);
             return;
         }
-        if !self.store.progress().answers.is_empty()
+        if !self.store.progress().owed_to_threads.is_empty()
             && let Some(panic) = self.answer_submissions()
         {
             self.poison(&*panic);

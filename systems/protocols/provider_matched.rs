@@ -24,7 +24,7 @@ use crate::steps::check::{check_envelope, refuse};
 use crate::steps::credit::list_granter;
 use crate::steps::finish::abort;
 use crate::steps::matching::meet;
-use crate::steps::offer::{body_of, offer};
+use crate::steps::offer::{Offered, offer};
 use crate::steps::offer_counts;
 use crate::steps::offer_counts::hear;
 use crate::steps::place::receive_whole;
@@ -159,15 +159,8 @@ fn give(rows: &mut Rows<'_>, arrival: &mut Arrival, row: Row) {
     arrival.to = Destination::Receive(row);
     (car.source, car.tag, car.vc, car.priority) = (header.source(), header.tag(), arrival.vc, header.priority());
     if header.is_offer() {
-        return offer(
-            &mut rows.progress,
-            &mut rows.cars,
-            &mut rows.large,
-            row,
-            header.message(),
-            header.length,
-            body_of(&header, arrival.payload),
-        );
+        let Rows { progress, cars, large, .. } = rows;
+        return offer(progress, cars, large, row, Offered::of(&header, arrival.payload));
     }
     car.state = CarState::Matched;
     acknowledge(&mut rows.progress, arrival);

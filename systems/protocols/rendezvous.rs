@@ -13,7 +13,7 @@ use crate::steps::check::{check_envelope, was_offered};
 use crate::steps::credit::take_envelope;
 use crate::steps::finish::{abort, finish_car};
 use crate::steps::matching::{find_posted, meet};
-use crate::steps::offer::{body_of, offer};
+use crate::steps::offer::{Offered, offer};
 use crate::steps::registering::serve;
 use crate::steps::signatures::{check_peer, compare};
 use crate::steps::supply::decide::{decide, received};
@@ -44,7 +44,7 @@ pub(crate) fn take_offer(rows: &mut Rows<'_>, header: &Header, payload: Span, vc
     if let Some(types) = &mut progress.signatures {
         compare(types, &mut cars[row as usize], row, vc_row, header.type_number(), header.length);
     }
-    offer(progress, cars, large, row, header.message(), header.length, body_of(header, payload));
+    offer(progress, cars, large, row, Offered::of(header, payload));
     Ok(())
 }
 

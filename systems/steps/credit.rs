@@ -15,7 +15,7 @@ use tickwire_components::{NIL, Progress, Row, Unexpected, Vc, VcState};
 pub fn buffers_granted(progress: &Progress, vcs: &[Vc]) -> usize {
     // Each message takes one row, and costs at least as much credit as an empty one.
     let messages = (progress.window.lines / cost(0)) as usize;
-    vcs.len() * messages + progress.reserved_buffers[0] as usize
+    vcs.len() * messages + progress.reserved_buffers.all as usize
 }
 
 /// Owes the peer of a VC the credit of a message that is no longer kept here, or never was.

@@ -4,6 +4,7 @@ use crate::rows::Rows;
 use crate::steps::chain::capacity;
 use crate::steps::registering;
 use crate::steps::signatures::mismatch;
+use tickwire_components::submission::OwedToThread;
 use tickwire_components::{
     Car, CarKind, CarState, Held, Large, NIL, OtherType, Outcome, Pending, ProcId, ProcTable, Progress, Rank, Refusal,
     Request, RequestError, RequestState, Row, Status, Tag, Vc, VcState, car_flags,
@@ -216,7 +217,7 @@ pub(crate) fn finish_submitted(progress: &mut Progress, requests: &mut [Request]
     progress.active -= 1;
     progress.work.completed += 1;
     requests[row as usize].state = RequestState::Done;
-    progress.answers.push(row);
+    progress.owed_to_threads.push(OwedToThread::Outcome(row));
 }
 
 /// Ends a finished request if only the owner of its token will ask for the result, which is the frequent case. `false` leaves it as it is.

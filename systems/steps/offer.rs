@@ -5,16 +5,27 @@ use tickwire_components::wire::{ADDRESS_BYTES, Header};
 use tickwire_components::{Body, Car, CarState, Large, Pending, Pieces, Progress, Row, Span, wire};
 use tickwire_transports::copy;
 
+/// What an RTS offers.
+pub(crate) struct Offered {
+    /// The sender's CAR row.
+    pub(crate) message: Row,
+    /// Bytes of the message.
+    pub(crate) length: u64,
+    /// How they may be moved.
+    pub(crate) body: Body,
+}
+
+impl Offered {
+    /// By the frame that came.
+    #[inline]
+    pub(crate) fn of(header: &Header, payload: Span) -> Self {
+        Offered { message: header.message(), length: header.length, body: body_of(header, payload) }
+    }
+}
+
 /// Queues a receive that was paired with an RTS. SupplyBuffers decides where its data goes.
-pub(crate) fn offer(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    large: &mut [Large],
-    row: Row,
-    message: Row,
-    length: u64,
-    body: Body,
-) {
+pub(crate) fn offer(progress: &mut Progress, cars: &mut [Car], large: &mut [Large], row: Row, offered: Offered) {
+    let Offered { message, length, body } = offered;
     let car = &mut cars[row as usize];
     car.state = CarState::Matched;
     car.done = 0;

@@ -7,7 +7,7 @@ use crate::steps::check::refuse;
 use crate::steps::credit::{owe_lines, release_offer};
 use crate::steps::dismiss::dismiss;
 use crate::steps::finish::{abort, finish_car};
-use crate::steps::offer::{body_of, offer};
+use crate::steps::offer::{Offered, body_of, offer};
 use crate::steps::place::{buffer_span, put};
 use crate::steps::posted::key;
 use crate::steps::signatures::compare;
@@ -54,7 +54,8 @@ pub fn receive_unexpected(rows: &mut Rows<'_>, row: Row, entry: Row, found: &Une
         car.priority = rows.progress.offered.remove(&(found.vc, found.message())).unwrap_or(0);
         let Rows { progress, cars, large, vcs, .. } = rows;
         release_offer(progress, vcs, found.vc);
-        offer(progress, cars, large, row, found.message(), found.length, found.body());
+        let offered = Offered { message: found.message(), length: found.length, body: found.body() };
+        offer(progress, cars, large, row, offered);
     }
 }
 

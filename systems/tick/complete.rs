@@ -109,6 +109,7 @@ mod tests {
     use tickwire_components::CarKind;
     use tickwire_components::RequestState;
     use tickwire_components::VcState;
+    use tickwire_components::submission::OwedToThread;
 
     /// Ends a posted receive as Transfer does.
     fn finish_receive(world: &mut TestWorld, posted: Posted, source: u32, length: u64, flags: u16) {
@@ -206,7 +207,7 @@ mod tests {
         finish_receive(&mut world, scoped, 1, 16, 0);
         world.step(complete);
         let progress = world.all().progress;
-        assert_eq!((&progress.answers[..], progress.scoped), (&[submitted.car][..], 1));
+        assert_eq!((&progress.owed_to_threads[..], progress.scoped), (&[OwedToThread::Outcome(submitted.car)][..], 1));
         assert_eq!(progress.finished, Queue::EMPTY);
         assert_eq!(world.request(scoped).state, RequestState::Done);
         let all = world.all();

@@ -21,7 +21,7 @@ pub fn drain_cq(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
     if buffers < arrivals.len() {
         progress.pending |= Pending::WORLD;
     }
-    let buffers = buffers.saturating_sub(progress.reserved_buffers[0] as usize);
+    let buffers = buffers.saturating_sub(progress.reserved_buffers.all as usize);
     let limit = arrivals.len().min(first + buffers).min(first + progress.budget as usize);
     let mut count = first;
     let (only, link) = progress.only;
@@ -130,7 +130,7 @@ mod tests {
         let mut world = world(20);
         let free = world.free_buffers();
         let all = world.all();
-        let reserved = all.progress.reserved_buffers[0];
+        let reserved = all.progress.reserved_buffers.all;
         for _ in 0..free - 6 - reserved {
             take_buffer(all.progress, all.buffers, 1).unwrap();
         }

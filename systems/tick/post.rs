@@ -19,7 +19,7 @@ use crate::steps::registering::serve;
 use crate::steps::send::{has_gone, parts_follow, send_control, send_row};
 use crate::steps::signatures::{note, tell};
 use tickwire_components::limits::SUBMISSIONS_A_PASS;
-use tickwire_components::submission::{Answer, Operation, Submission, Task};
+use tickwire_components::submission::{Answer, Operation, OwedToThread, Submission, Task};
 use tickwire_components::{
     Access, Car, Communicator, Ended, NIL, Panic, Pending, Pieces as _, PostError, Progress, Queue, Row, Status, Vc,
     VcState, car_flags,
@@ -38,7 +38,7 @@ pub fn post(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
         let Task::Operation(submission) = task else {
             // This task runs after the systems, when the whole engine is free for it. Later tasks wait for it.
             rows.inbound.waiting().push_front(task);
-            rows.progress.answers.push(NIL);
+            rows.progress.owed_to_threads.push(OwedToThread::Call);
             break;
         };
         match take_submission(rows, wire.endpoints, submission) {

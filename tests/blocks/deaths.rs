@@ -20,7 +20,7 @@ fn check_given_back(cluster: &mut Cluster, living: &[usize]) {
     cluster.tick_times(300);
     for &rank in living {
         let progress = &rows(&mut cluster.engines[rank]).progress;
-        assert_eq!((progress.forward_bytes[0], progress.graphs.windows), (0, 0), "engine {rank}");
+        assert_eq!((progress.forward_bytes.used, progress.graphs.windows), (0, 0), "engine {rank}");
         assert!(progress.graphs.list.iter().all(Option::is_none), "engine {rank}\n{}", cluster.report());
         let all = rows(&mut cluster.engines[rank]);
         assert_eq!(all.progress.free_supplies.count as usize, all.supplies.len());
@@ -114,7 +114,7 @@ fn those_that_wait_for_room_are_told_too() {
         middle.push((rank as usize, posted(block.forward(length, Rank(rank + 1)).start())));
     }
     cluster.tick_until(BOUND, "both windows are full", |cluster| {
-        (1..3).all(|rank| rows(&mut cluster.engines[rank]).progress.forward_bytes[0] == FORWARD_WINDOW as u64)
+        (1..3).all(|rank| rows(&mut cluster.engines[rank]).progress.forward_bytes.used == FORWARD_WINDOW as u64)
     });
     cluster.tick_times(300);
     net.kill(0, Death::At(cluster.now_ns));

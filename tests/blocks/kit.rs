@@ -87,7 +87,7 @@ pub(crate) fn all_at_rest(cluster: &mut Cluster) {
     cluster.assert_at_rest();
     for engine in &mut cluster.engines {
         let all = rows(engine);
-        assert_eq!(all.progress.forward_bytes[0], 0, "windows are given back");
+        assert_eq!(all.progress.forward_bytes.used, 0, "windows are given back");
         assert_eq!(all.progress.free_supplies.count as usize, all.supplies.len());
         assert!(all.progress.supplies.is_empty() && all.progress.graphs.windows == 0);
     }

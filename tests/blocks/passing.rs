@@ -55,7 +55,7 @@ fn nobody_on_the_way_holds_more_than_a_window() {
             }
         }
         for rank in 1..3 {
-            let most = rows(&mut cluster.engines[rank]).progress.forward_bytes_most;
+            let most = rows(&mut cluster.engines[rank]).progress.forward_bytes.most;
             assert!(most > 0 && most <= FORWARD_WINDOW as u64, "rank {rank} has held {most} bytes");
         }
         all_at_rest(&mut cluster);
@@ -80,7 +80,7 @@ fn parts_of_a_message_share_its_window() {
         assert!(cluster.finish(BOUND, 2, last).unwrap().0.1 == bytes);
         cluster.finish(BOUND, 1, middle).unwrap();
         cluster.finish(BOUND, 0, first).unwrap();
-        let most = rows(&mut cluster.engines[1]).progress.forward_bytes_most;
+        let most = rows(&mut cluster.engines[1]).progress.forward_bytes.most;
         assert!(most > 0 && most <= FORWARD_WINDOW as u64, "{most} bytes");
         all_at_rest(&mut cluster);
     }
@@ -97,10 +97,10 @@ fn a_rank_that_is_late_holds_up_a_window_and_no_more() {
         let middle = cluster.engines[1].scatter_block(Rank(0), TAG, world).forward(bytes.len(), Rank(2)).start();
         let middle = middle.unwrap();
         cluster.tick_until(BOUND, "the window is full", |cluster| {
-            rows(&mut cluster.engines[1]).progress.forward_bytes[0] == FORWARD_WINDOW as u64
+            rows(&mut cluster.engines[1]).progress.forward_bytes.used == FORWARD_WINDOW as u64
         });
         cluster.tick_times(400);
-        assert_eq!(rows(&mut cluster.engines[1]).progress.forward_bytes_most, FORWARD_WINDOW as u64);
+        assert_eq!(rows(&mut cluster.engines[1]).progress.forward_bytes.most, FORWARD_WINDOW as u64);
         // Other messages pass meanwhile.
         let send = cluster.engines[0].isend(vec![1u8; 9], Rank(1), TAG, world).unwrap();
         let receive = cluster.engines[1].irecv(vec![0u8; 9], Rank(0), TAG, world).unwrap();

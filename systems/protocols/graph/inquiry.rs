@@ -32,24 +32,25 @@ use tickwire_transports::Other;
 #[cold]
 pub fn inquire(rows: &mut Rows<'_>, now_ns: u64) {
     // A peer is asked one question at a time, so the order changes from call to call: everybody gets to be first.
-    let (first, count) = (rows.progress.graphs.asks_first, rows.progress.graphs.list.len() as u32);
-    let is_turn = first.is_multiple_of(2);
-    if is_turn {
+    let (rounds, count) = (rows.progress.graphs.rounds, rows.progress.graphs.list.len() as u32);
+    // The abandoned receives come before the graphs in one round, and behind them in the next one.
+    let left_first = rounds.is_multiple_of(2);
+    if left_first {
         ask_for_left(rows, now_ns);
     }
     let mut has_asked = !rows.progress.graphs.left.is_empty();
     for place in 0..count {
-        let number = (first / 2 % count + place) % count;
+        let number = (rounds / 2 % count + place) % count;
         if is_due(rows, number, now_ns) {
             has_asked = true;
             ask(rows, number, now_ns);
         }
     }
-    if !is_turn {
+    if !left_first {
         ask_for_left(rows, now_ns);
     }
     let graphs = &mut rows.progress.graphs;
-    graphs.asks_first = graphs.asks_first.wrapping_add(has_asked.into());
+    graphs.rounds = graphs.rounds.wrapping_add(has_asked.into());
 }
 
 /// Whether it is time to ask after messages of a graph.

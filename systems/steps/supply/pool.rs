@@ -1,23 +1,24 @@
 //! The pool of temporaries. The last ones are reserved by need.
 
-use tickwire_components::{Buffer, FreeList, Need, Progress, Row, Span};
+use tickwire_components::{Buffer, ForwardBytes, FreeList, Need, Progress, Row, Span};
 
 /// Takes a temporary of `bytes` for a need. `None` if the remaining ones are reserved: unexpected messages leave some rows to operations
 /// that pass bytes on, and both leave some to control.
 pub fn take(progress: &mut Progress, buffers: &mut [Buffer], need: Need, bytes: usize) -> Option<Row> {
     let reserved = match need {
-        Need::Unexpected => progress.reserved_buffers[0],
-        Need::Forward => progress.reserved_buffers[1],
+        Need::Unexpected => progress.reserved_buffers.all,
+        Need::Forward => progress.reserved_buffers.control,
         Need::Control => 0,
     };
-    let [used, most] = progress.forward_bytes;
-    if progress.free_buffer_rows <= reserved || (need == Need::Forward && used + bytes as u64 > most) {
+    let ForwardBytes { used, bound, .. } = progress.forward_bytes;
+    if progress.free_buffer_rows <= reserved || (need == Need::Forward && used + bytes as u64 > bound) {
         return None;
     }
     let row = take_buffer(progress, buffers, bytes)?;
     if need == Need::Forward {
-        progress.forward_bytes[0] += u64::from(buffers[row as usize].length);
-        progress.forward_bytes_most = progress.forward_bytes_most.max(progress.forward_bytes[0]);
+        let ForwardBytes { used, most, .. } = &mut progress.forward_bytes;
+        *used += u64::from(buffers[row as usize].length);
+        *most = (*most).max(*used);
     }
     Some(row)
 }
@@ -25,7 +26,7 @@ pub fn take(progress: &mut Progress, buffers: &mut [Buffer], need: Need, bytes: 
 /// Gives a temporary back that was taken for a need.
 pub fn give(progress: &mut Progress, buffers: &mut [Buffer], need: Need, row: Row) {
     if need == Need::Forward {
-        progress.forward_bytes[0] -= u64::from(buffers[row as usize].length);
+        progress.forward_bytes.used -= u64::from(buffers[row as usize].length);
     }
     give_buffer(progress, buffers, row);
 }

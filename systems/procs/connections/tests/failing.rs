@@ -4,6 +4,7 @@ use super::*;
 use crate::tick::match_cars::match_cars;
 use crate::tick::supply_buffers::supply_buffers;
 use crate::tick::transfer::transfer;
+use tickwire_components::submission::OwedToThread;
 use tickwire_components::wire::{Header, Kind};
 
 #[test]
@@ -163,7 +164,7 @@ fn callbacks_and_submissions_of_receives_from_any_source_hear_of_a_failure() {
     assert_eq!(world.car(awaited).state, CarState::Posted, "it stays posted");
     assert_eq!(world.request(submitted).state, RequestState::Done);
     let all = world.all();
-    assert_eq!(all.progress.answers, [submitted.car]);
+    assert_eq!(all.progress.owed_to_threads, [OwedToThread::Outcome(submitted.car)]);
     let outcome = crate::steps::finish::outcome(all.progress, all.cars, all.large, all.vcs, all.procs, submitted.car);
     assert_eq!(outcome, Err(RequestError::PeerFailed { proc, reason }));
 }

@@ -6,7 +6,7 @@ use crate::store::Tables;
 use crate::testing::{FRAME_MAX, FakeWire, TestWorld, WireState};
 use std::sync::{Arc, Mutex, MutexGuard};
 use tickwire_components::limits::Limits;
-use tickwire_components::{Abilities, Combine, Payload, Question, Target, VcState};
+use tickwire_components::{Abilities, Combine, Payload, Question, ReservedBuffers, Target, VcState};
 use tickwire_transports::{Capabilities, Reach, copy};
 
 /// A world with two methods: proc 1 is reached over one that takes memory as it is, in single runs; procs 2 and 3 over
@@ -198,7 +198,7 @@ fn a_window_moves_on_with_what_has_left_and_never_grows() {
         at += methods.arrive(row, &mut message[at..]);
         let ended = methods.depart(row, 50_000, &mut out);
         methods.run();
-        assert!(methods.world.all().progress.forward_bytes[0] <= FORWARD_WINDOW as u64);
+        assert!(methods.world.all().progress.forward_bytes.used <= FORWARD_WINDOW as u64);
         if ended {
             break;
         }
@@ -206,7 +206,7 @@ fn a_window_moves_on_with_what_has_left_and_never_grows() {
     assert!(out == message);
     methods.release(row);
     let progress = methods.world.all().progress;
-    assert_eq!((progress.forward_bytes[0], progress.forward_bytes_most), (0, FORWARD_WINDOW as u64));
+    assert_eq!((progress.forward_bytes.used, progress.forward_bytes.most), (0, FORWARD_WINDOW as u64));
     assert_eq!(methods.world.free_buffers(), free);
 }
 
@@ -222,7 +222,7 @@ fn what_is_over_before_its_time_gives_all_back() {
     methods.arrive(rows[0], &mut numbers(150));
     rows.iter().for_each(|&row| methods.release(row));
     let all = methods.world.all();
-    assert_eq!((all.progress.free_supplies.count as usize, all.progress.forward_bytes[0]), (all.supplies.len(), 0));
+    assert_eq!((all.progress.free_supplies.count as usize, all.progress.forward_bytes.used), (all.supplies.len(), 0));
     assert!(all.progress.supplies.is_empty());
     assert_eq!((methods.world.free_buffers(), methods.lender().lendable.len()), (free, 4));
 }
@@ -265,7 +265,7 @@ fn behind_others_that_have_all_their_space_an_operation_is_at_the_head() {
 fn the_pool_keeps_rows_for_what_is_more_urgent_and_forwards_within_their_bound() {
     let mut methods = Methods::with(&[], Limits { forward_bytes: 64 << 10, ..Limits::default() });
     let all = methods.world.all();
-    let [reserved, control] = all.progress.reserved_buffers;
+    let ReservedBuffers { all: reserved, control } = all.progress.reserved_buffers;
     assert!(reserved > control && control > 0);
     let mut taken = 0;
     while pool::take(all.progress, all.buffers, Need::Unexpected, 1).is_some() {
