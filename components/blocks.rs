@@ -33,13 +33,13 @@ pub struct Passage {
     pub bytes: u64,
     /// The parts, in order.
     pub parts: Box<[Part]>,
-    /// Index of the part that contains the next byte. Reset when the graph starts, then written by Match and Transfer.
+    /// Index of the part that contains the next byte. Reset when the graph starts, then written by Transfer.
     pub at: u32,
 }
 
 /// A message that comes in.
 ///
-/// `told` and `carried` are reset when the graph starts, and then written by Match and Transfer.
+/// `told` and `carried` are reset when the graph starts. Then `told` is written when an answer is queued, and `carried` by Transfer.
 #[derive(Debug)]
 pub struct IncomingPassage {
     /// The message.
@@ -55,7 +55,8 @@ pub struct IncomingPassage {
 
 /// A message that leaves.
 ///
-/// `missing`, `opened` and `begun` are reset when the graph starts, and then written by Match and Transfer.
+/// `missing`, `opened` and `begun` are reset when the graph starts. Then `missing` and `begun` are written by Transfer, and `opened` when
+/// the wait ends.
 #[derive(Debug)]
 pub struct OutgoingPassage {
     /// The message.

@@ -74,8 +74,8 @@ impl Control {
         match *self {
             Control::Credit(credit) => Header::new(Kind::Credit, 0, 0, 0, 0, 0).with_credit(credit).0,
             Control::OfferCount(count) => Header::new(Kind::Offers, 0, 0, count, 0, 0),
-            Control::Refusal { context, message } => Header::new(Kind::Nack, context, 0, 0, message, 0),
-            Control::Acknowledgement { message } => Header::new(Kind::Done, 0, 0, 0, message, 0),
+            Control::Refusal { context, message } => Header::refusal(context, message),
+            Control::Acknowledgement { message } => Header::done(0, 0, message),
             Control::Call(transport) => Header::new(Kind::Call, 0, 0, transport, 0, 0),
             Control::Accept(transport) => Header::new(Kind::Accept, 0, 0, transport, 0, 0),
             Control::Inquiry(inquiry) => inquiry.header(Kind::Inquiry),

@@ -224,7 +224,8 @@ pub struct Graphs {
     pub made: Vec<(u32, u32)>,
     /// Calls so far that have left a kept graph for the next equal call.
     pub calls: u64,
-    /// How many rounds of questions about messages there were. Each begins with another one that waits.
+    /// Rounds of questions about messages so far. Graphs take turns at being asked for first: every second round begins with another
+    /// one.
     pub rounds: u32,
     /// Receives that failed graphs have abandoned.
     pub left: Vec<LeftReceive>,

@@ -70,6 +70,12 @@ impl Header {
         Header::new(Kind::Stop, context, 0, 0, peer, 0)
     }
 
+    /// Tells the sender's CAR row `peer` that no receive takes its message.
+    #[inline]
+    pub const fn refusal(context: u32, peer: u32) -> Self {
+        Header::new(Kind::Nack, context, 0, 0, peer, 0)
+    }
+
     /// Tells the sender's CAR row `peer` that the receive of CAR row `row` has its message.
     #[inline(always)]
     pub const fn done(context: u32, row: u32, peer: u32) -> Self {

@@ -60,6 +60,7 @@ fn frames_of_messages_are_as_the_table_says_and_are_told_apart() {
         (Kind::Cts, Header::clear_to_move(context, 9, row, peer, 6), 0, 0),
         (Kind::Piece, Header::piece(context, peer, 6), 6, 0),
         (Kind::Stop, Header::stop(context, peer), 0, 0),
+        (Kind::Nack, Header::refusal(context, peer), 0, 0),
         (Kind::Done, Header::done(context, row, peer), 0, 0),
     ];
     for (kind, header, payload, message) in frames {

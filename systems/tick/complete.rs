@@ -1,7 +1,7 @@
 //! Complete: finished CARs complete their requests.
 //!
 //! *Reads* the finished list, and for what callbacks are told VCs and procs. *Writes* requests (counter, state), CAR rows
-//! (done, or freed), the buffers of detached requests (dropped), the list of answers for other threads. Runs callbacks. Starts the
+//! (done, or freed), the buffers of detached requests (dropped), the list of what is owed to other threads. Runs callbacks. Starts the
 //! nodes of graphs that can start.
 //! *Bound* the finished list, which the bounds of the other systems limit, and [`ROUNDS_A_RUN`] rounds of nodes that end as they start.
 //! *Why* a request of several CARs is done when the last of them is. They are counted here, so an application never sees a request

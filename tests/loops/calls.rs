@@ -68,6 +68,8 @@ pub(crate) enum Shape {
     OneRun,
     Runs,
     Strided,
+    /// In the shared heap, where the cluster has one: peers may read it where it is.
+    Heap,
 }
 
 #[derive(Clone, Debug)]
@@ -115,7 +117,7 @@ fn filter(random: &mut SplitMix) -> (Option<u64>, Option<u32>) {
 
 /// A send in a random mode.
 fn send(random: &mut SplitMix) -> What {
-    use Shape::{OneRun, Runs, Strided};
+    use Shape::{Heap, OneRun, Runs, Strided};
     What::Send {
         to: random.below(64),
         tag: random.below(3) as u32,
@@ -127,6 +129,7 @@ fn send(random: &mut SplitMix) -> What {
             3 => How::Urgent(1 + random.below(3) as u8),
             4 => How::Standard(Runs),
             5 => How::Standard(Strided),
+            6 => How::Standard(Heap),
             _ => How::Standard(OneRun),
         },
     }

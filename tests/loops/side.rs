@@ -209,7 +209,11 @@ impl Side {
     fn send(&mut self, number: usize, rank: usize, bytes: Vec<u8>, to: Rank, tag: Tag, comm: Comm, how: How) {
         let engine = &mut self.cluster.engines[rank];
         let posted = match how {
-            How::Standard(Shape::OneRun) => {
+            How::Standard(Shape::Heap) if let Ok(mut buffer) = engine.alloc(bytes.len()) => {
+                buffer.copy_from_slice(&bytes);
+                engine.isend(buffer, to, tag, comm).map(|r| open(number, rank, r, None)).map_err(|e| e.error)
+            }
+            How::Standard(Shape::OneRun | Shape::Heap) => {
                 engine.isend(bytes, to, tag, comm).map(|r| open(number, rank, r, None)).map_err(|e| e.error)
             }
             How::Standard(Shape::Runs) => {
@@ -260,7 +264,7 @@ impl Side {
         }
         let (engine, at, envelope) = (&mut self.cluster.engines[rank], (number, rank), (source, tag, comm));
         let posted = match shape {
-            Shape::OneRun => post(engine, at, vec![0u8; room], envelope, Vec::clone),
+            Shape::OneRun | Shape::Heap => post(engine, at, vec![0u8; room], envelope, Vec::clone),
             Shape::Runs => post(engine, at, cut(&vec![0u8; room]), envelope, |b| b.concat()),
             Shape::Strided => {
                 let (datatype, extent) = strided(room);

@@ -5,8 +5,10 @@
 //! receive may wait for a message that its peer never sends. It ends once the peer has said so ([`super::remains`]).
 //!
 //! Messages in parts are passed on while they come. If the receiver of such a send has asked for bytes, the send says that no more will
-//! come ([`Kind::Stop`](tickwire_components::wire::Kind::Stop)). If the send was only offered, it leaves the graph, and says so when it is asked. A receive that has asked leaves
+//! come ([`Kind::Stop`]). If the send was only offered, it leaves the graph, and says so when it is asked. A receive that has asked leaves
 //! the graph too. It asks for all of the rest and throws it away, since the windows that it would wait for are given back.
+//!
+//! [`Kind::Stop`]: tickwire_components::wire::Kind::Stop
 
 use super::blocks::{ask_for_all, is_passage, release_windows};
 use super::kept::leave_ended;

@@ -60,7 +60,7 @@ impl Links {
     /// Returns how many frames were taken, and whether there are frames that only a drain reads, or that remain because `most` was 0.
     // Not inlined: its loops need all registers.
     #[inline(never)]
-    pub fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
+    pub fn deliver(&mut self, mut most: u32, take: &mut impl Take) -> (u32, bool) {
         let mut count = 0;
         let mut refused = false;
         for watched in &mut self.watched[..self.watched_count] {
@@ -108,9 +108,16 @@ impl Links {
                                 self.withdraw_elsewhere(vc, run);
                                 return self.is_spent(link, first, count + 1, refused);
                             }
-                            Next::Waits => {
-                                count += 1;
-                                note_waiting(&mut self.waiting, &mut self.backlog, watched.link);
+                            Next::Asked(waits) => {
+                                // It counts as a frame only here, where a peer could send questions without end.
+                                most -= 1;
+                                (watched.idle, watched.word) = (0, row.next_word());
+                                if row.reader.release() {
+                                    row.announce();
+                                }
+                                if waits {
+                                    note_waiting(&mut self.waiting, &mut self.backlog, watched.link);
+                                }
                             }
                         }
                         if self.quiet.get() {

@@ -60,8 +60,8 @@ pub(super) enum Next {
     /// It was taken, and has ended a send whose bytes are not exposed over this link. They may be exposed over another link to the same
     /// peer.
     Stray(Span),
-    /// It was a question, and a requested piece waits for room.
-    Waits,
+    /// It was a question, which is no frame of the engine's. Whether a requested piece waits for room.
+    Asked(bool),
 }
 
 impl LinkRow {
@@ -70,8 +70,7 @@ impl LinkRow {
     pub(super) fn take_other(&mut self, take: &mut impl Take) -> Next {
         let Some((header, payload)) = self.reader.peek_read() else {
             return match self.take_question() {
-                Ok(Some(false)) => Next::Taken,
-                Ok(Some(true)) => Next::Waits,
+                Ok(Some(waits)) => Next::Asked(waits),
                 // A drain reports the error.
                 Ok(None) | Err(_) => Next::Left,
             };
