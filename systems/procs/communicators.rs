@@ -20,6 +20,7 @@ use crate::steps::supply::pool::give_buffer;
 use crate::store::{StoreMut, Tables};
 use std::fmt::Debug;
 use tickwire_components::limits::CONTEXTS_MAX;
+use tickwire_components::wire::Header;
 use tickwire_components::{
     Car, CarKind, CarState, CommState, Communicator, Destination, Ended, Group, Kept, Members, NIL, Pending, PostError,
     Row, Unexpected, context,
@@ -55,6 +56,12 @@ fn absent(comms: &[Communicator], handle: u32) -> PostError {
 #[inline(always)]
 pub fn known(comms: &[Communicator], word: u32) -> Option<&Communicator> {
     comms.get(context::id(word) as usize).filter(|comm| comm.context == context::base(word))
+}
+
+/// The proc that has sent a message, by the context and the source in its header. `None` if its communicator is not known, or has no such
+/// rank.
+pub fn proc_of(comms: &[Communicator], header: &Header) -> Option<u32> {
+    known(comms, header.context())?.proc(header.source())
 }
 
 /// What to do with a message that matches no posted receive.

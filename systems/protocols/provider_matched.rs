@@ -15,7 +15,7 @@
 //! ([`Pull`]). Then a dump shows them, and a probe knows their lengths. Receives look there before they go to the transport, so the order
 //! stays.
 
-use crate::procs::communicators::known;
+use crate::procs::communicators::proc_of;
 use crate::procs::endpoint::Endpoint;
 use crate::procs::priorities::list_sender;
 use crate::rows::Rows;
@@ -239,7 +239,7 @@ fn take_claimed(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     rows.progress.provider.pull = Pull::No;
     let header = arrival.header;
     if arrival.vc == NIL {
-        let proc = known(&rows.communicators, header.context()).and_then(|comm| comm.proc(header.source()));
+        let proc = proc_of(&rows.communicators, &header);
         arrival.vc = proc.and_then(|proc| rows.vcs.iter().position(|vc| vc.proc == proc)).map_or(NIL, |row| row as Row);
     }
     let checked = check_paired(arrival);

@@ -3,10 +3,11 @@
 //! The step around which it stands is the same with a sink and without one, and so is everything below. Only what calls the step differs: a
 //! send looks at [`Endpoint::aside`], and whoever runs Deliver for a watcher takes frames through `Noting`.
 
+use crate::procs::communicators::proc_of;
 use crate::procs::endpoint::Endpoint;
 use crate::rows::Rows;
 use tickwire_components::wire::Header;
-use tickwire_components::{Arrival, Row, Span, Vc};
+use tickwire_components::{Arrival, Communicator, Row, Span, Vc};
 use tickwire_traces::Messages;
 use tickwire_transports::{AnyTransport, Other, Sent, Take};
 
@@ -38,14 +39,18 @@ impl Endpoint {
         }
     }
 
-    /// Notes frames that were drained.
+    /// Notes frames that were drained. A message that was claimed at its transport comes without a VC: its source says who has sent it.
     #[cold]
     #[inline(never)]
-    pub(crate) fn note_drained(&mut self, arrivals: &[Arrival], vcs: &[Vc]) {
+    pub(crate) fn note_drained(&mut self, arrivals: &[Arrival], vcs: &[Vc], communicators: &[Communicator]) {
         let Some(messages) = self.messages.get() else { return };
-        for arrival in arrivals {
-            if let Some(vc) = vcs.get(arrival.vc as usize) {
-                messages.received(vc.proc, &arrival.header);
+        for Arrival { vc, header, .. } in arrivals {
+            let proc = match vcs.get(*vc as usize) {
+                Some(vc) => Some(vc.proc),
+                None => proc_of(communicators, header),
+            };
+            if let Some(proc) = proc {
+                messages.received(proc, header);
             }
         }
     }
@@ -115,7 +120,7 @@ mod tests {
     use crate::tick::drain_cq::drain_cq;
     use crate::tick::post::post;
     use tickwire_components::wire::Kind;
-    use tickwire_components::{CarState, Exclusive, VcState};
+    use tickwire_components::{ArrivalState, CarState, Exclusive, VcState};
     use tickwire_traces::{Event, Ring, Trace};
 
     /// What a run has left: frames with their links, CARs, frames that Deliver has taken, and events.
@@ -137,6 +142,11 @@ mod tests {
             world.wire().incoming.push_back((vc, Header::new(kind, 0, 1, tag, 0, 0), Vec::new()));
         }
         world.step(drain_cq);
+        // Claimed at a transport, which does not know the VC.
+        let claimed =
+            Arrival { header: Header::eager(0, 1, 23, 0), state: ArrivalState::Claimed, ..Arrival::default() };
+        let Tables { endpoints, vcs, communicators, .. } = world.all();
+        endpoints[0].note_drained(&[claimed], vcs, communicators);
         // Taken by Deliver: the first one is not awaited, so it is left.
         world.all().progress.arrivals = 0;
         world.receive(Some(1), Some(31), &[4]);
@@ -200,7 +210,7 @@ mod tests {
         assert_eq!((&noted.0, &noted.1, &noted.2), (&plain.0, &plain.1, &plain.2));
         assert_eq!((noted.2, plain.3), (vec![false, true], vec![]));
         let sent = [10, 11, 12, 13].into_iter().zip(0..).map(|(tag, number)| (true, 1, tag, number));
-        let received = [20, 22, 31].into_iter().zip(0..).map(|(tag, number)| (false, 1, tag, number));
+        let received = [20, 22, 23, 31].into_iter().zip(0..).map(|(tag, number)| (false, 1, tag, number));
         assert_eq!(noted.3, sent.chain(received).collect::<Vec<_>>());
     }
 }

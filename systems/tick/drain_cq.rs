@@ -45,7 +45,7 @@ pub fn drain_cq(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
             link => transport.drain_link(link, progress.now_ns, free),
         };
         if endpoint.aside == Aside::Noted {
-            endpoint.note_drained(&free[..drained], &rows.vcs);
+            endpoint.note_drained(&free[..drained], &rows.vcs, &rows.communicators);
         }
         count += drained;
     }
