@@ -34,7 +34,8 @@ pub(crate) enum Network {
     Failing,
     /// As `Failing`, but always a proc dies, and there are operations of all ranks.
     Dying,
-    /// The provider's endpoints match messages themselves.
+    /// The provider's endpoints match messages themselves. It may not reach all ranks: then messages may have to wait for a
+    /// receive that is at the provider.
     Provider,
     /// Ranks have waited for each other before. They have a window, and boards where the transport allows them.
     Met,
@@ -68,6 +69,8 @@ struct Case {
     apart: bool,
     /// Whether long messages over shared memory are spliced.
     splices: bool,
+    /// Whether the provider does not reach all ranks.
+    mixed: bool,
 }
 
 /// A rank that dies some frames after a call begins. If the call is an operation of all ranks, it dies after it at
@@ -133,7 +136,8 @@ impl Case {
         let places = [Place::Shm, Place::ShmWithoutBoards, Place::Loopback, Place::LoopbackApart];
         let (place, apart) = (places[(seed % 4) as usize], random.below(2) == 0);
         let splices = network == Network::Shm && seed.is_multiple_of(3);
-        (Case { network, seed, ranks, limits, config, dies, place, apart, splices }, random)
+        let mixed = network == Network::Provider && !seed.is_multiple_of(2);
+        (Case { network, seed, ranks, limits, config, dies, place, apart, splices, mixed }, random)
     }
 
     /// The operations on other ranks' memory that this network has.
@@ -171,7 +175,15 @@ impl Case {
             (Network::Provider, _) => {
                 // Hubs are apart. Otherwise one-sided operations would use shared memory and bypass the provider.
                 let build = |builder| build(builder).hub(apart.clone());
-                Cluster::provider_with(self.ranks, &net, |_| ProviderConfig::calm(self.seed), build)
+                // The last rank may be on a network of its own. The others reach it over loopback, where the engine matches.
+                let last = self.ranks - 1;
+                let near = |rank: u32| if rank == last { vec![last] } else { (0..last).collect() };
+                let config = |rank: u32| ProviderConfig {
+                    procs: self.mixed.then(|| near(rank)),
+                    priority: if self.mixed { u8::MAX } else { 200 },
+                    ..ProviderConfig::calm(self.seed)
+                };
+                Cluster::provider_with(self.ranks, &net, config, build)
             }
         };
         let is = |network: Network| self.network == network;
