@@ -115,8 +115,15 @@ impl Links {
                                 if row.reader.release() {
                                     row.announce();
                                 }
+                                let link = watched.link;
                                 if waits {
-                                    note_waiting(&mut self.waiting, &mut self.backlog, watched.link);
+                                    note_waiting(&mut self.waiting, &mut self.backlog, link);
+                                }
+                                if count >= most {
+                                    let spent = self.is_spent(link, first, count, refused);
+                                    // A ring that had nothing but questions goes behind the others, too.
+                                    self.pass_turn(usize::from(count == first));
+                                    return spent;
                                 }
                             }
                         }

@@ -296,6 +296,30 @@ fn what_a_delivery_ends_is_withdrawn_at_once_over_whichever_link_it_was_offered(
 }
 
 #[test]
+fn who_has_nothing_but_questions_does_not_keep_the_others_waiting() {
+    let mut net = Net::with("splice-turns", 3, |config| config.splicing = Splicing::Always);
+    let ((a, b), (c, _)) = (net.connect(0, 1), net.connect(2, 1));
+    if !net.shm(0).reads(a, 0, 1) {
+        return;
+    }
+    net.talks(0, 1);
+    net.talks(2, 1);
+    let mut from = [content(1, 4 * SPLICE_BYTES)];
+    expose(&mut net, b, &mut from);
+    for first in 0..10 {
+        let length = from[0].len() as u64;
+        put_question(&mut net, a, &Question { address: address(&from[0]), length, first }.header());
+    }
+    assert_eq!(send(net.shm(2), c, 5, b"hello"), Sent::Done);
+    let (mut ends, mut calls) = (Ends(span(&mut from[0]), 0), 1);
+    while net.shm(1).deliver(1, &mut ends).0 == 0 {
+        calls += 1;
+        assert!(calls < 4, "each call begins behind the ring that had the last turn");
+    }
+    assert!(net.failures(1).is_empty());
+}
+
+#[test]
 fn a_reader_that_asks_without_end_or_never_takes_is_not_waited_for() {
     let Some((mut net, a, b)) = connected("splice-flood") else { return };
     let mut from = [content(1, 4 * SPLICE_BYTES)];
