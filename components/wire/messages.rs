@@ -130,8 +130,8 @@ impl Header {
     /// Bytes of the message that its envelope or a later part brings.
     #[inline]
     pub fn message_bytes(&self) -> u64 {
-        match self.is_offer() {
-            false if self.is_envelope() || self.is_part() => self.payload(),
+        match self.kind() {
+            Some(Kind::Eager | Kind::Sync | Kind::Head | Kind::Part) => self.payload(),
             _ => 0,
         }
     }

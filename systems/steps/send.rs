@@ -45,7 +45,7 @@ pub(crate) fn send_row(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
         // A transport that matches by itself never piggybacks credit.
         (header, credit) = header.with_credit(due(progress, vc, NIL, true));
     }
-    let first = First { cars, row, in_parts: in_parts(cars, large, row), link: vc.link, header: &header };
+    let first = FirstFrame { cars, row, in_parts: in_parts(cars, large, row), link: vc.link, header: &header };
     match first.send(endpoint, vc.proc, state) {
         Sent::Done => progress.moved.post += header.message_bytes(),
         sent => return Err(sent),
@@ -117,7 +117,7 @@ pub unsafe fn send_now(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
     }
     let header = head(cars, large, vc.link, endpoint, row);
     let state = state_of(row_states, endpoint, &mut cars[row as usize], row);
-    let first = First { cars, row, in_parts: in_parts(cars, large, row), link: vc.link, header: &header };
+    let first = FirstFrame { cars, row, in_parts: in_parts(cars, large, row), link: vc.link, header: &header };
     // After a failed link, the queue sends the frame again and reports the failure.
     if first.send(endpoint, vc.proc, state) != Sent::Done {
         return false;
@@ -297,7 +297,7 @@ pub(crate) fn head(cars: &[Car], large: &[Large], link: u32, endpoint: &mut Endp
 }
 
 /// The first frame of a row, or a part of a message.
-struct First<'a> {
+struct FirstFrame<'a> {
     cars: &'a [Car],
     row: Row,
     /// Whether it is a message in parts.
@@ -306,7 +306,7 @@ struct First<'a> {
     header: &'a Header,
 }
 
-impl First<'_> {
+impl FirstFrame<'_> {
     /// Gives it to the endpoint's transport.
     #[inline]
     fn send(&self, endpoint: &mut Endpoint, proc: u32, state: Option<&mut dyn Any>) -> Sent {
@@ -324,7 +324,7 @@ impl First<'_> {
 
     #[inline]
     fn send_by(&self, transport: &mut AnyTransport, state: Option<&mut dyn Any>) -> Sent {
-        let First { cars, row, in_parts, link, header } = *self;
+        let FirstFrame { cars, row, in_parts, link, header } = *self;
         let car = &cars[row as usize];
         if in_parts {
             let part = car.span.part(car.done as usize, header.payload() as usize);

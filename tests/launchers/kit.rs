@@ -46,7 +46,9 @@ pub(crate) fn run(command: &mut Command) -> Output {
 
 pub(crate) fn start(command: &mut Command) -> Running {
     use std::os::unix::process::CommandExt;
-    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    // The input stays open until the job has ended. At its end MPICH's launcher forwards the end of file to the first
+    // rank, and is killed by SIGPIPE if that rank has just ended.
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let program = command.get_program().to_owned();
     Running(Some(command.spawn().unwrap_or_else(|error| panic!("{}: {error}", program.display()))))
 }
@@ -78,7 +80,8 @@ impl Drop for Running {
 
 /// Waits for the end. Returns everything that the job has written.
 pub(crate) fn wait(mut running: Running) -> Output {
-    let child = running.0.take().unwrap();
+    let mut child = running.0.take().unwrap();
+    let _input = child.stdin.take();
     let group = rustix::process::Pid::from_child(&child);
     let (ended, end) = std::sync::mpsc::channel();
     let watch = std::thread::spawn(move || {

@@ -180,7 +180,7 @@ impl Case {
                 let near = |rank: u32| if rank == last { vec![last] } else { (0..last).collect() };
                 let config = |rank: u32| ProviderConfig {
                     procs: self.mixed.then(|| near(rank)),
-                    priority: if self.mixed { u8::MAX } else { 200 },
+                    priority: u8::MAX,
                     ..ProviderConfig::calm(self.seed)
                 };
                 Cluster::provider_with(self.ranks, &net, config, build)

@@ -192,7 +192,7 @@ pub(super) fn short_lead(bytes: Span) -> Option<Lead> {
     };
     let length = (bytes.len() - SHORT_LEAD_BYTES) as u64;
     let (context, source, tag) = ((place >> 32) as u32, name as u32, (name >> 32) as u32);
-    let header = Header::new(Kind::Eager, context, source, tag, 0, length);
+    let header = Header::eager(context, source, tag, length);
     Some(Lead { preface, known: SHORT_NUMBER, header, bytes: SHORT_LEAD_BYTES })
 }
 

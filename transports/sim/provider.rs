@@ -193,7 +193,7 @@ impl<T: Transport> Provider<T> {
     fn envelope(&self, tagged: &Tagged, wanted: &ReceiveEnvelope) -> Header {
         let (source, tag) = (self.format.source(tagged.bits, tagged.data), self.format.tag(tagged.bits));
         let length = tagged.payload.len() as u64;
-        tagged.header.unwrap_or_else(|| Header::new(Kind::Eager, wanted.context, source, tag, 0, length))
+        tagged.header.unwrap_or_else(|| Header::eager(wanted.context, source, tag, length))
     }
 
     fn pair(&mut self, receive: &Receive, tagged: Tagged) {

@@ -28,11 +28,6 @@ pub(super) fn meet(progress: &mut Progress, cars: &mut [Car], nodes: &mut [Node]
     }
 }
 
-/// The header of a frame that tells a peer's receive that no more will come.
-fn no_more(car: &Car, peer: Row) -> Header {
-    Header::stop(car.context, peer)
-}
-
 /// The next bytes of a message that have come: a run of them, from `done` on.
 fn next_run(blocks: &mut Blocks, supplies: &[Supply], outgoing: u32, done: u64) -> Span {
     let Some(part) = blocks.outgoing[outgoing as usize].passage.part_at(done) else { return Span::EMPTY };
@@ -213,7 +208,7 @@ impl Sender<'_> {
 
     /// Tells the peer that no more will come.
     fn give_up(&mut self, state: Option<&mut dyn std::any::Any>) -> Turn {
-        let header = no_more(&self.cars[self.row as usize], self.peer);
+        let header = Header::stop(self.cars[self.row as usize].context, self.peer);
         match self.endpoint.transport.get().send(self.link, &header, &NoBytes, state) {
             Sent::Done => {}
             Sent::Blocked => return Turn::Blocked,

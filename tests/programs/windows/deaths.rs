@@ -4,7 +4,7 @@
 use crate::kit::{PATIENCE, die, die_later, fails, in_time, said, say, tick_for, until};
 use std::path::Path;
 use std::time::Duration;
-use tickwire::{Comm, Engine, LockKind, Rank, Tag, WindowError, op};
+use tickwire::{Comm, Engine, LockKind, Rank, Tag, Window, WindowError, op};
 use tickwire_tests::one_sided::{HEAP, KINDS, Parts};
 
 /// Elements of a part. An update of all of them takes several requests and a lock.
@@ -72,6 +72,16 @@ impl Case<'_> {
         self.me == DOOMED
     }
 
+    /// Starts an epoch with all members. The rank to be killed goes on when the others have started theirs, which may
+    /// need its engine.
+    fn all_lock(&mut self, window: Window<u64>) {
+        self.engine.win_lock_all(window).unwrap();
+        say(self.place, &format!("locked-{}", self.me.0));
+        if self.is_doomed() {
+            until(self.engine, self.place, &["locked-0", "locked-1"]);
+        }
+    }
+
     /// Whether operations on a part need its owner: the owner's engine, or at least its living process.
     fn by_engine(&self) -> bool {
         self.kind == KINDS[2] || self.kind == KINDS[3]
@@ -128,7 +138,7 @@ impl Case<'_> {
         let parts = self.parts();
         let (window, at) = (parts.window, parts.at(Rank(0), 0));
         let ones = vec![1; COUNT];
-        self.engine.win_lock_all(window).unwrap();
+        self.all_lock(window);
         if self.is_doomed() {
             let random = u64::from(std::process::id()) * 7919 % 20_000;
             die_later(self.place, Duration::from_micros(1_000 + random));
@@ -165,7 +175,7 @@ impl Case<'_> {
     fn target(&mut self) {
         let parts = self.parts();
         let (window, at) = (parts.window, parts.at(DOOMED, 0));
-        self.engine.win_lock_all(window).unwrap();
+        self.all_lock(window);
         if self.is_doomed() {
             tick_for(self.engine, A_WHILE / 2);
             die(self.place);

@@ -108,8 +108,11 @@ impl Matching {
         let (bits, data) = (completion.tag, completion.data);
         let source = self.format.source(bits, data);
         let length = if self.data_bytes >= DATA_BYTES { data >> 32 } else { 0 };
-        let kind = if self.format.protocol(bits) == Protocol::Rts { Kind::Rts } else { Kind::Eager };
-        Header::new(kind, context, source, self.format.tag(bits), 0, length)
+        let tag = self.format.tag(bits);
+        match self.format.protocol(bits) {
+            Protocol::Rts => Header::offer(context, source, tag, 0, length),
+            _ => Header::eager(context, source, tag, length),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
 use tickwire_components::credit::Credit;
 use tickwire_components::limits::{TURNS_BYTES, TURNS_FRAMES, WATCHED};
-use tickwire_components::wire::{Header, Kind};
+use tickwire_components::wire::Header;
 use tickwire_components::{Pieces, Row};
 
 /// All connections of one transport.
@@ -223,7 +223,7 @@ impl Links {
                 // If something was read since the last frame was written, the peer has likely sent its turn and waits for the answer. The
                 // sender of an offer waits as well.
                 let heard = row.reader.position() & row.turns;
-                if heard != row.answered || header.lead as u8 == Kind::Rts as u8 {
+                if heard != row.answered || header.is_offer() {
                     row.answered = heard;
                     row.writer.hand_over(header.payload());
                 }
