@@ -182,7 +182,7 @@ impl Case<'_> {
         }
         let (by_engine, other) = (self.by_engine(), self.other());
         let mut failed = None;
-        let mut rounds_left = 20;
+        let mut rounds_left = 20usize;
         let mut bytes = vec![7; COUNT];
         for round in 0..ROUNDS_MAX {
             let engine = &mut *self.engine;
@@ -195,7 +195,8 @@ impl Case<'_> {
                 (_, 2) => engine.compare_and_swap(0, 1, DOOMED, at, window).map(drop),
                 _ => engine.put(&[1], DOOMED, at, window).and_then(|()| engine.win_flush(DOOMED, window)),
             });
-            rounds_left -= usize::from(said(self.place, "died"));
+            // The rank says so before it is killed, and may be kept waiting in between.
+            rounds_left = rounds_left.saturating_sub(usize::from(said(self.place, "died")));
             if let Err(error) = done {
                 failed = Some(error);
                 break;
