@@ -69,7 +69,7 @@ impl Engine {
         let copied =
             Copied { bytes: copy::gather(buffer), type_name: buffer.type_name(), used: self.attached.used.clone() };
         // Nobody will wait for this request. It is freed once the message has left.
-        self.post_send_rows(copied, length, to, tag, comm, false, SendOptions::new())
+        self.post_send_rows(copied, to, tag, comm, false, SendOptions::new())
             .map(drop)
             .map_err(|rejected| rejected.error)?;
         self.free_dropped();

@@ -118,8 +118,7 @@ impl Engine {
     /// [`Engine::send`] through the tables.
     #[inline(never)]
     fn send_rows<B: Pieces>(&mut self, buffer: B, to: Rank, tag: Tag, comm: Comm) -> Result<(), OperationError> {
-        let length = buffer.total();
-        let request = self.post_send_rows(buffer, length, to, tag, comm, true, SendOptions::new())?;
+        let request = self.post_send_rows(buffer, to, tag, comm, true, SendOptions::new())?;
         self.wait_lent(request).map(drop)
     }
 

@@ -168,7 +168,7 @@ impl<'e, 'env> Receipted<'e, 'env> {
             false => NIL,
         };
         let request = match offered {
-            NIL => self.engine.post_send_rows(buffer, length, to, tag, comm, self.scoped, options)?,
+            NIL => self.engine.post_send_rows(buffer, to, tag, comm, self.scoped, options)?,
             row => self.engine.hold(row, buffer, self.scoped),
         };
         self.engine.open_receipt(request.id(), Came::Posted);

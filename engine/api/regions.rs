@@ -146,7 +146,7 @@ impl Engine {
     pub fn region_put<S: Sequence>(&mut self, from: S, key: &RegionKey, offset: usize) -> Result<(), WindowError> {
         let run = from.piece(0);
         let place = self.region_place(key, RegionAccess::WRITE, offset, run.len())?;
-        self.region_move(RemoteKind::Put, (run, Span::EMPTY), run.len(), Until::Sent, place)
+        self.region_move(RemoteKind::Put, (run, Span::EMPTY), Until::Sent, place)
     }
 
     /// Reads elements of a region, from byte `offset` on. Returns when they are in the buffer.
@@ -161,7 +161,7 @@ impl Engine {
     ) -> Result<(), WindowError> {
         let run = into.piece(0);
         let place = self.region_place(key, RegionAccess::READ, offset, run.len())?;
-        self.region_move(RemoteKind::Get, (Span::EMPTY, run), run.len(), Until::Done, place)
+        self.region_move(RemoteKind::Get, (Span::EMPTY, run), Until::Done, place)
     }
 
     /// As [`Engine::region_put`], with a request. The request is done when the elements are in the region.
@@ -176,7 +176,7 @@ impl Engine {
     ) -> PostedUpdate<S> {
         let run = from.piece(0);
         let posted = self.region_place(key, RegionAccess::WRITE, offset, run.len());
-        let posted = posted.and_then(|place| self.region_post(RemoteKind::Put, (run, Span::EMPTY), run.len(), place));
+        let posted = posted.and_then(|place| self.region_post(RemoteKind::Put, (run, Span::EMPTY), place));
         self.region_token(posted, from)
     }
 
@@ -192,7 +192,7 @@ impl Engine {
     ) -> PostedUpdate<R> {
         let run = into.piece(0);
         let posted = self.region_place(key, RegionAccess::READ, offset, run.len());
-        let posted = posted.and_then(|place| self.region_post(RemoteKind::Get, (Span::EMPTY, run), run.len(), place));
+        let posted = posted.and_then(|place| self.region_post(RemoteKind::Get, (Span::EMPTY, run), place));
         self.region_token(posted, into)
     }
 
@@ -331,25 +331,24 @@ impl Engine {
     fn region_move(
         &mut self,
         kind: RemoteKind,
-        runs: (Span, Span),
-        length: usize,
+        (from, into): (Span, Span),
         until: Until,
         Place { target, at, updates }: Place,
     ) -> Result<(), WindowError> {
         if let Some(route) = updates {
-            let (update, place) = (fabric_update(kind, runs.0)?, self.place_of_target(target));
-            return self.update_by_fabric(route, update, region_of(at).1, runs.1, place);
+            let (update, place) = (fabric_update(kind, from)?, self.place_of_target(target));
+            return self.update_by_fabric(route, update, region_of(at).1, into, place);
         }
         match target {
             Some(target) if self.goes_by_fabric(kind, target) => {
                 let (writes, (_, offset)) = (kind == RemoteKind::Put, region_of(at));
-                self.move_by_fabric(offset, if writes { runs.0 } else { runs.1 }, writes, Rank(target), REGIONS)
+                self.move_by_fabric(offset, if writes { from } else { into }, writes, Rank(target), REGIONS)
             }
             Some(target) => {
-                let run = RemoteMove { at, from: runs.0, into: runs.1, length };
+                let run = RemoteMove { at, from, into, length: length_of(kind, from, into) };
                 self.run_remote(kind, run, until, (Rank(target), REGIONS))
             }
-            None => self.region_own(kind, runs, length, at),
+            None => self.region_own(kind, (from, into), length_of(kind, from, into), at),
         }
     }
 
@@ -358,7 +357,6 @@ impl Engine {
         &mut self,
         kind: RemoteKind,
         (from, into): (Span, Span),
-        length: usize,
         Place { target, at, updates }: Place,
     ) -> Result<Option<u32>, WindowError> {
         if let Some(route) = updates {
@@ -366,14 +364,15 @@ impl Engine {
             return self.post_over(route, update, &[(region_of(at).1, into)], place, Comm::WORLD).map(Some);
         }
         let Some(target) = target else {
-            return self.region_own(kind, (from, into), length, at).map(|()| None);
+            return self.region_own(kind, (from, into), length_of(kind, from, into), at).map(|()| None);
         };
         if self.goes_by_fabric(kind, target) {
             let (writes, (_, offset)) = (kind == RemoteKind::Put, region_of(at));
             let run = if writes { from } else { into };
             return self.post_fabric(&[(offset, run)], writes, (Rank(target), REGIONS), Comm::WORLD).map(Some);
         }
-        self.post_remote(kind, &[RemoteMove { at, from, into, length }], (Rank(target), REGIONS), Comm::WORLD)
+        let run = RemoteMove { at, from, into, length: length_of(kind, from, into) };
+        self.post_remote(kind, &[run], (Rank(target), REGIONS), Comm::WORLD)
     }
 
     fn region_token<B: Pieces>(&mut self, posted: Result<Option<u32>, WindowError>, buffer: B) -> PostedUpdate<B> {
@@ -383,4 +382,9 @@ impl Engine {
             Err(error) => Err(RejectedUpdate { error, buffer }),
         }
     }
+}
+
+/// Bytes of a region that an operation of this kind writes, reads or updates.
+fn length_of(kind: RemoteKind, from: Span, into: Span) -> usize {
+    if kind == RemoteKind::Put { from.len() } else { into.len() }
 }

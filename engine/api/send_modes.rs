@@ -68,8 +68,7 @@ impl Engine {
         comm: Comm,
         scoped: bool,
     ) -> Result<Request<B>, Rejected<B>> {
-        let length = buffer.total();
-        self.post_send_rows(buffer, length, to, tag, comm, scoped, SendOptions::of(car_flags::SYNCHRONOUS))
+        self.post_send_rows(buffer, to, tag, comm, scoped, SendOptions::of(car_flags::SYNCHRONOUS))
     }
 
     /// Posts a send in ready mode, or in standard mode if its receiver could not say that it is not ready.
@@ -81,9 +80,8 @@ impl Engine {
         comm: Comm,
         scoped: bool,
     ) -> Result<Request<B>, Rejected<B>> {
-        let length = buffer.total();
-        match self.asks_when_ready(to, comm, length) {
-            true => self.post_send_rows(buffer, length, to, tag, comm, scoped, SendOptions::of(car_flags::READY)),
+        match self.asks_when_ready(to, comm, buffer.total()) {
+            true => self.post_send_rows(buffer, to, tag, comm, scoped, SendOptions::of(car_flags::READY)),
             false => self.post_send(buffer, to, tag, comm, scoped),
         }
     }

@@ -97,13 +97,12 @@ impl Engine {
         scoped: bool,
         options: SendOptions,
     ) -> Result<Request<B>, Rejected<B>> {
-        let length = buffer.total();
-        let options = self.asking(options, to, comm, length);
+        let options = self.asking(options, to, comm, buffer.total());
         // A message that can leave at once leaves before all that wait, whatever their priority.
         if options.flags == 0 && self.send_at_once(&buffer, to, tag, comm) {
             return Ok(Request::ready(self.home, buffer, to.0, tag.0));
         }
-        self.post_send_rows(buffer, length, to, tag, comm, scoped, options)
+        self.post_send_rows(buffer, to, tag, comm, scoped, options)
     }
 
     /// The same options, but without ready mode if the message cannot ask whether its receiver is ready.

@@ -56,6 +56,23 @@ impl<B> From<RejectedUpdate<B>> for WindowError {
     }
 }
 
+/// Elements of a rank's part of a window, as a call names them.
+#[derive(Clone, Copy)]
+pub(crate) struct PartPlace {
+    rank: Rank,
+    /// The first of them, in elements of the window.
+    displacement: usize,
+    /// The window's.
+    handle: u32,
+}
+
+impl PartPlace {
+    #[inline(always)]
+    fn new<T>(rank: Rank, displacement: usize, window: Window<T>) -> Self {
+        PartPlace { rank, displacement, handle: window.handle }
+    }
+}
+
 /// The token of an operation on a window that was posted, or its buffer back.
 pub type PostedUpdate<B> = Result<Request<B>, RejectedUpdate<B>>;
 

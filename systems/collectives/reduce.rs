@@ -34,6 +34,11 @@ pub fn reduce(draft: &mut Draft, input: Span, output: Option<Span>, root: u32, e
     let mut own = Value { bytes: input, made: None };
     // Values still to be combined on this rank. The root makes its output with the last one.
     let mut left = u32::from(fold.partner(rank).is_some()) + fold.levels();
+    let place = |left: u32| match output {
+        _ if in_place => MeetingPlace::Own,
+        Some(output) if left == 0 => MeetingPlace::Output(output),
+        _ => MeetingPlace::Temporary,
+    };
     let mut step = 0;
     if let Some(partner) = fold.partner(rank) {
         if at(leaf) != rank {
@@ -41,7 +46,7 @@ pub fn reduce(draft: &mut Draft, input: Span, output: Option<Span>, root: u32, e
             return;
         }
         left -= 1;
-        own = meet_at(draft, own, partner, step, side(rank, partner), output.filter(|_| left == 0), in_place);
+        own = meet_at(draft, own, partner, step, side(rank, partner), place(left));
     }
     for level in 0..fold.levels() {
         step += 1;
@@ -55,7 +60,7 @@ pub fn reduce(draft: &mut Draft, input: Span, output: Option<Span>, root: u32, e
         }
         left -= 1;
         let (from, side) = (at(holder(sibling)), side(block, sibling));
-        own = meet_at(draft, own, from, step, side, output.filter(|_| left == 0), in_place);
+        own = meet_at(draft, own, from, step, side, place(left));
     }
     if let Some(output) = output
         && draft.size == 1
@@ -87,26 +92,24 @@ fn reduce_parts(draft: &mut Draft, fold: Fold, buffers: (Span, Option<Span>, boo
     }
 }
 
-/// As [`meet`], but the result is in the output if this is the last time, or where this rank's own value is.
-fn meet_at(
-    draft: &mut Draft,
-    own: Value,
-    from: u32,
-    step: u32,
-    side: Side,
-    output: Option<Span>,
-    in_place: bool,
-) -> Value {
-    if in_place {
-        return meet_here(draft, own, from, step, side);
-    }
-    let room = room(draft, own.bytes.len(), output);
-    meet(draft, own, from, step, room, side)
+/// Where two values are combined.
+enum MeetingPlace {
+    /// Where this rank's own value is.
+    Own,
+    /// In the output, the last time.
+    Output(Span),
+    /// In temporary memory of the graph.
+    Temporary,
 }
 
-/// Where a value is received: in the output, or in temporary memory of the graph.
-fn room(draft: &mut Draft, bytes: usize, output: Option<Span>) -> Span {
-    output.unwrap_or_else(|| draft.temporary(bytes))
+/// As [`meet`] and [`meet_here`].
+fn meet_at(draft: &mut Draft, own: Value, from: u32, step: u32, side: Side, place: MeetingPlace) -> Value {
+    let room = match place {
+        MeetingPlace::Own => return meet_here(draft, own, from, step, side),
+        MeetingPlace::Output(output) => output,
+        MeetingPlace::Temporary => draft.temporary(own.bytes.len()),
+    };
+    meet(draft, own, from, step, room, side)
 }
 
 /// Reduces the values of all ranks, and all ranks get the result in `output`. `input` is only read, unless it is `output` itself; the two
@@ -179,7 +182,7 @@ fn double(
         // The input is in use until all of these nodes are done.
         readers.push(sent);
         let last = level + 1 == fold.levels() && !in_place;
-        let room = room(draft, output.len(), last.then_some(output));
+        let room = if last { output } else { draft.temporary(output.len()) };
         own = meet(draft, own, to, level + 1, room, side(leaf, other));
         readers.extend(own.made);
     }

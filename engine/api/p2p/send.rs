@@ -38,8 +38,7 @@ impl Engine {
                 return Ok(self.hold(row, buffer, scoped));
             }
         }
-        let length = buffer.total();
-        self.post_send_rows(buffer, length, to, tag, comm, scoped, SendOptions::new())
+        self.post_send_rows(buffer, to, tag, comm, scoped, SendOptions::new())
     }
 
     /// [`Engine::send_at_once`] for one run of bytes.
@@ -141,11 +140,9 @@ impl Engine {
 
     /// As [`Engine::post_send`], with options, and always through the tables.
     #[inline(never)]
-    #[expect(clippy::too_many_arguments, reason = "the arguments of a send, its scope and its mode")]
     pub(crate) fn post_send_rows<B: Pieces>(
         &mut self,
         buffer: B,
-        length: usize,
         to: Rank,
         tag: Tag,
         comm: Comm,
@@ -158,7 +155,7 @@ impl Engine {
                 Err(error) => Err(Rejected { error: self.raise_post(comm, "send", error), buffer }),
             };
         }
-        match self.lending(|engine| engine.queue_send_rows(&buffer, length, to, tag, comm, options)) {
+        match self.lending(|engine| engine.queue_send_rows(&buffer, to, tag, comm, options)) {
             Ok(row) => Ok(self.hold(row, buffer, scoped)),
             Err(error) => Err(Rejected { error: self.raise_post(comm, "send", error), buffer }),
         }
@@ -167,14 +164,13 @@ impl Engine {
     fn queue_send_rows(
         &mut self,
         buffer: &impl Pieces,
-        length: usize,
         to: Rank,
         tag: Tag,
         comm: Comm,
         options: SendOptions,
     ) -> Result<Row, PostError> {
         self.closed.check_post()?;
-        let envelope = check_send(self.store.all().communicators, comm.0, to.0, tag.0, length)?;
+        let envelope = check_send(self.store.all().communicators, comm.0, to.0, tag.0, buffer.total())?;
         let vc_row = self.reach(envelope.proc)?;
         self.need_rows(rows_of(buffer))?;
         let all = self.store.all();

@@ -25,7 +25,7 @@ impl Engine {
         let (mut operand, mut old) = ([value], [T::zeroed()]);
         let runs = (span_of(&mut operand), span_of(&mut old));
         let kind = RemoteKind::FetchUpdate(Updater::of::<T, O>().code);
-        self.region_move(kind, runs, size_of::<T>(), Until::Done, place)?;
+        self.region_move(kind, runs, Until::Done, place)?;
         Ok(old[0])
     }
 
@@ -44,7 +44,7 @@ impl Engine {
         let mut operands = words_of(expected, new);
         let mut old = [T::zeroed()];
         let runs = (span_of(&mut operands), span_of(&mut old));
-        self.region_move(RemoteKind::CompareSwap(T::TYPE), runs, size_of::<T>(), Until::Done, place)?;
+        self.region_move(RemoteKind::CompareSwap(T::TYPE), runs, Until::Done, place)?;
         Ok(old[0])
     }
 
@@ -100,7 +100,7 @@ impl Engine {
     ) -> PostedUpdate<(Vec<S>, Vec<T>)> {
         let runs: (Span, Span) = (buffers.0.piece(0), buffers.1.piece(0));
         let posted = self.region_place(key, RegionAccess::UPDATE, offset, size_of::<T>());
-        let posted = posted.and_then(|place| self.region_post(kind, runs, size_of::<T>(), place));
+        let posted = posted.and_then(|place| self.region_post(kind, runs, place));
         self.region_token(posted, buffers)
     }
 }

@@ -1,7 +1,7 @@
 //! Puts and gets.
 
 use super::remote::{RemoteMove, Until};
-use super::{PostedUpdate, RejectedUpdate};
+use super::{PartPlace, PostedUpdate, RejectedUpdate};
 use crate::api::request::Request;
 use crate::run::engine::Engine;
 use tickwire_components::{LeasedBytes, Pieces, Rank, RemoteKind, Sequence, Span, Window, WindowError};
@@ -104,7 +104,7 @@ impl Engine {
         window: Window<S::Item>,
     ) -> PostedUpdate<S> {
         let run = from.piece(0);
-        let place = (displacement, target, window.handle);
+        let place = PartPlace::new(target, displacement, window);
         let posted = self.post_move::<S::Item>(RemoteKind::Put, (run, Span::EMPTY), run.len(), place);
         self.token(posted, from, |engine, from| {
             engine.put(&*from, target, displacement, window)?;
@@ -125,7 +125,7 @@ impl Engine {
         window: Window<R::Item>,
     ) -> PostedUpdate<R> {
         let run = into.piece(0);
-        let place = (displacement, target, window.handle);
+        let place = PartPlace::new(target, displacement, window);
         let posted = self.post_move::<R::Item>(RemoteKind::Get, (Span::EMPTY, run), run.len(), place);
         self.token(posted, into, |engine, into| engine.get(into, target, displacement, window))
     }
@@ -155,7 +155,7 @@ impl Engine {
         kind: RemoteKind,
         (from, into): (Span, Span),
         length: usize,
-        (displacement, rank, handle): (usize, Rank, u32),
+        PartPlace { rank, displacement, handle }: PartPlace,
     ) -> Result<Posted, WindowError> {
         let at = self.checked::<T>(rank, displacement, length, handle)?;
         match self.way(rank, handle)? {

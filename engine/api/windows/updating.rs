@@ -2,7 +2,7 @@
 
 use super::moving::Way;
 use super::remote::{RemoteMove, Until};
-use super::{PostedUpdate, RejectedUpdate};
+use super::{PartPlace, PostedUpdate, RejectedUpdate};
 use crate::api::regions::span_of;
 use crate::run::engine::Engine;
 use tickwire_components::{
@@ -27,7 +27,7 @@ impl Engine {
         window: Window<S::Item>,
     ) -> Result<(), WindowError> {
         let updater = Updater::of::<S::Item, O>();
-        self.update::<S::Item>(updater, from.piece(0), Span::EMPTY, target, displacement, window.handle)
+        self.update::<S::Item>(updater, from.piece(0), Span::EMPTY, PartPlace::new(target, displacement, window))
     }
 
     /// As [`Engine::accumulate`], and gets the values from before (`MPI_Get_accumulate`). With [`op::Keep`](crate::op::Keep) it reads
@@ -46,7 +46,7 @@ impl Engine {
     ) -> Result<(), WindowError> {
         check_lengths(&from, &into)?;
         let updater = Updater::of::<S::Item, O>();
-        self.update::<S::Item>(updater, from.piece(0), into.piece(0), target, displacement, window.handle)
+        self.update::<S::Item>(updater, from.piece(0), into.piece(0), PartPlace::new(target, displacement, window))
     }
 
     /// Combines an element of a rank's part of a window with a value, and returns the one from before (`MPI_Fetch_and_op`).
@@ -65,7 +65,7 @@ impl Engine {
         let (mut operand, mut old) = ([value], [T::zeroed()]);
         let updater = Updater::of::<T, O>();
         let (operands, into) = (span_of(&mut operand), span_of(&mut old));
-        self.update::<T>(updater, operands, into, target, displacement, window.handle)?;
+        self.update::<T>(updater, operands, into, PartPlace::new(target, displacement, window))?;
         Ok(old[0])
     }
 
@@ -88,8 +88,8 @@ impl Engine {
             word[..size_of::<T>()].copy_from_slice(bytemuck::bytes_of(&value));
             word
         };
-        let old =
-            self.swap(T::TYPE, word(expected), word(new), target, (displacement, size_of::<T>()), window.handle)?;
+        let place = PartPlace::new(target, displacement, window);
+        let old = self.swap(T::TYPE, word(expected), word(new), place)?;
         Ok(bytemuck::pod_read_unaligned(&old[..size_of::<T>()]))
     }
 
@@ -106,8 +106,8 @@ impl Engine {
         window: Window<S::Item>,
     ) -> PostedUpdate<S> {
         let run = from.piece(0);
-        let (kind, place) =
-            (RemoteKind::Update(Updater::of::<S::Item, O>().code), (displacement, target, window.handle));
+        let kind = RemoteKind::Update(Updater::of::<S::Item, O>().code);
+        let place = PartPlace::new(target, displacement, window);
         let posted = self.post_move::<S::Item>(kind, (run, Span::EMPTY), run.len(), place);
         self.token(posted, from, |engine, from| engine.accumulate(&*from, operation, target, displacement, window))
     }
@@ -135,7 +135,8 @@ impl Engine {
         }
         let runs = (from.piece(0), into.piece(0));
         let kind = RemoteKind::FetchUpdate(Updater::of::<S::Item, O>().code);
-        let posted = self.post_move::<S::Item>(kind, runs, runs.0.len(), (displacement, target, window.handle));
+        let place = PartPlace::new(target, displacement, window);
+        let posted = self.post_move::<S::Item>(kind, runs, runs.0.len(), place);
         self.token(posted, (from, into), |engine, (from, into)| {
             engine.get_accumulate(&*from, into, operation, target, displacement, window)
         })
@@ -148,29 +149,19 @@ impl Engine {
         updater: &Updater,
         operands: Span,
         into: Span,
-        rank: Rank,
-        displacement: usize,
-        handle: u32,
+        place: PartPlace,
     ) -> Result<(), WindowError> {
-        if let Some(at) = displacement.checked_mul(size_of::<T>())
-            && self.update_near(updater, operands, into, rank, at, handle)
-        {
+        if self.update_near::<T>(updater, operands, into, place) {
             return Ok(());
         }
-        self.update_slowly::<T>(updater, operands, into, (displacement, rank, handle))
+        self.update_slowly::<T>(updater, operands, into, place)
     }
 
     /// Updates elements in memory; `false` if that is not where they are, or anything is wrong.
     #[inline(always)]
-    fn update_near(
-        &mut self,
-        updater: &Updater,
-        operands: Span,
-        into: Span,
-        rank: Rank,
-        at: usize,
-        handle: u32,
-    ) -> bool {
+    fn update_near<T>(&mut self, updater: &Updater, operands: Span, into: Span, place: PartPlace) -> bool {
+        let PartPlace { rank, displacement, handle } = place;
+        let Some(at) = displacement.checked_mul(size_of::<T>()) else { return false };
         if self.closed.check_post().is_err() {
             return false;
         }
@@ -200,14 +191,15 @@ impl Engine {
         updater: &Updater,
         operands: Span,
         into: Span,
-        (displacement, rank, handle): (usize, Rank, u32),
+        place: PartPlace,
     ) -> Result<(), WindowError> {
+        let PartPlace { rank, displacement, handle } = place;
         let at = self.checked::<T>(rank, displacement, operands.len(), handle)?;
         let old = if into.is_empty() { std::ptr::null_mut() } else { into.start() };
         match self.way(rank, handle)? {
-            Way::Memory => self.update_in_memory(updater, at, operands, old, (displacement, rank, handle))?,
+            Way::Memory => self.update_in_memory(updater, at, operands, old, place)?,
             Way::Kernel => {
-                self.check_aligned(at, size_of::<T>(), (displacement, rank, handle))?;
+                self.check_aligned(at, size_of::<T>(), place)?;
                 // SAFETY: buffers are lent for the call, and the second one is as long as the first.
                 #[expect(unsafe_code, reason = "addresses of elements")]
                 unsafe {
@@ -233,7 +225,7 @@ impl Engine {
         at: usize,
         operands: Span,
         old: *mut u8,
-        (displacement, rank, handle): (usize, Rank, u32),
+        PartPlace { rank, displacement, handle }: PartPlace,
     ) -> Result<(), WindowError> {
         let mut updated = Ok(false);
         self.wait_at_once(|engine| {
@@ -259,16 +251,15 @@ impl Engine {
         number: NumberType,
         expected: [u8; 8],
         new: [u8; 8],
-        rank: Rank,
-        (displacement, size): (usize, usize),
-        handle: u32,
+        place: PartPlace,
     ) -> Result<[u8; 8], WindowError> {
+        let PartPlace { rank, displacement, handle } = place;
         if self.closed.check_post().is_ok() {
             let all = self.store.all();
             if let Some(window) = all.windows.get(handle)
                 && let Some(target) = window.targets.get(rank.0 as usize)
                 && let (Reach::Memory(part), true) = (&target.reach, target.access != Access::None)
-                && let Some(at) = displacement.checked_mul(size)
+                && let Some(at) = displacement.checked_mul(number.size())
             {
                 let vcs = &*all.vcs;
                 let dead = |member| is_dead(&window.targets, vcs, member);
@@ -279,7 +270,7 @@ impl Engine {
                 }
             }
         }
-        self.swap_slowly(number, expected, new, (displacement, rank, handle))
+        self.swap_slowly(number, expected, new, place)
     }
 
     #[inline(never)]
@@ -288,9 +279,9 @@ impl Engine {
         number: NumberType,
         expected: [u8; 8],
         new: [u8; 8],
-        place: (usize, Rank, u32),
+        place: PartPlace,
     ) -> Result<[u8; 8], WindowError> {
-        let (displacement, rank, handle) = place;
+        let PartPlace { rank, displacement, handle } = place;
         let size = number.size();
         // Bytes, since the type of the element is known here by its number only.
         let at = match displacement.checked_mul(size) {
@@ -337,7 +328,7 @@ impl Engine {
         expected: [u8; 8],
         new: [u8; 8],
         at: usize,
-        (displacement, rank, handle): (usize, Rank, u32),
+        PartPlace { rank, displacement, handle }: PartPlace,
     ) -> Result<[u8; 8], WindowError> {
         let mut swapped = Ok(None);
         self.wait_at_once(|engine| {
@@ -370,12 +361,8 @@ impl Engine {
     }
 
     /// Says that elements in memory that the kernel reaches are not aligned.
-    fn check_aligned(
-        &mut self,
-        at: usize,
-        size: usize,
-        (displacement, rank, handle): (usize, Rank, u32),
-    ) -> Result<(), WindowError> {
+    fn check_aligned(&mut self, at: usize, size: usize, place: PartPlace) -> Result<(), WindowError> {
+        let PartPlace { rank, displacement, handle } = place;
         match self.target(rank, handle)?.reach {
             Reach::Kernel { address, .. } if !(address.wrapping_add(at as u64)).is_multiple_of(size as u64) => {
                 Err(WindowError::Unaligned { target: rank, displacement })

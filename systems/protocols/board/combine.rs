@@ -3,6 +3,7 @@
 //! Intermediate values stand in scratch, one block for each level of the reduction tree, so that they stay in the L1 cache.
 
 use crate::collectives::fold::Fold;
+use std::ops::Range;
 use tickwire_components::limits::{BOARD_DIRECT_CHUNK, BOARD_ELEMENT_MAX, BOARD_MEMBERS, CACHE_LINE};
 use tickwire_components::{Reduction, Span};
 use tickwire_transports::copy::{copy_long, copy_own};
@@ -46,7 +47,7 @@ impl Combiner<'_> {
         }
         let fold = Fold::of(size);
         // SAFETY: by this function's contract.
-        unsafe { self.blocks(out, operand, &|operand, into| self.fold(fold, 0, fold.leaves, into, 0, operand)) }
+        unsafe { self.blocks(out, operand, &|operand, into| self.fold(fold, 0..fold.leaves, into, 0, operand)) }
     }
 
     /// Combines the operands of the members up to a rank, in the order of a scan. `out` is one of them, or overlaps with none.
@@ -143,21 +144,22 @@ impl Combiner<'_> {
         self.scratch.part(level * BLOCK, BLOCK)
     }
 
-    /// Combines the operands below `leaves` leaves of the tree, from leaf `first` on. Returns where the value is: `into`, or the operand
+    /// Combines the operands below these leaves of the tree, two to a power of them. Returns where the value is: `into`, or the operand
     /// itself if there is only one member.
-    fn fold(&self, fold: Fold, first: u32, leaves: u32, into: Span, level: usize, operand: Operands<'_>) -> Span {
-        if leaves == 1 {
-            let rank = fold.first(first);
+    fn fold(&self, fold: Fold, leaves: Range<u32>, into: Span, level: usize, operand: Operands<'_>) -> Span {
+        let half = (leaves.end - leaves.start) / 2;
+        if half == 0 {
+            let rank = fold.first(leaves.start);
             let own = operand(rank);
             return match fold.partner(rank) {
                 Some(partner) => self.meet(into, own, operand(partner)),
                 None => own,
             };
         }
-        let half = leaves / 2;
-        let left = self.fold(fold, first, half, into, level, operand);
+        let middle = leaves.start + half;
+        let left = self.fold(fold, leaves.start..middle, into, level, operand);
         let room = self.level(level).part(0, into.len());
-        let right = self.fold(fold, first + half, half, room, level + 1, operand);
+        let right = self.fold(fold, middle..leaves.end, room, level + 1, operand);
         self.meet(into, left, right)
     }
 
