@@ -9,6 +9,9 @@ pub const KINDS: [&str; 4] = ["allocated", "created", "attached", "unlisted"];
 /// Another kind, for engines with a shared heap. Its buffer is in the heap, so loads and stores reach it.
 pub const HEAP: &str = "heap";
 
+/// A created window, for engines that keep copies of such windows in shared memory. Loads and stores reach the copies.
+pub const COPIED: &str = "copied";
+
 /// The most runs that are listed.
 const LISTED: usize = 512;
 
@@ -37,7 +40,7 @@ impl Parts {
                 })?;
                 engine.win_create(buffer, comm)?
             }
-            "created" => engine.win_create(vec![0u64; count], comm)?,
+            "created" | COPIED => engine.win_create(vec![0u64; count], comm)?,
             _ => {
                 let window = engine.win_create_dynamic(comm)?;
                 for _ in 0..if kind == "unlisted" { LISTED } else { 0 } {

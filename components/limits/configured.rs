@@ -7,7 +7,7 @@ use super::{
     FIRST_RING_BYTES, FORWARD_BYTES, GRANT_BYTES, GROWN_BYTES, HASH_SEED, MAPPED_MIN, PART_BYTES, PASSES_MAX, PAST_MIN,
     PIECE_BYTES, PROGRESS_EVENTS, READ_MIN, REGISTERED_BYTES, REGISTRATIONS_MAX, RING_BYTES, RING_BYTES_MAX,
     RING_BYTES_MIN, ROWS_MAX, SLEEP_MS_MAX, SPINS, SUBMISSIONS_MAX, TICK_BUDGET, UNEXPECTED_BYTES, WILDCARD_BITS,
-    YIELDS,
+    WINDOW_COPY_MAX, YIELDS,
 };
 use crate::wire::HEADER_BYTES;
 
@@ -79,6 +79,9 @@ pub struct Limits {
     /// If true, and if all members of a communicator are on one host, they run collective operations over shared memory. If one member
     /// has `false` here, they use messages.
     pub boards: bool,
+    /// Longest buffer of a created window of which there is a copy in shared memory, bytes; 0 for none. Members on the same host reach the
+    /// copy by loads and stores. They reach other buffers by the kernel.
+    pub window_copy_max: usize,
     /// If true, a receive whose message has another type fails, with an error that names both types. See `Builder::check_types`.
     pub check_types: bool,
     /// Frames that a tick reads at most; at least 2.
@@ -133,6 +136,7 @@ impl Default for Limits {
             own_at_once: true,
             deliver: true,
             boards: true,
+            window_copy_max: WINDOW_COPY_MAX,
             check_types: false,
             tick_budget: TICK_BUDGET,
             passes_max: PASSES_MAX,

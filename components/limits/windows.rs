@@ -13,6 +13,9 @@ pub const REMOTE_FRAMES: u32 = 16;
 pub const REMOTE_BYTES: u64 = 16 << 10;
 /// Longest put, get or update that shares a request with others, bytes. A longer one would gain little, and would be copied once more.
 pub const BATCHED_BYTES: u64 = 1 << 10;
+/// Longest buffer of a created window that is kept in shared memory while the window lives, bytes. Making and taking the window copy it,
+/// which takes a few ms, and the bytes are there twice.
+pub const WINDOW_COPY_MAX: usize = 16 << 20;
 /// Bytes of elements that are updated through the kernel (read, and written back) while a lock is held once.
 pub const KERNEL_UPDATE_BYTES: usize = 64 << 10;
 /// Longest put that the origin leaves for the target's engine, bytes, if only the kernel reaches the target's memory. Longer puts gain

@@ -14,6 +14,7 @@ mod fabric;
 mod kernel;
 mod locking;
 mod making;
+mod memory;
 mod moving;
 mod near;
 mod offer;

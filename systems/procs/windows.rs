@@ -83,6 +83,8 @@ pub enum OwnMemory {
     Allocated,
     /// A buffer of the application's.
     Buffer(Box<dyn Any + Send + Sync>),
+    /// Allocated memory, with a copy of a buffer of the application's.
+    Copied(Box<dyn Any + Send + Sync>),
     /// Buffers that were attached (`MPI_Win_attach`).
     Attached(Vec<AttachedRun>),
     /// Regions that were exposed, by number.

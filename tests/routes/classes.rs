@@ -3,13 +3,16 @@
 use crate::pair::{all_chosen, dumped, greet, pair, put_by_kernel, swap_keys};
 use std::sync::atomic::Ordering;
 use tickwire::testing::Board;
-use tickwire::{AtomicsDomain, Builder, Engine, LockKind, ProcId, Rank, RegionAccess, TrafficClass, WindowReach, op};
+use tickwire::{
+    AtomicsDomain, Builder, Engine, Limits, LockKind, ProcId, Rank, RegionAccess, TrafficClass, WindowReach, op,
+};
 use tickwire_tests::needs::has_libfabric;
 
 #[test]
 fn messages_go_by_priority_and_one_sided_traffic_over_what_shares_memory() {
     pair(
-        |builder| builder,
+        // The kernel reaches created windows.
+        |builder| builder.limits(Limits { window_copy_max: 0, ..Limits::default() }),
         |engine, rank, world, sent| {
             greet(engine, rank, world);
             assert_eq!(all_chosen(engine, rank), ["upper", "shm", "shm"]);

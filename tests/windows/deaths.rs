@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use tickwire::launch::{Job, OnFailure, RankStatus};
-use tickwire_tests::one_sided::{HEAP, KINDS};
+use tickwire_tests::one_sided::{COPIED, HEAP, KINDS};
 use tickwire_tests::scratch::Directory;
 
 /// Longer than any wait on a loaded machine.
@@ -10,8 +10,11 @@ const TIMEOUT: Duration = Duration::from_secs(100);
 
 /// Kills the last of three ranks in this way, for each kind of window. The others must end well.
 fn killed(way: &str) {
-    // Attached windows differ from created ones only if the target's engine is needed.
-    for kind in KINDS.into_iter().chain([HEAP]).filter(|kind| *kind != "attached" || way.ends_with("target")) {
+    // Attached windows differ from created ones only if the target's engine is needed. Copies differ from allocated
+    // windows only in their making.
+    let only = [("attached", "target"), ("attached", "silent-target"), (COPIED, "target"), (COPIED, "allocate")];
+    let differs = |kind| only.iter().all(|(of, _)| *of != kind) || only.contains(&(kind, way));
+    for kind in KINDS.into_iter().chain([HEAP, COPIED]).filter(|kind| differs(kind)) {
         let place = Directory::new(&format!("windows-{way}-{kind}"));
         let job = Job::new(3).program(env!("CARGO_BIN_EXE_tests-windows")).args([way, kind]).args([place.as_os_str()]);
         let outcome = job.on_failure(OnFailure::Continue).tag_output(true).timeout(TIMEOUT).run().unwrap();

@@ -19,6 +19,10 @@ const SHORT_RING: usize = 8 << 10;
 pub(crate) enum Over {
     /// Shared memory: by loads and stores, or by the kernel.
     Shm,
+    /// Shared memory: by loads and stores, since created windows have copies there.
+    Copied,
+    /// As `Copied`, but rank 0 has no copies: others reach its part by the kernel.
+    SomeCopied,
     /// Shared memory with a heap that peers map: by loads and stores there.
     Heap,
     /// Loopback: by loads and stores.
@@ -38,7 +42,7 @@ pub(crate) const FABRICS: [Over; 2] = [Over::Fabric("tcp;ofi_rxm"), Over::Fabric
 /// The ways with shared memory: no operation waits for the target.
 pub(crate) const SHARED: [Over; 3] = [Over::Shm, Over::Heap, Over::Process];
 
-pub(crate) const ALL: [Over; 5] = [Over::Shm, Over::Heap, Over::Process, Over::Loopback, Over::Short];
+pub(crate) const ALL: [Over; 6] = [Over::Shm, Over::SomeCopied, Over::Heap, Over::Process, Over::Loopback, Over::Short];
 
 /// Runs `part` as each rank, in threads.
 pub(crate) fn each_rank(size: u32, over: Over, part: impl Fn(&mut Engine, u32, Comm) + Sync) {
@@ -51,7 +55,9 @@ pub(crate) fn each_rank(size: u32, over: Over, part: impl Fn(&mut Engine, u32, C
             threads.spawn(move || {
                 let builder = match over {
                     // The heap must be off explicitly: another test of this process may have opened it.
-                    Over::Shm => Engine::builder().shared_heap(false),
+                    Over::Shm => Engine::builder().shared_heap(false).limits(no_copies()),
+                    Over::SomeCopied if rank == 0 => Engine::builder().shared_heap(false).limits(no_copies()),
+                    Over::Copied | Over::SomeCopied => Engine::builder().shared_heap(false),
                     Over::Heap => Engine::builder().shared_heap(true),
                     Over::Loopback | Over::Process => Engine::builder().include(["loopback"]).hub(hub),
                     Over::Fabric(provider) => {
@@ -71,6 +77,11 @@ pub(crate) fn each_rank(size: u32, over: Over, part: impl Fn(&mut Engine, u32, C
             });
         }
     });
+}
+
+/// Limits of an engine that keeps no copies of created windows in shared memory.
+pub(crate) fn no_copies() -> Limits {
+    Limits { window_copy_max: 0, ..Limits::default() }
 }
 
 /// An allocated window and a created window with `count` elements each. The buffer of the created window is in the

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panic")]
 
 mod batches;
+mod copies;
 mod deaths;
 mod epochs;
 mod fabric;
@@ -64,6 +65,20 @@ fn a_window_says_how_its_parts_are_reached() {
         let [allocated, created] = reaches(engine, world, rank);
         assert_eq!(allocated, (WindowReach::Memory, AtomicsDomain::Processor));
         assert_eq!(created, (WindowReach::Kernel, AtomicsDomain::Lock));
+    });
+    each_rank(2, Over::Copied, |engine, rank, world| {
+        assert_eq!(reaches(engine, world, rank), [(WindowReach::Memory, AtomicsDomain::Processor); 2]);
+        let longest = engine.limits().window_copy_max;
+        for (bytes, reach) in [(longest, WindowReach::Memory), (longest + 1, WindowReach::Kernel)] {
+            let window = engine.win_create(vec![0u8; bytes], world).unwrap();
+            assert_eq!(engine.win_reach(Rank(1 - rank), window), Ok(reach), "{bytes} B");
+            engine.win_free(window).unwrap();
+        }
+    });
+    each_rank(2, Over::SomeCopied, |engine, rank, world| {
+        let [_, created] = reaches(engine, world, rank);
+        let reach = [WindowReach::Memory, WindowReach::Kernel][rank as usize];
+        assert_eq!(created, (reach, AtomicsDomain::Lock), "rank {rank}");
     });
     for over in [Over::Heap, Over::Process] {
         each_rank(2, over, |engine, rank, world| {

@@ -28,7 +28,7 @@ fn who_has_a_key_moves_bytes_without_the_owner() {
             let next = (rank + 1) % 3;
             let key = keys[next as usize];
             let reach = match over {
-                Over::Shm | Over::Heap => WindowReach::Kernel,
+                Over::Shm | Over::Copied | Over::SomeCopied | Over::Heap => WindowReach::Kernel,
                 Over::Process => WindowReach::Memory,
                 Over::Fabric(_) => WindowReach::Fabric,
                 Over::Loopback | Over::Short => WindowReach::Engine,

@@ -15,7 +15,7 @@ use tickwire_systems::procs::windows::{Epochs, OwnMemory, Reach, Target, WindowR
 use tickwire_systems::protocols::one_sided::remove_window;
 use tickwire_transports::RemoteKey;
 use tickwire_transports::shared::SharedRun;
-use tickwire_transports::windows::{DIRECTORY_BYTES, Memory, Part, control_bytes, control_bytes_with_mail};
+use tickwire_transports::windows::{Memory, Part};
 
 /// Keys of runs that windows share begin here; below are those of boards.
 const KEYS: u64 = 1 << 32;
@@ -69,6 +69,10 @@ impl Engine {
     /// Makes a buffer of the program's this rank's part of a window (`MPI_Win_create`). All members of a communicator call it. The engine
     /// owns the buffer until [`Engine::win_take`] gives it back; [`Engine::win_free`] drops it.
     ///
+    /// If other members are on this host, the part is a copy of the buffer in shared memory, as fast as memory of
+    /// [`Engine::win_allocate`]. `win_take` copies the bytes back. A buffer in the [shared heap](Engine::alloc), and one that is longer
+    /// than [`Limits::window_copy_max`](crate::Limits::window_copy_max), is itself the part.
+    ///
     /// # Errors
     /// As [`Engine::win_allocate`].
     pub fn win_create<B>(&mut self, buffer: B, comm: Comm) -> Result<Window<B::Item>, WindowError>
@@ -107,13 +111,22 @@ impl Engine {
     where
         B: Sequence + LeasedBytes + Send + Sync + 'static,
     {
-        match self.free_window(window.handle)? {
+        let Some(mut row) = self.free_window(window.handle)? else { return Ok(None) };
+        match std::mem::replace(&mut row.own, OwnMemory::Allocated) {
             OwnMemory::Buffer(buffer) => Ok(buffer.downcast::<B>().ok().map(|buffer| *buffer)),
+            OwnMemory::Copied(buffer) => {
+                let Ok(buffer) = buffer.downcast::<B>() else { return Ok(None) };
+                // SAFETY: the buffer is here alone, and may be written like the part of any window.
+                #[expect(unsafe_code, reason = "bytes that are addresses")]
+                let copied = row.own_part().is_some_and(|part| unsafe { part.get(0, buffer.piece(0)) });
+                Ok(copied.then_some(*buffer))
+            }
             _ => Ok(None),
         }
     }
 
-    fn free_window(&mut self, handle: u32) -> Result<OwnMemory, WindowError> {
+    /// Frees a window; what there was of it.
+    fn free_window(&mut self, handle: u32) -> Result<Option<Box<WindowRow>>, WindowError> {
         let Epochs { all_locked, locked, started, posted, .. } = self.window(handle)?.epochs;
         let open = [
             (all_locked, "all ranks are locked"),
@@ -135,7 +148,7 @@ impl Engine {
         let removed = self.store.with(|rows, wire| remove_window(rows, wire.endpoints, handle));
         flushed?;
         freed?;
-        Ok(removed.map(|window| *window).map_or(OwnMemory::Allocated, |window| window.own))
+        Ok(removed)
     }
 
     /// Makes a window; its handle.
@@ -162,13 +175,13 @@ impl Engine {
     }
 
     /// Makes a window on its own communicator. A member takes every step, even after a failure, since others may wait for its word.
-    fn make_window_on(&mut self, brought: Brought, comm: Comm) -> Result<(), WindowError> {
+    fn make_window_on(&mut self, mut brought: Brought, comm: Comm) -> Result<(), WindowError> {
         let (row, context) = self.context_of(comm);
         let Communicator { rank, size, .. } = self.store.all().communicators[row];
         let vcs = self.connect_members(row, size)?;
         let links = self.link_members(&vcs)?;
         let (key, shares) = (KEYS | u64::from(context), self.sharing_endpoint(&links));
-        let made = self.make_run(&brought, key, size, shares);
+        let made = self.make_run(&mut brought, key, size, shares);
         let fabric = made.as_ref().ok().and_then(|run| self.offer_to_fabric(&brought, run, &links));
         let mut offer = Offer::of(&brought, made.is_ok(), shares.is_some());
         if let Some((_, RemoteKey { key, base, .. })) = fabric {
@@ -207,27 +220,6 @@ impl Engine {
         Ok(())
     }
 
-    /// The run that begins with the control lines of the own part.
-    fn make_run(&mut self, brought: &Brought, key: u64, size: u32, shares: Option<u8>) -> Result<SharedRun, String> {
-        let within_process = shares.is_some_and(|endpoint| self.is_within_process(endpoint));
-        let (control, behind, beside) = match brought.memory {
-            Brings::Allocated => (control_bytes(size), brought.bytes, Span::EMPTY),
-            Brings::Buffer(span, _) if within_process => (control_bytes(size), 0, span),
-            Brings::Buffer(span, _) => (control_bytes_with_mail(size), 0, span),
-            Brings::Attached => (control_bytes(size), DIRECTORY_BYTES, Span::EMPTY),
-        };
-        let too_long = || format!("there is no address for {behind} bytes");
-        let bytes = control.checked_add(behind).ok_or_else(too_long)?;
-        let shared = match shares {
-            Some(endpoint) => self.store.endpoints()[usize::from(endpoint)].transport.get().shared_memory(),
-            None => None,
-        };
-        match shared {
-            Some(shared) => shared.make(key, bytes, beside),
-            None => SharedRun::private(bytes).ok_or_else(|| format!("there is no memory for {bytes} bytes")),
-        }
-    }
-
     /// Adds the window with the parts of all members. Returns what makes updates of its parts atomic: 0 for the processor, 1 for a lock,
     /// 2 for the targets' engines.
     fn add_window(
@@ -241,17 +233,28 @@ impl Engine {
         let (_, context) = self.context_of(comm);
         let Members { offers, vcs, rank, fabric, .. } = *members;
         let (size, fences) = (offers.len() as u32, members.have(FENCES));
+        let mut copied = None;
         let (place, own) = match brought.memory {
             Brings::Allocated => (Memory::Behind(brought.bytes), OwnMemory::Allocated),
             Brings::Buffer(span, buffer) => (Memory::Own(span), OwnMemory::Buffer(buffer)),
+            Brings::Copied(span, buffer) => {
+                copied = Some(span);
+                (Memory::Behind(brought.bytes), OwnMemory::Copied(buffer))
+            }
             Brings::Attached => (Memory::Own(Span::EMPTY), OwnMemory::Attached(Vec::new())),
         };
-        let is_shared = matches!(own, OwnMemory::Allocated);
+        let is_shared = matches!(own, OwnMemory::Allocated | OwnMemory::Copied(_));
         // The run was made long enough for this.
         let Some(part) = Part::new(run, place, size, rank, fences) else {
             self.withdraw_key(fabric);
             return FAILED;
         };
+        // SAFETY: the window has the buffer. Nobody uses the part yet.
+        #[expect(unsafe_code, reason = "bytes that are addresses")]
+        if copied.is_some_and(|copied| unsafe { !part.put(0, copied) }) {
+            self.withdraw_key(fabric);
+            return FAILED;
+        }
         if !is_shared {
             part.lock_all_updates();
         }

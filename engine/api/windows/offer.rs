@@ -47,7 +47,7 @@ impl Offer {
     /// Of a member that may have memory, and a run that it can share.
     pub(super) fn of(brought: &Brought, has_memory: bool, shares: bool) -> Self {
         let (address, kind) = match &brought.memory {
-            Brings::Allocated => (0, 0),
+            Brings::Allocated | Brings::Copied(..) => (0, 0),
             Brings::Buffer(span, _) => (span.start().expose_provenance() as u64, KERNEL),
             Brings::Attached => (0, ATTACHED),
         };
@@ -65,11 +65,15 @@ pub(super) struct Brought {
 }
 
 /// Where the memory comes from.
+#[derive(Default)]
 pub(super) enum Brings {
     /// Memory that is to be allocated.
     Allocated,
     /// A buffer, and where it is.
     Buffer(Span, Box<dyn Any + Send + Sync>),
+    /// The same, of which there is a copy in allocated memory while the window lives.
+    Copied(Span, Box<dyn Any + Send + Sync>),
     /// What is attached later.
+    #[default]
     Attached,
 }

@@ -77,7 +77,7 @@ impl Engine {
         links: &[Link],
     ) -> Option<(u8, RemoteKey)> {
         let memory = match &brought.memory {
-            Brings::Allocated => run.span().part(run.bytes() - brought.bytes, brought.bytes),
+            Brings::Allocated | Brings::Copied(..) => run.span().part(run.bytes() - brought.bytes, brought.bytes),
             Brings::Buffer(span, _) => *span,
             Brings::Attached => return None,
         };

@@ -187,10 +187,10 @@ fn describe(transport: &mut impl Transport) -> Vec<(&'static str, String)> {
         Reach::Host => "own host",
         Reach::Network => "network",
     };
-    // Atomics domains of windows whose members all reach each other over this transport.
-    let (allocated, created) = match (shares, capabilities.remote_read || capabilities.reach == Reach::Process) {
-        (true, true) => (AtomicsDomain::Processor, AtomicsDomain::Lock),
-        (true, false) => (AtomicsDomain::Processor, AtomicsDomain::Engine),
+    // Atomics domains of windows whose members all reach each other over this transport, of usual lengths.
+    let (allocated, created) = match (shares, capabilities.reach) {
+        (true, Reach::Process) => (AtomicsDomain::Processor, AtomicsDomain::Lock),
+        (true, _) => (AtomicsDomain::Processor, AtomicsDomain::Processor),
         (false, _) => (AtomicsDomain::Engine, AtomicsDomain::Engine),
     };
     vec![
@@ -261,6 +261,7 @@ fn limits(limits: &Limits) -> Vec<Limit> {
         first_ring_bytes = "B of a ring at first";
         grown_bytes_max = "B of all rings that have grown, as one rank writes them";
         past_min = "B of a frame over shared memory that is written past the caches";
+        window_copy_max = "B of a created window's part that is kept in shared memory";
         own_at_once = "whether messages to oneself go to posted receives at once";
         deliver = "whether messages go row by row where nothing else waits";
         tick_budget = "frames that a tick reads";

@@ -5,7 +5,7 @@ use crate::kit::{PATIENCE, die, die_later, fails, in_time, said, say, tick_for, 
 use std::path::Path;
 use std::time::Duration;
 use tickwire::{Comm, Engine, LockKind, Rank, Tag, Window, WindowError, op};
-use tickwire_tests::one_sided::{HEAP, KINDS, Parts};
+use tickwire_tests::one_sided::{COPIED, HEAP, KINDS, Parts};
 
 /// Elements of a part. An update of all of them takes several requests and a lock.
 const COUNT: usize = 20_000;
@@ -89,7 +89,7 @@ impl Case<'_> {
 
     /// Whether loads and stores reach a member's part.
     fn by_memory(&self) -> bool {
-        self.kind == KINDS[0] || self.kind == HEAP
+        [KINDS[0], HEAP, COPIED].contains(&self.kind)
     }
 
     /// The other survivor.

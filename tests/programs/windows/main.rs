@@ -2,11 +2,13 @@
 //! - `tests-windows mutexes ROUNDS`
 //! - `tests-windows mixed ROUNDS`: ranks with odd numbers share no memory with others
 //! - `tests-windows hosts DIRECTORY`
+//! - `tests-windows bounded`: files of the ranks may not be long, so some windows can have no copies in shared memory
 //! - `tests-windows many DIRECTORY`: all ranks but two are killed
 //! - `tests-windows WAY KIND DIRECTORY`: the last rank is killed
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
+mod bounded;
 mod deaths;
 mod hosts;
 mod kit;
@@ -14,17 +16,22 @@ mod many;
 
 use kit::PATIENCE;
 use std::path::Path;
-use tickwire::{Bootstrap, Engine, Rank, WindowReach};
+use tickwire::{Bootstrap, Engine, Limits, Rank, WindowReach};
 use tickwire_tests::mutexes::{elements, hammer};
-use tickwire_tests::one_sided::{HEAP, KINDS, Parts};
+use tickwire_tests::one_sided::{COPIED, HEAP, KINDS, Parts};
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let has_heap = ["mutexes", "mixed", HEAP].iter().any(|word| args.iter().take(2).any(|arg| arg == word));
-    let mut engine = Engine::builder().shared_heap(has_heap).build(Bootstrap::from_env().unwrap()).unwrap();
+    let has_copies = ["bounded", COPIED].iter().any(|word| args.iter().take(2).any(|arg| arg == word));
+    let window_copy_max = if has_copies { Limits::default().window_copy_max } else { 0 };
+    let limits = Limits { window_copy_max, ..Limits::default() };
+    let builder = Engine::builder().shared_heap(has_heap).limits(limits);
+    let mut engine = builder.build(Bootstrap::from_env().unwrap()).unwrap();
     match args[0].as_str() {
         "mutexes" => mutexes(&mut engine, args[1].parse().unwrap(), |_| true),
         "mixed" => mutexes(&mut engine, args[1].parse().unwrap(), |rank| rank % 2 == 0),
+        "bounded" => bounded::bounded(&mut engine),
         "many" => many::many(&mut engine, Path::new(&args[1])),
         "hosts" => hosts::hosts(&mut engine, Path::new(&args[1])),
         way => deaths::death(&mut engine, way, &args[1], Path::new(&args[2])),
