@@ -70,6 +70,19 @@ pub enum Event<'a> {
     Sent(Message),
     /// A message or the offer of one was read from a transport.
     Received(Message),
+    /// A collective operation that its caller has waited for has returned.
+    Called {
+        /// The name of the call, as of [`allreduce`].
+        ///
+        /// [`allreduce`]: https://docs.rs/tickwire/latest/tickwire/struct.Engine.html#method.allreduce
+        name: Cow<'a, str>,
+        /// Context word of the communicator.
+        context: u32,
+        /// When it was called.
+        begin_ns: u64,
+        /// When it returned.
+        end_ns: u64,
+    },
     /// The state of a virtual connection has changed since the tick before.
     VcChanged {
         /// The proc at its other end.
@@ -175,6 +188,9 @@ impl Event<'_> {
             Event::TickEnded { at_ns, work, passes, depths } => Event::TickEnded { at_ns, work, passes, depths },
             Event::Sent(message) => Event::Sent(message),
             Event::Received(message) => Event::Received(message),
+            Event::Called { name, context, begin_ns, end_ns } => {
+                Event::Called { name: own(name), context, begin_ns, end_ns }
+            }
             Event::VcChanged { proc, state, reason, at_ns } => {
                 Event::VcChanged { proc, state, reason: own(reason), at_ns }
             }

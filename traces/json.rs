@@ -1,7 +1,8 @@
 //! Events in the trace event format of Chrome, which Perfetto and `chrome://tracing` open.
 //!
-//! An engine is shown as a process, named by its rank. Its systems are tracks. Its messages are slices on two more tracks, with arrows
-//! from send to receive. Queue depths are counters. The file is an array with one event on each line.
+//! An engine is shown as a process, named by its rank. Its systems are tracks. Its collective operations are slices on one more track,
+//! and its messages on two more, with arrows from send to receive. Queue depths are counters. The file is an array with one event on
+//! each line.
 
 use crate::counters::DELIVER;
 use crate::event::{Depths, Event, Message};
@@ -16,6 +17,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// Track numbers. The track of a system is [`SYSTEMS`] plus the system's number.
 const TICKS: u32 = 1;
 const SYSTEMS: u32 = 2;
+const CALLS: u32 = 999;
 const SENT: u32 = 1000;
 const RECEIVED: u32 = 1001;
 const CONNECTIONS: u32 = 1002;
@@ -93,6 +95,11 @@ struct Enveloped {
 }
 
 #[derive(Serialize)]
+struct Context {
+    context: u32,
+}
+
+#[derive(Serialize)]
 struct Counted {
     value: u64,
 }
@@ -140,9 +147,13 @@ impl Lines {
             Event::Engine { rank, .. } => {
                 self.rank = *rank;
                 self.name(0, &format!("rank {rank}"));
-                for (tid, name) in
-                    [(TICKS, "tick"), (SENT, "sent"), (RECEIVED, "received"), (CONNECTIONS, "connections")]
-                {
+                for (tid, name) in [
+                    (TICKS, "tick"),
+                    (CALLS, "collectives"),
+                    (SENT, "sent"),
+                    (RECEIVED, "received"),
+                    (CONNECTIONS, "connections"),
+                ] {
                     self.name(tid, name);
                 }
             }
@@ -173,6 +184,10 @@ impl Lines {
             }
             Event::Sent(message) => self.message(message, true),
             Event::Received(message) => self.message(message, false),
+            Event::Called { name, context, begin_ns, end_ns } => {
+                let line = Line::new("X", (self.rank, CALLS), name, *begin_ns, Some(Context { context: *context }));
+                self.put(&line.lasting(end_ns.saturating_sub(*begin_ns)));
+            }
             Event::VcChanged { proc, state, reason, at_ns } => {
                 let state = match state {
                     VcState::Unconnected => "unconnected",

@@ -23,6 +23,12 @@ impl Zone {
         Zone
     }
 
+    /// A zone for a call of a collective operation. It ends when the value is dropped.
+    #[inline(always)]
+    pub fn of_call(_name: &str) -> Self {
+        Zone
+    }
+
     /// A zone for the part of Deliver that reads messages out of memory of peers. It ends when the value is dropped.
     #[inline(always)]
     pub fn of_reading() -> Self {

@@ -2,7 +2,7 @@
 //!
 //! **Records.** Each record begins with a [`Head`]: its kind, its number of words, and the ns since the previous record. Times are
 //! differences of 32 bits; for a longer one, an extra record gives the time. Small numbers are packed; the kind says which. The name of
-//! a transport is recorded once, and later records use its number. Text is at the end of its record, padded with zeros.
+//! a transport or a call is recorded once, and later records use its number. Text is at the end of its record, padded with zeros.
 //!
 //! **The file** begins with a page: [`MAGIC`], [`VERSION`], the number of words of records in this page, and the [state](State) of the
 //! rest. The page is filled first. After the page comes a buffer of 64 KiB, and then everything that has been in the buffer. Records go
@@ -19,7 +19,7 @@ use tickwire_components::Work;
 /// The first word of a file of records: these letters, on a little-endian machine.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"tickwtrc");
 /// The version of the format.
-pub(crate) const VERSION: u64 = 2;
+pub(crate) const VERSION: u64 = 3;
 /// Longest text in a record, bytes. Longer text is cut.
 pub(crate) const TEXT_MAX: usize = 4096;
 /// Words of a record at most.
@@ -34,14 +34,14 @@ pub(crate) const IN_PAGE: usize = 2;
 pub(crate) const STATE: usize = 3;
 /// Words of the buffer.
 pub(crate) const BUFFER_WORDS: usize = 8192;
-/// Names of transports that have a number at the same time, at most.
+/// Names of transports and calls that have a number at the same time, at most.
 const NAMES_MAX: usize = 256;
 
 /// Kinds of records. Those with `_WIDE` hold numbers of any size.
 const ENGINE: u8 = 1;
 const SYSTEM: u8 = 2;
 const CLOCK: u8 = 3;
-const TRANSPORT: u8 = 4;
+const NAME: u8 = 4;
 const TICK_BEGAN: u8 = 5;
 const SYSTEM_RAN: u8 = 6;
 const SYSTEM_RAN_WIDE: u8 = 7;
@@ -57,6 +57,8 @@ const ERROR: u8 = 16;
 const DELIVERED: u8 = 17;
 const DELIVERED_WIDE: u8 = 18;
 const WAITING: u8 = 19;
+const CALLED: u8 = 20;
+const CALLED_WIDE: u8 = 21;
 
 /// Number of values of [`Depths`](crate::Depths).
 const DEPTHS: usize = crate::Depths::NAMES.len();
@@ -86,7 +88,7 @@ impl State {
 struct Head {
     /// One of the kinds.
     kind: u8,
-    /// A small number: which depths have changed, the state of a VC, the number of a transport.
+    /// A small number: which depths have changed, the state of a VC, the number of a name.
     small: u8,
     /// Words of the record, including this one.
     words: u16,
@@ -139,7 +141,7 @@ pub(crate) struct Recorder {
     clock_ns: u64,
     /// The depths that were recorded last.
     depths: [u64; DEPTHS],
-    /// Names of transports by number. A new name replaces the oldest one.
+    /// Names of transports and calls by number. A new name replaces the oldest one.
     names: Vec<String>,
     /// The number of the next name.
     next_name: usize,
@@ -183,6 +185,14 @@ impl Recorder {
             Event::Moved { transport, sent_bytes, received_bytes, at_ns } => {
                 let number = self.number(out, transport);
                 self.put(out, MOVED, number, *at_ns, [*sent_bytes, *received_bytes]);
+            }
+            Event::Called { name, context, begin_ns, end_ns } => {
+                let number = self.number(out, name);
+                let lasted_ns = end_ns.wrapping_sub(*begin_ns);
+                match u32::try_from(lasted_ns) {
+                    Ok(ns) => self.put(out, CALLED, number, *end_ns, [pair(*context, ns)]),
+                    Err(_) => self.put(out, CALLED_WIDE, number, *end_ns, [(*context).into(), lasted_ns]),
+                }
             }
             Event::Engine { .. } | Event::System { .. } | Event::VcChanged { .. } | Event::Error { .. } => {
                 self.seldom(event, out);
@@ -300,7 +310,7 @@ impl Recorder {
         (changed, count)
     }
 
-    /// The number of a transport. A new name is recorded first.
+    /// The number of a name. A new name is recorded first.
     #[inline(always)]
     fn number(&mut self, out: &mut impl Words, name: &str) -> u8 {
         match self.names.iter().position(|known| known == name) {
@@ -315,7 +325,7 @@ impl Recorder {
         self.next_name = (number + 1) % NAMES_MAX;
         self.names.resize(self.names.len().max(number + 1), String::new());
         name.clone_into(&mut self.names[number]);
-        self.text(out, TRANSPORT, number as u8, self.clock_ns, 0, name);
+        self.text(out, NAME, number as u8, self.clock_ns, 0, name);
         number as u8
     }
 }

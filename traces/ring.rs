@@ -140,6 +140,10 @@ impl Part {
                 let transport = rest.names.get(name)?.clone().into();
                 Some(Event::Moved { transport, sent_bytes, received_bytes, at_ns })
             }
+            Entry::Called { name, context, begin_ns, end_ns } => {
+                let name = rest.names.get(name)?.clone().into();
+                Some(Event::Called { name, context, begin_ns, end_ns })
+            }
             Entry::Apart => {
                 let place = rest.texts.binary_search_by_key(&number, |(number, _)| *number).ok()?;
                 Some(rest.texts[place].1.clone())
@@ -189,6 +193,13 @@ impl Writer {
                     None => self.record_apart(event),
                 }
             }
+            Event::Called { name, context, begin_ns, end_ns } => {
+                let number = lock(&part.rest).name(name);
+                match number {
+                    Some(number) => lane.keep(place, entry::called(number, *context, *begin_ns, *end_ns)),
+                    None => self.record_apart(event),
+                }
+            }
             _ => self.record_apart(event),
         }
     }
@@ -215,7 +226,7 @@ impl Drop for Writer {
 }
 
 impl Rest {
-    /// The number of a transport, if it has one.
+    /// The number of the name of a transport or a call, if it has one.
     fn name(&mut self, name: &str) -> Option<u32> {
         let known = self.names.iter().position(|known| known == name);
         let number = known.or_else(|| {
@@ -326,9 +337,11 @@ mod tests {
             Event::Received(message),
             Event::VcChanged { proc: 1, state: VcState::Failed, reason: "gone".into(), at_ns: 5 },
             Event::Error { words: "no".into(), at_ns: 6 },
+            Event::Called { name: "barrier".into(), context: 1, begin_ns: 2, end_ns: 3 },
         ];
         // More transports than can have a number, each twice.
         told.extend((0..2 * (NAMES_MAX + 5)).map(|n| moved((n / 2).to_string())));
+        told.push(Event::Called { name: "one more".into(), context: 1, begin_ns: 2, end_ns: 3 });
         told.iter().for_each(|event| sink.record(event));
         assert_eq!((ring.events(), ring.dropped()), (told, 0));
     }

@@ -44,6 +44,11 @@ impl Zone {
         }))
     }
 
+    /// A zone for a call of a collective operation. It ends when the value is dropped.
+    pub fn of_call(name: &str) -> Self {
+        Zone(client().map(|client| client.span_alloc(Some(name), name, "", 0, 0)))
+    }
+
     /// A zone for the part of Deliver that reads messages out of memory of peers. It ends when the value is dropped.
     pub fn of_reading() -> Self {
         Zone(client().map(|client| client.span(span_location!("read"), 0)))

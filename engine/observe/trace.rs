@@ -5,7 +5,8 @@ use crate::run::engine::{Closed, Engine};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use tickwire_components::BuildError;
+use tickwire_components::{BuildError, Comm, Communicator};
+use tickwire_traces::tracy::Zone;
 use tickwire_traces::{Event, Trace, TraceFile, now_ns, part, tracy};
 
 /// The variable that names a file for events. See [`TraceFile`].
@@ -59,7 +60,38 @@ fn file_of(path: PathBuf, rank: u32, size: u32) -> (PathBuf, bool) {
     (name.into(), false)
 }
 
+/// A call that a sink or a profiler is told of.
+pub(crate) struct NotedCall {
+    begin_ns: u64,
+    /// Ends when the call does, even by a panic.
+    _zone: Zone,
+}
+
 impl Engine {
+    /// Notes that an operation is called, if somebody watches.
+    #[inline(always)]
+    pub(crate) fn note_call(&mut self, name: &str) -> Option<NotedCall> {
+        if self.watching.tells() { Some(self.begin_call(name)) } else { None }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_call(&mut self, name: &str) -> NotedCall {
+        let begin_ns = self.trace.get_mut().as_mut().map_or(0, Trace::now_ns);
+        NotedCall { begin_ns, _zone: Zone::of_call(name) }
+    }
+
+    /// Reports a call that has returned.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn note_called(&mut self, NotedCall { begin_ns, .. }: NotedCall, name: &str, comm: Comm) {
+        let known = self.store.all().communicators.get(Communicator::row(comm.0)).map(|comm| comm.context);
+        if let (Some(trace), Some(context)) = (self.trace.get_mut(), known) {
+            let end_ns = trace.now_ns();
+            trace.record(&Event::Called { name: name.into(), context, begin_ns, end_ns });
+        }
+    }
+
     /// Reports an error to the trace and the profiler.
     #[cold]
     pub(crate) fn tell_error(&self, words: &str) {

@@ -4,13 +4,14 @@ use crate::kit::{MANY, events, everywhere, messages, runs, simulated, told};
 use bevy_ecs::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use tickwire::internals::components::VcState;
 use tickwire::internals::components::credit::{LINE_BYTES, cost};
 use tickwire::internals::traces::{DELIVER, Depths, Event, Message, Ring, Sink};
 use tickwire::internals::transports::Hub;
 use tickwire::internals::transports::ofi::Choice;
-use tickwire::testing::{Cluster, Death, SimConfig, SimNet};
-use tickwire::{Bootstrap, Engine, ProgressSystems, Rank, Source, Tag, Test};
+use tickwire::testing::{Board, Cluster, Death, SimConfig, SimNet};
+use tickwire::{Bootstrap, Engine, Limits, ProgressSystems, Rank, Source, Tag, Test, op};
 use tickwire_tests::cases;
 use tickwire_tests::needs::has_libfabric;
 
@@ -252,4 +253,52 @@ fn a_sink_that_panics_poisons_its_engine_and_no_other() {
     };
     assert!(rejected.to_string().contains("the sink is broken"), "{rejected}");
     cluster.finish(2000, 0, send).unwrap();
+}
+
+#[test]
+fn collective_operations_that_are_waited_for_are_told() {
+    const RANKS: u32 = 3;
+    // On boards, and by messages.
+    for boards in [true, false] {
+        let (board, rings) = (Board::new(RANKS), [(); RANKS as usize].map(|()| Ring::new(MANY)));
+        std::thread::scope(|threads| {
+            for (rank, ring) in (0..).zip(&rings) {
+                let board = &board;
+                threads.spawn(move || {
+                    let limits = Limits { boards, ..Limits::default() };
+                    let builder = Engine::builder().limits(limits).trace(ring.clone());
+                    let mut engine = builder.build(board.bootstrap(rank)).unwrap();
+                    let world = engine.comm_world();
+                    engine.barrier(world).unwrap();
+                    let mut sum = [0];
+                    engine.allreduce(&[rank], &mut sum, op::Sum, world).unwrap();
+                    assert_eq!(sum, [3]);
+                    let request = engine.ibarrier(world).unwrap();
+                    engine.wait(&request).unwrap();
+                    engine.bcast(&mut sum, Rank(RANKS), world).unwrap_err();
+                    engine.barrier(world).unwrap();
+                    let _ = engine.finalize(Duration::from_secs(20));
+                });
+            }
+        });
+        let told = rings.map(|ring| {
+            let mut calls = Vec::new();
+            for event in events(&ring) {
+                if let Event::Called { name, begin_ns, end_ns, .. } = event {
+                    assert!(begin_ns <= end_ns, "{name}");
+                    calls.push((name, begin_ns, end_ns));
+                }
+            }
+            calls
+        });
+        for calls in &told {
+            let names: Vec<&str> = calls.iter().map(|(name, ..)| &**name).collect();
+            assert_eq!(names, ["barrier", "allreduce", "bcast", "barrier"], "boards: {boards}");
+        }
+        for call in [0, 1, 3] {
+            let last_begin = told.iter().map(|calls| calls[call].1).max();
+            let first_end = told.iter().map(|calls| calls[call].2).min();
+            assert!(last_begin <= first_end, "call {call} of all ranks at one time, boards: {boards}");
+        }
+    }
 }

@@ -180,7 +180,7 @@ impl<R: Read> Reader<R> {
             self.clock_ns = self.clock_ns.wrapping_add(head.since_ns.into());
             match head.kind {
                 CLOCK => self.clock_ns = self.words[1],
-                TRANSPORT => {
+                NAME => {
                     let number = usize::from(head.small);
                     self.names.resize(self.names.len().max(number + 1), String::new());
                     self.names[number].clone_from(&self.text);
@@ -322,6 +322,11 @@ impl<R: Read> Reader<R> {
                 let state = states.get(usize::from(head.small)).ok_or("a connection in a state that there is not")?;
                 Event::VcChanged { proc: low(0), state: *state, reason: text, at_ns }
             }
+            CALLED | CALLED_WIDE => {
+                let name = self.names.get(usize::from(head.small)).ok_or("a call that has no name")?;
+                let lasted_ns = if head.kind == CALLED_WIDE { number(1) } else { high(0).into() };
+                Event::Called { name: name.into(), context: low(0), begin_ns: since(lasted_ns), end_ns: at_ns }
+            }
             MOVED => {
                 let name = self.names.get(usize::from(head.small)).ok_or("a transport that has no name")?;
                 Event::Moved { transport: name.into(), sent_bytes: number(0), received_bytes: number(1), at_ns }
@@ -343,7 +348,7 @@ impl<R: Read> Reader<R> {
 
 /// Whether a record of this kind ends with text.
 fn is_text(kind: u8) -> bool {
-    matches!(kind, SYSTEM | TRANSPORT | VC_CHANGED | ERROR)
+    matches!(kind, SYSTEM | NAME | VC_CHANGED | ERROR)
 }
 
 /// Number of words of a record; for a record with text, the least number. `None` if there is no such record.
@@ -354,8 +359,8 @@ fn words_of(head: Head) -> Option<usize> {
         WAITING if head.small >> DEPTHS == 0 => 1 + depths,
         DELIVERED => 3,
         DELIVERED_WIDE => 6,
-        ENGINE | CLOCK | SYSTEM_RAN | SYSTEM | TRANSPORT | VC_CHANGED | ERROR => 2,
-        MOVED => 3,
+        ENGINE | CLOCK | SYSTEM_RAN | SYSTEM | NAME | VC_CHANGED | ERROR | CALLED => 2,
+        MOVED | CALLED_WIDE => 3,
         SENT | RECEIVED | SYSTEM_RAN_WIDE => 4,
         SENT_WIDE | RECEIVED_WIDE => 6,
         TICK_ENDED if head.small >> DEPTHS == 0 => 2 + depths,

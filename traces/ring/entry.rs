@@ -18,6 +18,7 @@ const SENT: u32 = 6;
 const RECEIVED: u32 = 7;
 const MOVED: u32 = 8;
 const APART: u32 = 9;
+const CALLED: u32 = 10;
 
 /// A decoded entry.
 #[derive(PartialEq, Debug)]
@@ -26,6 +27,8 @@ pub(super) enum Entry {
     Event(Event<'static>),
     /// An [`Event::Moved`] of a transport whose name has a number.
     Moved { name: usize, sent_bytes: u64, received_bytes: u64, at_ns: u64 },
+    /// An [`Event::Called`] of a call whose name has a number.
+    Called { name: usize, context: u32, begin_ns: u64, end_ns: u64 },
     /// An event with text, which is stored separately.
     Apart,
 }
@@ -81,6 +84,10 @@ pub(super) fn moved(name: u32, sent_bytes: u64, received_bytes: u64, at_ns: u64)
     [pair(MOVED, name), sent_bytes, received_bytes, at_ns]
 }
 
+pub(super) fn called(name: u32, context: u32, begin_ns: u64, end_ns: u64) -> [u64; 4] {
+    [pair(CALLED, name), context.into(), begin_ns, end_ns]
+}
+
 pub(super) fn apart() -> [u64; 1] {
     [pair(APART, 0)]
 }
@@ -127,6 +134,10 @@ pub(super) fn read(words: &[u64; WORDS]) -> Option<Entry> {
         MOVED => {
             let [sent_bytes, received_bytes, at_ns] = [words[1], words[2], words[3]];
             return Some(Entry::Moved { name: small as usize, sent_bytes, received_bytes, at_ns });
+        }
+        CALLED => {
+            let (context, begin_ns, end_ns) = (words[1] as u32, words[2], words[3]);
+            return Some(Entry::Called { name: small as usize, context, begin_ns, end_ns });
         }
         APART => return Some(Entry::Apart),
         _ => return None,

@@ -50,6 +50,17 @@ impl Engine {
         call: Call<B, impl Draw<B>>,
         comm: Comm,
     ) -> Result<(), OperationError> {
+        let name = call.name;
+        let noted = self.note_call(name);
+        let ended = self.run_at_once(call, comm);
+        if let Some(noted) = noted {
+            self.note_called(noted, name, comm);
+        }
+        ended
+    }
+
+    #[inline(always)]
+    fn run_at_once<B: Pieces>(&mut self, call: Call<B, impl Draw<B>>, comm: Comm) -> Result<(), OperationError> {
         let Call { name, buffer, draw, same } = call;
         // After a panic a peer may still read the buffers that were lent, so they are not freed.
         let buffer = ManuallyDrop::new(buffer);

@@ -44,7 +44,7 @@ impl Numbers {
         let past = *now_ns;
         *now_ns = if self.next().is_multiple_of(10) { self.any() } else { now_ns.wrapping_add(self.next() % 100_000) };
         let at_ns = *now_ns;
-        match self.next() % 12 {
+        match self.next() % 13 {
             0 => Event::Engine { rank: self.word(), size: self.word() },
             1 => Event::System { system: self.any() as u16, name: self.text() },
             2 => Event::TickBegan { at_ns },
@@ -73,6 +73,10 @@ impl Numbers {
             8 => {
                 let transport = format!("t{}", self.next() % 400).into();
                 Event::Moved { transport, sent_bytes: self.any(), received_bytes: self.any(), at_ns }
+            }
+            11 => {
+                let name = format!("c{}", self.next() % 30).into();
+                Event::Called { name, context: self.word(), begin_ns: past, end_ns: at_ns }
             }
             _ => Event::Error { words: self.text(), at_ns },
         }
@@ -164,7 +168,7 @@ fn what_is_no_file_of_records_is_one_clear_line() {
     for (input, expected) in [
         (bytes(&[MAGIC + 1, VERSION, 0, 0]), "byte 0: this is no trace"),
         (bytes(&[MAGIC.swap_bytes(), VERSION, 0, 0]), "byte 0: a machine of the other byte order"),
-        (bytes(&[MAGIC, 1, 0, 0]), "byte 8: the trace has version 1 of its form, not 2"),
+        (bytes(&[MAGIC, 1, 0, 0]), "byte 8: the trace has version 1 of its form, not 3"),
         (bytes(&[MAGIC, VERSION, 509, 0]), "byte 16: it is said to have more records"),
         (bytes(&[MAGIC, VERSION, u64::MAX, 0]), "byte 16: it is said to have more records"),
         (bytes(&[MAGIC, VERSION, 508, u64::MAX]), "byte 16: it is said to have more records"),
@@ -183,6 +187,7 @@ fn what_is_no_file_of_records_is_one_clear_line() {
         (of(&[head(ERROR, 0, 2), pair(0, u32::MAX)]), "byte 32: text of 4294967295 bytes in a record of 2 words"),
         (of(&[head(ERROR, 0, 3), pair(0, 1), 0xFF]), "byte 32: text that is no UTF-8"),
         (of(&[head(MOVED, 3, 3), 0, 0]), "byte 32: a transport that has no name"),
+        (of(&[head(CALLED, 3, 2), 0]), "byte 32: a call that has no name"),
         (of(&[head(VC_CHANGED, 4, 2), 0]), "byte 32: a connection in a state"),
         (of(&[head(SYSTEM_RAN_WIDE, 0, 4), 1 << 16, 0, 0]), "byte 32: a system of a number"),
     ] {
