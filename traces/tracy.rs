@@ -83,7 +83,8 @@ pub struct Profile {
     connected: bool,
     thread: Option<ThreadId>,
     frame: Option<FrameName>,
-    ticks: Option<[PlotName; 2]>,
+    /// Completions and passes a tick.
+    ticks: [Plot; 2],
     depths: [Plot; Depths::NAMES.len()],
     moved: Vec<(String, [Plot; 2])>,
 }
@@ -98,8 +99,8 @@ struct Plot {
 impl Profile {
     /// For an engine of a rank.
     pub fn new(rank: u32) -> Self {
-        let (depths, moved) = ([Plot::default(); Depths::NAMES.len()], Vec::new());
-        Profile { rank, connected: false, thread: None, frame: None, ticks: None, depths, moved }
+        let (ticks, depths) = ([Plot::default(); 2], [Plot::default(); Depths::NAMES.len()]);
+        Profile { rank, connected: false, thread: None, frame: None, ticks, depths, moved: Vec::new() }
     }
 
     /// Whether a profiler is connected in this tick.
@@ -109,8 +110,8 @@ impl Profile {
         if connected != self.connected {
             self.connected = connected;
             // A profiler that has just connected knows no values, so all are sent.
-            let told = self.depths.iter_mut().chain(self.moved.iter_mut().flat_map(|(_, plots)| plots));
-            told.for_each(|plot| plot.last = None);
+            let moved = self.moved.iter_mut().flat_map(|(_, plots)| plots);
+            self.ticks.iter_mut().chain(&mut self.depths).chain(moved).for_each(|plot| plot.last = None);
         }
         if connected && self.thread != Some(std::thread::current().id()) {
             self.name_thread();
@@ -132,11 +133,10 @@ impl Profile {
     pub fn end_tick(&mut self, work: &Work, passes: u32, depths: Option<&Depths>) {
         let Some(client) = client() else { return };
         let rank = self.rank;
-        let [completions, pass_count] = *self.ticks.get_or_insert_with(|| {
-            ["completions a tick", "passes"].map(|name| plot_name(&client, rank, name, PlotFormat::Number))
-        });
-        client.plot(completions, f64::from(work.completed));
-        client.plot(pass_count, f64::from(passes));
+        let values = [("completions a tick", work.completed), ("passes", passes)];
+        for (plot, (name, value)) in self.ticks.iter_mut().zip(values) {
+            plot.tell(&client, rank, name, PlotFormat::Number, value.into());
+        }
         let depths = depths.map(Depths::values);
         for ((plot, name), value) in self.depths.iter_mut().zip(Depths::NAMES).zip(depths.into_iter().flatten()) {
             let format = if name.ends_with("bytes") { PlotFormat::Memory } else { PlotFormat::Number };
