@@ -16,5 +16,5 @@ fn what_must_not_compile_says_why() {
         println!("skipped: the messages are those of {COMPILER}x, this is {version}");
         return;
     }
-    trybuild::TestCases::new().compile_fail("refused/*.rs");
+    trybuild::TestCases::new().compile_fail("programs/*.rs");
 }
