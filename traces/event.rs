@@ -72,9 +72,7 @@ pub enum Event<'a> {
     Received(Message),
     /// A collective operation that its caller has waited for has returned.
     Called {
-        /// The name of the call, as of [`allreduce`].
-        ///
-        /// [`allreduce`]: https://docs.rs/tickwire/latest/tickwire/struct.Engine.html#method.allreduce
+        /// The name of the call, such as `allreduce`.
         name: Cow<'a, str>,
         /// Context word of the communicator.
         context: u32,

@@ -124,6 +124,9 @@ pub struct Target {
     pub issued: u64,
     /// Operations that are complete at the target.
     pub completed: u64,
+    /// Operations that a flush has ordered before what this process reads later, and gets by loads, which need no such order. A flush
+    /// has a fence if there are others.
+    pub ordered: u64,
     /// How an operation has failed, if nobody was told of it yet.
     pub failure: Option<Failure>,
     /// Operations that go by frames, in their order.
@@ -345,6 +348,7 @@ impl Target {
             access: Access::None,
             issued: 0,
             completed: 0,
+            ordered: 0,
             failure: None,
             operations: VecDeque::new(),
             outstanding: 0,

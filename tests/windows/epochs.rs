@@ -264,3 +264,30 @@ fn computes(over: Over) {
         }
     });
 }
+
+#[test]
+fn of_two_that_put_and_flush_at_once_one_sees_what_the_other_has_put() {
+    const ROUNDS: usize = 20_000;
+    for over in SHARED {
+        each_rank(2, over, |engine, rank, world| {
+            // Each round has a word of its own for each rank.
+            let window = engine.win_allocate::<u64>(2 * ROUNDS, world).unwrap();
+            engine.win_lock_all(window).unwrap();
+            let mut seen = vec![0; ROUNDS];
+            for (round, seen) in seen.iter_mut().enumerate() {
+                let word = |of: u32| 2 * round + of as usize;
+                engine.barrier(world).unwrap();
+                engine.put(&[1], Rank(0), word(rank), window).unwrap();
+                engine.win_flush(Rank(0), window).unwrap();
+                engine.get(std::slice::from_mut(seen), Rank(0), word(1 - rank), window).unwrap();
+                engine.win_flush(Rank(0), window).unwrap();
+            }
+            engine.win_unlock_all(window).unwrap();
+            let mut all = vec![0; 2 * ROUNDS];
+            engine.allgather(&seen, &mut all, world).unwrap();
+            let blind = (0..ROUNDS).filter(|round| all[*round] + all[ROUNDS + round] == 0).count();
+            assert_eq!(blind, 0, "{over:?}: rounds in which neither has seen the other's put");
+            engine.win_free(window).unwrap();
+        });
+    }
+}

@@ -271,9 +271,12 @@ impl Engine {
     /// Waits until all operations on a rank's part are done there.
     #[inline(always)]
     pub(crate) fn flush_target(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
-        // Earlier puts become visible to all before this proc reads anything else.
-        fence(Ordering::SeqCst);
         let target = self.target(rank, handle)?;
+        if target.ordered != target.issued {
+            // Earlier puts become visible to all before this proc reads anything else.
+            fence(Ordering::SeqCst);
+            target.ordered = target.issued;
+        }
         if target.issued == target.completed && target.failure.is_none() {
             return Ok(());
         }

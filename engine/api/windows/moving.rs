@@ -45,7 +45,7 @@ impl Engine {
         // SAFETY: the buffer is lent for the call.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         let put = |part: &Part, at| unsafe { part.put(at, run) };
-        if self.move_near::<S::Item>(target, displacement, window.handle, put) {
+        if self.move_near::<S::Item>(target, displacement, window.handle, put).is_some() {
             return Ok(());
         }
         self.move_slowly::<S::Item>(run, true, target, displacement, window.handle)
@@ -67,13 +67,14 @@ impl Engine {
         // SAFETY: as in `put`.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         let get = |part: &Part, at| unsafe { part.get(at, run) };
-        if self.move_near::<R::Item>(target, displacement, window.handle, get) {
+        if let Some(target) = self.move_near::<R::Item>(target, displacement, window.handle, get) {
+            target.ordered += 1;
             return Ok(());
         }
         self.move_slowly::<R::Item>(run, false, target, displacement, window.handle)
     }
 
-    /// Moves bytes to or from a part in memory, and counts the operation. `false` if they must move in another way.
+    /// Moves bytes to or from a part in memory, and counts the operation. `None` if they must move in another way.
     #[inline(always)]
     fn move_near<T>(
         &mut self,
@@ -81,15 +82,14 @@ impl Engine {
         displacement: usize,
         handle: u32,
         go: impl FnOnce(&Part, usize) -> bool,
-    ) -> bool {
-        if let Some((target, at)) = self.near::<T>(rank, displacement, handle)
-            && let Target { reach: Reach::Memory(part), issued, completed, .. } = target
-            && go(part, at)
-        {
-            (*issued, *completed) = (*issued + 1, *completed + 1);
-            return true;
+    ) -> Option<&mut Target> {
+        let (target, at) = self.near::<T>(rank, displacement, handle)?;
+        let Reach::Memory(part) = &target.reach else { return None };
+        if !go(part, at) {
+            return None;
         }
-        false
+        (target.issued, target.completed) = (target.issued + 1, target.completed + 1);
+        Some(target)
     }
 
     /// As [`Engine::put`], with a request (`MPI_Rput`): it is done when the elements are there.
