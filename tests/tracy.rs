@@ -71,6 +71,8 @@ fn watched() {
     exchange(&mut cluster);
     let world = cluster.engines[0].comm_world();
     let waiting = [3, 4].map(|tag| cluster.engines[0].irecv(vec![0u8; 8], Source::Any, Tag(tag), world).unwrap());
+    let alone = cluster.engines[0].comm_self();
+    cluster.engines[0].barrier(alone).unwrap();
     let refused = cluster.engines[1].isend(vec![1u8], Rank(7), Tag(1), world).unwrap_err().error;
     exchange(&mut cluster);
 
@@ -195,6 +197,7 @@ fn zones_plots_frames_and_messages_are_what_the_engines_have_counted() {
     assert_eq!(number(&counted["runs"][0][DELIVER]), 0);
     let own: u64 = heard.zones.iter().filter(|(name, _)| name.contains("counts")).map(|(_, zone)| zone.count).sum();
     assert_eq!((own, own > 0), (number(&counted["own"]), true), "{:?}", heard.zones.keys());
+    assert_eq!(heard.zones.get("barrier").map(|zone| zone.count), Some(1), "{:?}", heard.zones.keys());
     assert_eq!(heard.open, 0, "every zone ends");
     let rows = |name: &str| heard.zones[name].values;
     assert!(rows("drain_cq") >= number(&counted["received"]) && rows("deliver") > 0);

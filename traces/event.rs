@@ -70,7 +70,7 @@ pub enum Event<'a> {
     Sent(Message),
     /// A message or the offer of one was read from a transport.
     Received(Message),
-    /// A collective operation that its caller has waited for has returned.
+    /// A call of a collective operation that waits has returned, also if it was refused. Calls such as `win_fence` make some by themselves.
     Called {
         /// The name of the call, such as `allreduce`.
         name: Cow<'a, str>,

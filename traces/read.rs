@@ -37,7 +37,7 @@ pub struct Band {
     pub tracks: BTreeMap<u32, Track>,
 }
 
-/// A track: of ticks, of a system, of sent messages or of received messages.
+/// A track: of ticks, of a system, of collective operations, of sent messages or of received messages.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Track {
     /// The name of the track.

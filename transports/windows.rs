@@ -280,6 +280,12 @@ impl Part {
         (0..self.control.members).filter_map(|member| Some((member, self.held_by(member)?)))
     }
 
+    /// The member that holds the update lock now.
+    pub fn update_holder(&self) -> Option<u32> {
+        let holder = self.control.head().update.0.load(Ordering::Relaxed).checked_sub(1)?;
+        (holder < self.control.members).then_some(holder)
+    }
+
     /// A member that holds the access lock and `is_dead`. Lines of those that live are not looked at.
     pub fn dead_holder(&self, is_dead: impl Fn(u32) -> bool) -> Option<u32> {
         (0..self.control.members).find(|&member| is_dead(member) && self.held_by(member).is_some())

@@ -5,7 +5,8 @@ use crate::run::engine::{Closed, Engine};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use tickwire_components::{BuildError, Comm, Communicator};
+use tickwire_components::{BuildError, Comm};
+use tickwire_systems::procs::communicators::live;
 use tickwire_traces::tracy::Zone;
 use tickwire_traces::{Event, Trace, TraceFile, now_ns, part, tracy};
 
@@ -85,8 +86,9 @@ impl Engine {
     #[cold]
     #[inline(never)]
     pub(crate) fn note_called(&mut self, NotedCall { begin_ns, .. }: NotedCall, name: &str, comm: Comm) {
-        let known = self.store.all().communicators.get(Communicator::row(comm.0)).map(|comm| comm.context);
-        if let (Some(trace), Some(context)) = (self.trace.get_mut(), known) {
+        // A call on a communicator that has been freed is told without one.
+        let context = live(self.store.all().communicators, comm.0).map_or(0, |comm| comm.context);
+        if let Some(trace) = self.trace.get_mut() {
             let end_ns = trace.now_ns();
             trace.record(&Event::Called { name: name.into(), context, begin_ns, end_ns });
         }

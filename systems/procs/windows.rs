@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::VecDeque;
 use tickwire_components::{
-    AtomicsDomain, Communicator, LockKind, NIL, RemoteKind, RemoteOutcome, Row, Vc, VcState, context,
+    AtomicsDomain, Communicator, LockKind, NIL, RemoteKind, RemoteOutcome, Row, Span, Vc, VcState, context,
 };
 use tickwire_transports::windows::{Hold, Part};
 use tickwire_transports::{Channel, RemoteKey};
@@ -83,8 +83,8 @@ pub enum OwnMemory {
     Allocated,
     /// A buffer of the application's.
     Buffer(Box<dyn Any + Send + Sync>),
-    /// Allocated memory, with a copy of a buffer of the application's.
-    Copied(Box<dyn Any + Send + Sync>),
+    /// Allocated memory, with a copy of a buffer of the application's, and where the buffer is.
+    Copied(Span, Box<dyn Any + Send + Sync>),
     /// Buffers that were attached (`MPI_Win_attach`).
     Attached(Vec<AttachedRun>),
     /// Regions that were exposed, by number.
@@ -124,8 +124,8 @@ pub struct Target {
     pub issued: u64,
     /// Operations that are complete at the target.
     pub completed: u64,
-    /// Operations that a flush has ordered before what this process reads later, and gets by loads, which need no such order. A flush
-    /// has a fence if there are others.
+    /// Number of operations that need no full fence any more: those before the last flush, and gets by loads. The next flush has such a
+    /// fence if other operations were posted since.
     pub ordered: u64,
     /// How an operation has failed, if nobody was told of it yet.
     pub failure: Option<Failure>,

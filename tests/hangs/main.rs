@@ -246,6 +246,12 @@ fn who_keeps_a_part_of_a_window_locked_is_found() {
 }
 
 #[test]
+fn who_updates_a_part_of_a_window_is_found() {
+    let job = Hanging::start("accumulating", 2, &[]);
+    job.until(&["dump", "--rank", "0"], &["all ranks locked; its lock is held by rank", "; rank 1 is updating it"]);
+}
+
+#[test]
 fn a_rank_that_does_not_take_part_is_found() {
     let job = Hanging::start("collective", 2, &[]);
     let words =

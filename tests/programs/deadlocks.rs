@@ -44,6 +44,7 @@ fn main() {
             true => hang(&mut engine, Rank(0), Tag(1), world),
             false => drop(engine.barrier(world)),
         },
+        "accumulating" => accumulating(&mut engine, me, world),
         "sum" => sum(&mut engine, me, last, world),
         "ahead" => ahead(&mut engine, me, last, world),
         "silent" => silent(&mut engine, me, last, world),
@@ -117,6 +118,20 @@ fn lock(engine: &mut Engine, me: u32, world: Comm) {
     } else {
         engine.recv(&mut [0u8; 6], Rank(0), Tag(2), world).unwrap();
         drop(engine.win_lock(LockKind::Shared, Rank(0), window));
+    }
+}
+
+/// Rank 1 updates the whole of rank 0's part all the time.
+fn accumulating(engine: &mut Engine, me: u32, world: Comm) {
+    let length = if me == 0 { 1 << 22 } else { 0 };
+    let window = engine.win_allocate::<u64>(length, world).unwrap();
+    engine.win_lock_all(window).unwrap();
+    if me == 0 {
+        return hang(engine, Rank(1), Tag(1), world);
+    }
+    let (ones, start) = (vec![1u64; 1 << 22], Instant::now());
+    while start.elapsed() < PATIENCE {
+        engine.accumulate(&ones, op::Sum, Rank(0), 0, window).unwrap();
     }
 }
 

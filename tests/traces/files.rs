@@ -3,6 +3,7 @@
 use crate::format::{arrows, lines, number, of, processes};
 use crate::jobs::{tickwire, traced};
 use crate::pictures::picture;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -106,6 +107,7 @@ fn files_of_ranks_whose_launcher_was_killed_are_put_together() {
         let (begin_ns, end_ns) = (1000 + u64::from(rank), 2000);
         let message = Message { proc: 1 - rank, context: 1, tag: 2, bytes: 3, number: 0, begin_ns, end_ns };
         trace.record(&if rank == 0 { Event::Sent(message) } else { Event::Received(message) });
+        trace.record(&Event::Called { name: "allreduce".into(), context: 7, begin_ns, end_ns: 9000 });
     }
     let [first, second, path_name, png_name] = [&parts[0], &parts[1], &path, &png].map(|path| path.to_str().unwrap());
     let make = || tickwire(&["trace", first, second, "--json", path_name, "--png", png_name]);
@@ -115,6 +117,14 @@ fn files_of_ranks_whose_launcher_was_killed_are_put_together() {
     assert!(!picture(&png).is_empty());
     let joined = lines(&path);
     assert!(processes(&joined) == BTreeSet::from([0, 1]) && arrows(&joined, "f").len() == 1);
+    let calls: Vec<_> = joined.iter().filter(|line| line["name"] == "allreduce").collect();
+    assert_eq!(calls.len(), 2, "{calls:?}");
+    assert_eq!(
+        (&calls[0]["ts"], &calls[0]["dur"], &calls[0]["args"]["context"]),
+        (&json!(1.0), &json!(8.0), &json!(7))
+    );
+    let named = |line: &&Value| line["name"] == "thread_name" && line["args"]["name"] == "collectives";
+    assert!(joined.iter().filter(named).all(|line| line["tid"] == calls[0]["tid"]));
 
     // A file that is cut off is reported. A file that is no trace is an error.
     let whole = std::fs::read(second).unwrap();

@@ -19,6 +19,9 @@ data! {
         pub epochs: Vec<String>,
         /// The members that hold the lock of this rank's part.
         pub holders: Vec<HolderDump>,
+        /// The member that holds the update lock of this rank's part.
+        #[serde(default)]
+        pub update_holder: Option<HolderDump>,
         /// The lock that a call of this rank waits for.
         pub awaited: Option<LockDump>,
         /// Operations that wait for a target's engine, by target.
@@ -97,7 +100,7 @@ impl WindowDump {
 
     /// The window as text.
     pub(super) fn in_words(&self) -> String {
-        let WindowDump { comm, bytes, domain, epochs, holders, awaited, pending, by_fabric, .. } = self;
+        let WindowDump { comm, bytes, domain, epochs, holders, update_holder, awaited, pending, by_fabric, .. } = self;
         let mut words = match comm {
             0 => self.name(),
             _ => format!(
@@ -109,6 +112,9 @@ impl WindowDump {
         };
         if !holders.is_empty() {
             words += &format!("; its lock is held by {}", listed(holders));
+        }
+        if let Some(HolderDump { rank, .. }) = update_holder {
+            words += &format!("; rank {rank} is updating it");
         }
         if let Some(LockDump { rank, holders, .. }) = awaited {
             words += &format!("; waits for the lock of rank {rank}");

@@ -84,11 +84,14 @@ fn elements_are_updated_where_they_are_aligned() {
 fn who_holds_the_update_lock_is_waited_for_unless_it_is_dead() {
     let many = vec![1; UPDATED_FREE_MAX / 8 + 1];
     let [one, other] = parts(8 * many.len(), false);
+    assert_eq!(other.update_holder(), None);
     let guard = one.lock_updates(NOBODY).expect("nobody has it");
+    assert_eq!([&one, &other].map(Part::update_holder), [Some(0); 2]);
     assert_eq!(add(&other, 0, &many, NOBODY), Err(HeldBy(0)));
     assert_eq!(add(&other, 0, &[1], NOBODY), Err(HeldBy(0)), "few take the lock, too, from now on");
     assert_eq!(add(&other, 0, &many, |member| member == 0), Ok(true));
     drop(guard);
+    assert_eq!(other.update_holder(), None);
     assert_eq!(add(&one, 0, &[1], NOBODY), Ok(true));
     assert_eq!((number(&one, 0), number(&one, 8)), (2, 1));
 }

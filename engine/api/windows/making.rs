@@ -70,8 +70,9 @@ impl Engine {
     /// owns the buffer until [`Engine::win_take`] gives it back; [`Engine::win_free`] drops it.
     ///
     /// If other members are on this host, the part is a copy of the buffer in shared memory, as fast as memory of
-    /// [`Engine::win_allocate`]. `win_take` copies the bytes back. A buffer in the [shared heap](Engine::alloc), and one that is longer
-    /// than [`Limits::window_copy_max`](crate::Limits::window_copy_max), is itself the part.
+    /// [`Engine::win_allocate`]. Freeing the window copies the bytes back. A buffer is itself the part if it is in the
+    /// [shared heap](Engine::alloc), if it is longer than [`Limits::window_copy_max`](crate::Limits::window_copy_max), or if there is not
+    /// enough shared memory.
     ///
     /// # Errors
     /// As [`Engine::win_allocate`].
@@ -113,13 +114,8 @@ impl Engine {
     {
         let Some(mut row) = self.free_window(window.handle)? else { return Ok(None) };
         match std::mem::replace(&mut row.own, OwnMemory::Allocated) {
-            OwnMemory::Buffer(buffer) => Ok(buffer.downcast::<B>().ok().map(|buffer| *buffer)),
-            OwnMemory::Copied(buffer) => {
-                let Ok(buffer) = buffer.downcast::<B>() else { return Ok(None) };
-                // SAFETY: the buffer is here alone, and may be written like the part of any window.
-                #[expect(unsafe_code, reason = "bytes that are addresses")]
-                let copied = row.own_part().is_some_and(|part| unsafe { part.get(0, buffer.piece(0)) });
-                Ok(copied.then_some(*buffer))
+            OwnMemory::Buffer(buffer) | OwnMemory::Copied(_, buffer) => {
+                Ok(buffer.downcast::<B>().ok().map(|buffer| *buffer))
             }
             _ => Ok(None),
         }
@@ -148,6 +144,14 @@ impl Engine {
         let removed = self.store.with(|rows, wire| remove_window(rows, wire.endpoints, handle));
         flushed?;
         freed?;
+        if let Some(window) = &removed
+            && let (OwnMemory::Copied(memory, _), Some(part)) = (&window.own, window.own_part())
+        {
+            // SAFETY: the window had the buffer, which may be written like the part of any window.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            let copied = unsafe { part.get(0, *memory) };
+            debug_assert!(copied, "both have one length");
+        }
         Ok(removed)
     }
 
@@ -239,11 +243,11 @@ impl Engine {
             Brings::Buffer(span, buffer) => (Memory::Own(span), OwnMemory::Buffer(buffer)),
             Brings::Copied(span, buffer) => {
                 copied = Some(span);
-                (Memory::Behind(brought.bytes), OwnMemory::Copied(buffer))
+                (Memory::Behind(brought.bytes), OwnMemory::Copied(span, buffer))
             }
             Brings::Attached => (Memory::Own(Span::EMPTY), OwnMemory::Attached(Vec::new())),
         };
-        let is_shared = matches!(own, OwnMemory::Allocated | OwnMemory::Copied(_));
+        let is_shared = matches!(own, OwnMemory::Allocated | OwnMemory::Copied(..));
         // The run was made long enough for this.
         let Some(part) = Part::new(run, place, size, rank, fences) else {
             self.withdraw_key(fabric);

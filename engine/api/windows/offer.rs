@@ -73,7 +73,7 @@ pub(super) enum Brings {
     Buffer(Span, Box<dyn Any + Send + Sync>),
     /// The same, of which there is a copy in allocated memory while the window lives.
     Copied(Span, Box<dyn Any + Send + Sync>),
-    /// What is attached later.
+    /// What is attached later. Also what stands here while a buffer is looked at.
     #[default]
     Attached,
 }

@@ -52,8 +52,8 @@ impl Engine {
     }
 
     /// The elements of a rank's part of a window, as cells, where that is in reach of the processor. The own part always is. Parts of
-    /// others on the same host are if the window is allocated (`MPI_Win_shared_query`), or their buffer is in a shared heap, and an epoch
-    /// towards them is open. The cells are good until the next call that changes the engine.
+    /// others on the same host are if they are in shared memory: allocated (`MPI_Win_shared_query`), created with a copy there, or of a
+    /// buffer in a shared heap. Then an epoch towards them must be open. The cells are good until the next call that changes the engine.
     ///
     /// ```compile_fail,E0502
     /// # use tickwire::{Bootstrap, Engine};

@@ -4,7 +4,7 @@ use tickwire_components::{AtomicsDomain, Communicator, LockKind, NIL, RegionAcce
 use tickwire_systems::procs::windows::{Access, Epochs, ExposedRegion, OwnMemory, RemoteOperation, Target, WindowRow};
 use tickwire_systems::store::Tables;
 use tickwire_traces::dump::{HolderDump, LockDump, PendingDump, RegionDump, SHOWN_MAX, WindowDump};
-use tickwire_transports::windows::Hold;
+use tickwire_transports::windows::{Hold, Part};
 
 /// All windows.
 pub(super) fn windows(all: &Tables<'_>) -> Vec<WindowDump> {
@@ -75,6 +75,11 @@ fn dumped(all: &Tables<'_>, window: &WindowRow) -> WindowDump {
         domain: window.domain.to_string(),
         epochs: epochs(window),
         holders: held(own),
+        update_holder: own.locks().and_then(Part::update_holder).map(|rank| HolderDump {
+            rank,
+            proc: proc(rank),
+            exclusive: true,
+        }),
         awaited,
         pending: pending
             .map(|(rank, target)| PendingDump { rank, proc: proc(rank), operations: operations(target) })

@@ -144,7 +144,7 @@ impl Combiner<'_> {
         self.scratch.part(level * BLOCK, BLOCK)
     }
 
-    /// Combines the operands below these leaves of the tree, two to a power of them. Returns where the value is: `into`, or the operand
+    /// Combines the operands below these leaves of the tree; their number is a power of two. Returns where the value is: `into`, or the operand
     /// itself if there is only one member.
     fn fold(&self, fold: Fold, leaves: Range<u32>, into: Span, level: usize, operand: Operands<'_>) -> Span {
         let half = (leaves.end - leaves.start) / 2;

@@ -3,7 +3,7 @@
 use super::waiting::Waiter;
 use crate::procs::endpoint::Endpoint;
 use crate::procs::windows::regions::REGIONS;
-use crate::procs::windows::{BatchPart, Failure, RemoteOperation, WindowRow, Windows};
+use crate::procs::windows::{BatchPart, Failure, OwnMemory, RemoteOperation, WindowRow, Windows};
 use crate::rows::Rows;
 use crate::steps::finish::abort;
 use crate::store::Tables;
@@ -149,8 +149,10 @@ pub fn close_windows(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
                 abort(&mut rows.progress, &mut rows.cars, waiter.request, car_flags::FINALIZED);
             }
         }
-        // Other processes may still write into this memory, so it is never freed.
-        std::mem::forget(own);
+        // Other processes may still write into this memory, so it is never freed. Nobody writes into a buffer that has a copy.
+        if !matches!(own, OwnMemory::Copied(..)) {
+            std::mem::forget(own);
+        }
     }
     // The transports are closed, so no fabric uses the buffers of these operations.
     let mut by_fabric = std::mem::take(&mut rows.windows.by_fabric);

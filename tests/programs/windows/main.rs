@@ -23,11 +23,14 @@ use tickwire_tests::one_sided::{COPIED, HEAP, KINDS, Parts};
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let has_heap = ["mutexes", "mixed", HEAP].iter().any(|word| args.iter().take(2).any(|arg| arg == word));
-    let has_copies = ["bounded", COPIED].iter().any(|word| args.iter().take(2).any(|arg| arg == word));
-    let window_copy_max = if has_copies { Limits::default().window_copy_max } else { 0 };
+    let bootstrap = Bootstrap::from_env().unwrap();
+    let copies = match args[0].as_str() {
+        "mutexes" | "mixed" | "hosts" => has_copies(bootstrap.rank()),
+        way => way == "bounded" || args.get(1).is_some_and(|kind| kind == COPIED),
+    };
+    let window_copy_max = if copies { Limits::default().window_copy_max } else { 0 };
     let limits = Limits { window_copy_max, ..Limits::default() };
-    let builder = Engine::builder().shared_heap(has_heap).limits(limits);
-    let mut engine = builder.build(Bootstrap::from_env().unwrap()).unwrap();
+    let mut engine = Engine::builder().shared_heap(has_heap).limits(limits).build(bootstrap).unwrap();
     match args[0].as_str() {
         "mutexes" => mutexes(&mut engine, args[1].parse().unwrap(), |_| true),
         "mixed" => mutexes(&mut engine, args[1].parse().unwrap(), |rank| rank % 2 == 0),
@@ -53,11 +56,17 @@ fn mutexes(engine: &mut Engine, rounds: usize, share: fn(u32) -> bool) {
     }
 }
 
+/// Whether a rank keeps copies of created windows, where ranks differ in that.
+fn has_copies(rank: u32) -> bool {
+    (rank / 2).is_multiple_of(2)
+}
+
 /// Checks how this rank reaches the part of another rank.
 fn check_reach(engine: &mut Engine, parts: &Parts, kind: &str, other: u32, near: bool) {
     let reach = engine.win_reach(Rank(other), parts.window).unwrap();
     let expected: &[WindowReach] = match kind {
         "allocated" | HEAP if near => &[WindowReach::Memory],
+        "created" if near && has_copies(other) => &[WindowReach::Memory],
         _ if near => &[WindowReach::Kernel],
         _ => &[WindowReach::Fabric, WindowReach::Engine],
     };
