@@ -270,12 +270,14 @@ fn of_two_that_put_and_flush_at_once_one_sees_what_the_other_has_put() {
     const ROUNDS: usize = 20_000;
     for over in SHARED {
         each_rank(2, over, |engine, rank, world| {
-            // Each round has a word of its own for each rank.
-            let window = engine.win_allocate::<u64>(2 * ROUNDS, world).unwrap();
+            // Each round has a cache line of its own for each rank.
+            let window = engine.win_allocate::<u64>(16 * ROUNDS, world).unwrap();
             engine.win_lock_all(window).unwrap();
             let mut seen = vec![0; ROUNDS];
             for (round, seen) in seen.iter_mut().enumerate() {
-                let word = |of: u32| 2 * round + of as usize;
+                let word = |of: u32| 8 * (2 * round + of as usize);
+                // The line of the other is near, and the own one has to be fetched: a put takes longer than a get.
+                engine.get(std::slice::from_mut(seen), Rank(0), word(1 - rank), window).unwrap();
                 engine.barrier(world).unwrap();
                 engine.put(&[1], Rank(0), word(rank), window).unwrap();
                 engine.win_flush(Rank(0), window).unwrap();

@@ -364,14 +364,14 @@ fn of_an_owner_and_another_that_put_and_flush_at_once_one_sees_what_the_other_ha
     const ROUNDS: usize = 5_000;
     for over in [Over::Heap, Over::Process] {
         each_rank(2, over, |engine, rank, world| {
-            // Each round has a word of its own for each rank, in the region of rank 0.
-            let (key, _region): (_, Box<dyn std::any::Any>) = match engine.alloc_elements::<u64>(2 * ROUNDS) {
+            // Each round has a cache line of its own for each rank, in the region of rank 0.
+            let (key, _region): (_, Box<dyn std::any::Any>) = match engine.alloc_elements::<u64>(16 * ROUNDS) {
                 Ok(buffer) => {
                     let region = engine.expose(buffer, RegionAccess::ALL).unwrap();
                     (region.key(), Box::new(region))
                 }
                 Err(_) => {
-                    let region = engine.expose(vec![0u64; 2 * ROUNDS], RegionAccess::ALL).unwrap();
+                    let region = engine.expose(vec![0u64; 16 * ROUNDS], RegionAccess::ALL).unwrap();
                     (region.key(), Box::new(region))
                 }
             };
@@ -380,7 +380,8 @@ fn of_an_owner_and_another_that_put_and_flush_at_once_one_sees_what_the_other_ha
             let (key, owner) = (keys[0], ProcId(0));
             let mut seen = vec![0u64; ROUNDS];
             for (round, seen) in seen.iter_mut().enumerate() {
-                let word = |of: u32| 8 * (2 * round + of as usize);
+                let word = |of: u32| 64 * (2 * round + of as usize);
+                engine.region_get(std::slice::from_mut(seen), &key, word(1 - rank)).unwrap();
                 engine.barrier(world).unwrap();
                 engine.region_put(&[1u64], &key, word(rank)).unwrap();
                 engine.region_flush(owner).unwrap();
