@@ -5,7 +5,8 @@
 //! operation waits for a target that computes. On memory that members share, and on all memory of engines of one process, operations are
 //! loads, stores and atomic operations. Most buffers of created windows have copies in such memory. Other memory of another process is
 //! reached by calls of the kernel. A short put into it is first left for the target's engine, which is faster; if that engine does not
-//! tick, the origin takes the put back and has the kernel write it. On other hosts a fabric puts and gets, where it can, and any tick of the target's engine does all else.
+//! tick, the origin takes the put back and has the kernel write it. On other hosts a fabric puts and gets, where it can, and any tick of
+//! the target's engine does all else.
 
 mod attaching;
 mod epochs;

@@ -7,9 +7,6 @@ use tickwire_components::{LockKind, Rank, RemoteKind, VcState, Window, WindowErr
 use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_systems::procs::windows::{Access, Epochs, Failure, Target, hold_of, is_dead};
 
-/// No number of operations: a flush has to order something.
-const NEVER: u64 = u64::MAX;
-
 /// What there is to end before a lock.
 const OTHERS: &str = "an access epoch is started";
 
@@ -281,12 +278,11 @@ impl Engine {
     /// Waits until all operations on a rank's part are done there.
     #[inline(always)]
     pub(crate) fn flush_target(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
-        let target = self.target(rank, handle)?;
         if handle == REGIONS {
             // Operations on own regions are not counted.
-            target.ordered = NEVER;
+            fence(Ordering::SeqCst);
         }
-        if order(target) {
+        if order(self.target(rank, handle)?) {
             return Ok(());
         }
         self.wait_flushed(rank, handle)

@@ -144,8 +144,8 @@ impl Combiner<'_> {
         self.scratch.part(level * BLOCK, BLOCK)
     }
 
-    /// Combines the operands below these leaves of the tree; their number is a power of two. Returns where the value is: `into`, or the operand
-    /// itself if there is only one member.
+    /// Combines the operands below these leaves of the tree; their number is a power of two. Returns where the value is: `into`, or the
+    /// operand itself if there is only one member.
     fn fold(&self, fold: Fold, leaves: Range<u32>, into: Span, level: usize, operand: Operands<'_>) -> Span {
         let half = (leaves.end - leaves.start) / 2;
         if half == 0 {
