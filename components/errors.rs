@@ -197,6 +197,11 @@ pub enum RequestError {
     /// Of an operation on a window or a region: the bytes are outside the target's part, or elements to update are not aligned there.
     #[error("the target has no such bytes, or its elements are not aligned there")]
     OutOfBounds,
+    /// Of an operation on a window: its target has no epoch open in which the origin may access its part.
+    #[error(
+        "the target has no epoch open for this rank: both ranks must call fences alike, or the target must post one"
+    )]
+    NotExposed,
     /// Of an operation on a window or a region: a member that holds a lock has failed.
     #[error("proc {proc}, which holds the lock, has failed: {reason}")]
     HolderFailed {

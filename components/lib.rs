@@ -84,7 +84,9 @@ pub use group::{Comparison, Group, GroupError};
 pub use handles::*;
 pub use lease::Lease;
 pub use lent::{Lent, NoBytes, Payload};
-pub use one_sided::{AtomicsDomain, LockKind, RegionAccess, RegionKey, RemoteKind, RemoteOutcome, Window, WindowError};
+pub use one_sided::{
+    AtomicsDomain, LockKind, RegionAccess, RegionKey, RemoteKind, RemoteOutcome, Window, WindowError, epoch,
+};
 pub use operation::{Element, Indexed, Operands, Operation};
 pub use own::Own;
 pub use packed::{OnPacked, OnStructs, Packed, PackedByte};

@@ -169,6 +169,16 @@ impl RemoteKind {
     }
 }
 
+/// Tags of the messages about epochs that members of a window exchange in the window's own communicator. Nobody else sends there.
+pub mod epoch {
+    use crate::Tag;
+
+    /// An exposure epoch is posted (`MPI_Win_post`).
+    pub const POSTED: Tag = Tag(1);
+    /// An access epoch is completed (`MPI_Win_complete`).
+    pub const COMPLETED: Tag = Tag(2);
+}
+
 /// The result of a request at the target's engine. The tag of the answer says it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemoteOutcome {
@@ -178,6 +188,8 @@ pub enum RemoteOutcome {
     OutOfBounds,
     /// A member that holds the lock has failed. Holds its rank.
     HolderFailed(u32),
+    /// The target has no epoch open in which the origin may access its part.
+    NotExposed,
 }
 
 /// Number of ranks that an answer can name.
@@ -190,6 +202,7 @@ impl RemoteOutcome {
             RemoteOutcome::Done => 0,
             RemoteOutcome::OutOfBounds => 1,
             RemoteOutcome::HolderFailed(rank) => 2 | (rank % RANKS) << 8,
+            RemoteOutcome::NotExposed => 3,
         }
     }
 
@@ -199,6 +212,7 @@ impl RemoteOutcome {
             (0, 0) => Some(RemoteOutcome::Done),
             (1, 0) => Some(RemoteOutcome::OutOfBounds),
             (2, rank) => Some(RemoteOutcome::HolderFailed(rank)),
+            (3, 0) => Some(RemoteOutcome::NotExposed),
             _ => None,
         }
     }
@@ -344,10 +358,12 @@ mod tests {
         for wrong in [0, 11, 1 | 1 << 8, 10 | 1 << 8, 6 | 1 << 8, 3, 4 | 0xFF << 8, 5, 5 | 11 << 8, u32::MAX] {
             assert_eq!(RemoteKind::from_word(wrong), None, "{wrong:#x}");
         }
-        for outcome in [RemoteOutcome::Done, RemoteOutcome::OutOfBounds, RemoteOutcome::HolderFailed(7)] {
+        for outcome in
+            [RemoteOutcome::Done, RemoteOutcome::OutOfBounds, RemoteOutcome::HolderFailed(7), RemoteOutcome::NotExposed]
+        {
             assert_eq!(RemoteOutcome::from_word(outcome.word()), Some(outcome));
         }
-        for wrong in [3, 1 << 8, 1 | 1 << 8, 255] {
+        for wrong in [4, 1 << 8, 1 | 1 << 8, 3 | 1 << 8, 255] {
             assert_eq!(RemoteOutcome::from_word(wrong), None);
         }
     }

@@ -244,6 +244,8 @@ pub enum Refusal {
     OutOfBounds,
     /// A member that holds a lock of the part has failed. The row of the member's VC.
     HolderFailed(Row),
+    /// The target has no epoch open in which this proc may access its part.
+    NotExposed,
     /// The fabric could not do it. Its message.
     Fabric(String),
 }

@@ -154,7 +154,9 @@ pub use crate::api::shared_heap::ENV_SHARED_HEAP;
 pub use crate::api::slots::info::DynamicSlot;
 pub use crate::api::slots::info::SlotInfo;
 pub use crate::api::submit::{Called, Submitted, Submitter};
-pub use crate::api::windows::{ExclusivePart, PartCells, PostedUpdate, RejectedUpdate, WindowCounts, WindowReach};
+pub use crate::api::windows::{
+    ExclusivePart, PartCells, PostedUpdate, RejectedBuffer, RejectedUpdate, WindowCounts, WindowReach,
+};
 #[cfg(feature = "dump")]
 pub use crate::observe::door::ENV_DUMP_SIGNAL;
 pub use crate::observe::trace::ENV_TRACE;

@@ -223,6 +223,7 @@ fn info_names_transports_limits_and_the_machine() {
     assert_eq!(domains("allocated_window"), ["updated by the processor"; 2], "{report}");
     let created = ["updated by a lock in shared memory", "updated by the processor"];
     assert_eq!(domains("created_window"), created, "{report}");
+    assert_eq!(domains("dynamic_window"), ["updated by a lock in shared memory"; 2], "{report}");
     // The routes to the rank itself and to another rank of this host.
     let routes = |to: &str| rows.iter().find(|row| row.len() > 4 && row[1] == to).unwrap()[2..5].to_vec();
     assert_eq!(routes("routes to"), ["messages", "one-sided", "atomics"], "{report}");

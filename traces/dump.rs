@@ -360,6 +360,7 @@ impl Dump {
         match id {
             0 => "world".to_owned(),
             1 => "self".to_owned(),
+            _ if self.windows.iter().any(|window| window.comm == id) => format!("window {id}"),
             _ => format!("communicator {id}"),
         }
     }

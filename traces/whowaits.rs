@@ -148,6 +148,9 @@ fn what(dump: &Dump, operation: &OperationDump) -> String {
     let place = place(dump, operation);
     let tag = operation.tag.map_or("any tag".to_owned(), |tag| format!("tag {tag}"));
     let bytes = Bytes(operation.bytes);
+    if let Some(epoch) = windows::epoch_awaited(dump, operation, &peer) {
+        return epoch;
+    }
     if let Some(collective) = &operation.collective {
         return match operation.kind {
             Kind::Receive => {

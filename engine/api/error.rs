@@ -2,7 +2,7 @@
 
 use crate::api::probe::message::RejectedMessage;
 use crate::api::request::{Failed, OperationError, Rejected};
-use crate::api::windows::RejectedUpdate;
+use crate::api::windows::{RejectedBuffer, RejectedUpdate};
 use crate::bootstrap::BootstrapError;
 use thiserror::Error;
 use tickwire_components::{
@@ -108,6 +108,12 @@ impl<B> From<Rejected<B>> for Error {
 
 impl<B> From<RejectedUpdate<B>> for Error {
     fn from(rejected: RejectedUpdate<B>) -> Self {
+        Error::Window(rejected.error)
+    }
+}
+
+impl<B> From<RejectedBuffer<B>> for Error {
+    fn from(rejected: RejectedBuffer<B>) -> Self {
         Error::Window(rejected.error)
     }
 }

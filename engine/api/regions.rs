@@ -86,12 +86,13 @@ impl Engine {
         let span = boxed.piece(0);
         self.open_directory();
         let all = self.store.all();
-        let (number, me) = (all.windows.next_region, all.procs.me);
+        let me = all.procs.me;
         let full = |reason: &str| WindowError::Memory { rank: Rank(me), reason: reason.into() };
+        let part = all.windows.regions(me).and_then(|row| row.own_part()?.with_memory(span));
+        let number = all.windows.next_region;
         if span.len() as u64 > REGION_BYTES_MAX || number == REGIONS_MAX {
             return Err(RejectedUpdate { error: full("a region is too long, or there were too many"), buffer: *boxed });
         }
-        let part = all.windows.regions(me).and_then(|row| row.own_part()?.with_memory(span));
         let Some(part) = part else {
             return Err(RejectedUpdate { error: full("there is none for its locks"), buffer: *boxed });
         };
@@ -295,7 +296,10 @@ impl Engine {
         if end > length {
             return Err(WindowError::OutOfBounds { target: Rank(key.proc), first: offset, end, length });
         }
-        let at = displacement(key.number % REGIONS_MAX, offset as u64) as usize;
+        if key.number >= REGIONS_MAX {
+            return Err(RequestError::OutOfBounds.into());
+        }
+        let at = displacement(key.number, offset as u64) as usize;
         let all = self.store.all();
         let last = all.procs.known.len() as u32 - 1;
         if key.proc > last {

@@ -58,6 +58,28 @@ impl<B> From<RejectedUpdate<B>> for WindowError {
     }
 }
 
+/// A buffer that could not become memory of a window.
+#[derive(Error)]
+#[error("{error}")]
+pub struct RejectedBuffer<B> {
+    /// Why.
+    pub error: WindowError,
+    /// The buffer. `None` if another member may still write into it: it is never freed then.
+    pub buffer: Option<B>,
+}
+
+impl<B> fmt::Debug for RejectedBuffer<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RejectedBuffer({:?})", self.error)
+    }
+}
+
+impl<B> From<RejectedBuffer<B>> for WindowError {
+    fn from(rejected: RejectedBuffer<B>) -> Self {
+        rejected.error
+    }
+}
+
 /// Elements of a rank's part of a window, as a call names them.
 #[derive(Clone, Copy)]
 pub(crate) struct PartPlace {
@@ -224,6 +246,7 @@ impl Engine {
     fn failed(&mut self, failure: Failure, rank: Rank, handle: u32) -> WindowError {
         match failure {
             Failure::OutOfBounds => RequestError::OutOfBounds.into(),
+            Failure::NotExposed => RequestError::NotExposed.into(),
             Failure::Fabric => WindowError::Fabric { reason: self.store.all().windows.fabric_reason.clone() },
             Failure::TargetFailed => self.failed_target(rank, handle),
             Failure::HolderFailed(holder) => match self.failed_target(Rank(holder), handle) {

@@ -39,7 +39,7 @@ pub struct Windows {
     pub update: Option<AwaitedUpdate>,
     /// Number of the last operation.
     pub next: u64,
-    /// The number of the next region that is exposed.
+    /// The number of the next region that is exposed. The first number is chosen when the window of regions is made.
     pub next_region: u32,
     /// How peers on this host learn of the regions.
     pub directory: Directory,
@@ -98,7 +98,7 @@ pub struct Epochs {
     pub fence: bool,
     /// Number of operations on all targets at the last fence.
     pub fenced: u64,
-    /// Other members may still be in the epoch of a fence, since no fence has ended it.
+    /// Other members may be in the epoch of a fence: from the moment that this member calls it, until a fence has ended it.
     pub fence_exposes: bool,
     /// All targets are locked (`MPI_Win_lock_all`).
     pub all_locked: bool,
@@ -120,6 +120,8 @@ pub struct Target {
     pub reach: Reach,
     /// The epoch towards it.
     pub access: Access,
+    /// An exposure epoch of this process's part was posted to its owner, and is not waited for yet.
+    pub is_admitted: bool,
     /// Operations that were posted so far.
     pub issued: u64,
     /// Operations that are complete at the target.
@@ -346,6 +348,7 @@ impl Target {
             bytes,
             reach,
             access: Access::None,
+            is_admitted: false,
             issued: 0,
             completed: 0,
             ordered: 0,

@@ -141,6 +141,7 @@ pub fn outcome(progress: &Progress, cars: &[Car], large: &[Large], vcs: &[Vc], p
                 let proc = ProcId(vcs.get(vc as usize).map_or(NIL, |vc| vc.proc));
                 RequestError::HolderFailed { proc, reason: procs.reason(vc).to_owned() }
             }
+            Some(Refusal::NotExposed) => RequestError::NotExposed,
             Some(Refusal::OutOfBounds) | None => RequestError::OutOfBounds,
         }
     } else if flags & car_flags::NOT_READY != 0 {

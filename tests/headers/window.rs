@@ -78,7 +78,7 @@ impl Asked {
     }
 }
 
-/// Gives an engine a window on its world, as if its peers had one too. All parts are locked. Without `exposes`, peers
+/// Gives an engine a window on its world, as if its peers had one too. All parts are locked, and the epoch of a fence is open. Without `exposes`, peers
 /// may use all of the engine's part. With `exposes`, the window has three regions, and peers may write only the first:
 /// the second may only be read, and only a fabric updates the third.
 pub(super) fn add(engine: &mut Engine, procs: u32, exposes: bool) {
@@ -112,7 +112,7 @@ pub(super) fn add(engine: &mut Engine, procs: u32, exposes: bool) {
         targets: targets.collect(),
         domain: AtomicsDomain::Engine,
         own: own_memory,
-        epochs: Epochs { all_locked: true, ..Epochs::default() },
+        epochs: Epochs { all_locked: true, fence_exposes: true, ..Epochs::default() },
         served: VecDeque::new(),
         is_retired: false,
         fabric_key: None,

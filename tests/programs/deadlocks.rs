@@ -39,6 +39,7 @@ fn main() {
             _ => hang(&mut engine, Rank(0), Tag(1), world),
         },
         "lock" => lock(&mut engine, me, world),
+        "start" | "complete" | "fence" => epochs(&mut engine, &way, me, world),
         // All ranks but the last call the first collective operation.
         "first" => match me == last {
             true => hang(&mut engine, Rank(0), Tag(1), world),
@@ -118,6 +119,25 @@ fn lock(engine: &mut Engine, me: u32, world: Comm) {
     } else {
         engine.recv(&mut [0u8; 6], Rank(0), Tag(2), world).unwrap();
         drop(engine.win_lock(LockKind::Shared, Rank(0), window));
+    }
+}
+
+/// Rank 1 waits for an epoch that rank 0 has not begun, for one that rank 0 has not completed, or at a fence.
+fn epochs(engine: &mut Engine, way: &str, me: u32, world: Comm) {
+    let window = engine.win_allocate::<u64>(1, world).unwrap();
+    let other = engine.comm_group(world).unwrap().include(&[1 - me]).unwrap();
+    match (way, me) {
+        ("start", 1) => drop(engine.win_start(&other, window)),
+        ("complete", 1) => {
+            engine.win_post(&other, window).unwrap();
+            drop(engine.win_wait(window));
+        }
+        ("complete", _) => {
+            engine.win_start(&other, window).unwrap();
+            hang(engine, Rank(1), Tag(1), world);
+        }
+        ("fence", 1) => drop(engine.win_fence(window)),
+        _ => hang(engine, Rank(1), Tag(1), world),
     }
 }
 

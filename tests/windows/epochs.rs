@@ -3,7 +3,7 @@
 use crate::kit::{ALL, Over, PATIENCE, SHARED, compute_until, each_rank, next, own, refused, values, windows};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use tickwire::{AtomicsDomain, Engine, Group, LockKind, Rank, WindowReach, op};
+use tickwire::{AtomicsDomain, Engine, Group, LockKind, Rank, RequestError, WindowReach, op};
 
 #[test]
 fn exclusive_locks_keep_others_out() {
@@ -130,6 +130,46 @@ fn a_fence_that_one_member_has_left_keeps_its_part_shared() {
         assert_eq!(engine.win_exclusive(window).unwrap()[..], [if rank == 0 { 5 } else { 0 }]);
         engine.win_free(window).unwrap();
     });
+}
+
+#[test]
+fn a_target_that_is_asked_admits_only_who_is_in_an_epoch() {
+    for over in [Over::Loopback, Over::Short] {
+        each_rank(2, over, |engine, rank, world| {
+            for window in windows(engine, 1, world) {
+                let not_exposed = "the target has no epoch open for this rank";
+                engine.win_fence(window).unwrap();
+                // One rank believes that a fence's epoch goes on, and the other one that it has ended.
+                if rank == 0 {
+                    engine.win_fence(window).unwrap();
+                    engine.put(&[5], Rank(1), 0, window).unwrap();
+                    refused(engine.win_flush(Rank(1), window), not_exposed);
+                    refused(engine.get(&mut [0], Rank(1), 0, window), not_exposed);
+                    let request = engine.raccumulate(vec![5], op::Sum, Rank(1), 0, window).unwrap();
+                    assert_eq!(engine.wait(&request), Err(RequestError::NotExposed));
+                } else {
+                    engine.win_fence_last(window).unwrap();
+                }
+                engine.win_fence_last(window).unwrap();
+                assert_eq!(own(engine, 1, window), [0]);
+                // It admits who has the lock, and who is in a posted epoch.
+                let group = engine.comm_group(world).unwrap().include(&[1 - rank]).unwrap();
+                if rank == 0 {
+                    engine.win_lock(LockKind::Shared, Rank(1), window).unwrap();
+                    engine.put(&[6], Rank(1), 0, window).unwrap();
+                    engine.win_unlock(Rank(1), window).unwrap();
+                    engine.win_start(&group, window).unwrap();
+                    engine.accumulate(&[1], op::Sum, Rank(1), 0, window).unwrap();
+                    engine.win_complete(window).unwrap();
+                } else {
+                    engine.win_post(&group, window).unwrap();
+                    engine.win_wait(window).unwrap();
+                    assert_eq!(own(engine, 1, window), [7]);
+                }
+                engine.win_free(window).unwrap();
+            }
+        });
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod many;
 mod model;
 mod mutexes;
 mod process;
+mod refusals;
 mod regions;
 mod requests;
 mod typed;

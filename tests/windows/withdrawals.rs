@@ -1,6 +1,7 @@
 //! Regions that are withdrawn while others use them.
 
-use crate::kit::{FABRICS, Over, SHARED, each_rank};
+use crate::kit::{ALL, FABRICS, Over, SHARED, each_rank};
+use std::sync::Mutex;
 use std::time::Duration;
 use tickwire::{Engine, ProcId, Rank, RegionAccess, Tag};
 
@@ -106,6 +107,34 @@ fn who_has_finalized_uses_no_region_any_more() {
             let left = engine.wait(&never).unwrap_err();
             assert!(left.to_string().contains("finalized"), "{over:?}: {left}");
             assert!(engine.withdraw(region).unwrap().iter().all(|&word| word == 7), "{over:?}");
+        });
+    }
+}
+
+/// A key that a program has kept, for example in a file, from a run before this one.
+#[test]
+fn a_key_of_an_earlier_engine_opens_no_region_of_this_one() {
+    for over in ALL {
+        let kept = Mutex::new(None);
+        each_rank(2, over, |engine, rank, world| {
+            let region = engine.expose(vec![1u64; 4], RegionAccess::ALL).unwrap();
+            if rank == 0 {
+                *kept.lock().unwrap() = Some(region.key());
+            }
+            engine.barrier(world).unwrap();
+            engine.withdraw(region).unwrap();
+        });
+        each_rank(2, over, |engine, rank, world| {
+            let region = engine.expose(vec![1u64; 4], RegionAccess::ALL).unwrap();
+            engine.barrier(world).unwrap();
+            if rank == 1 {
+                let key = kept.lock().unwrap().unwrap();
+                let put = engine.region_put(&[5u64], &key, 0).and_then(|()| engine.region_flush(ProcId(0)));
+                assert!(put.unwrap_err().to_string().contains("no such bytes"), "{over:?}");
+                assert!(engine.region_get(&mut [0u64], &key, 0).is_err(), "{over:?}");
+            }
+            engine.barrier(world).unwrap();
+            assert_eq!(engine.withdraw(region).unwrap(), [1; 4], "{over:?}");
         });
     }
 }

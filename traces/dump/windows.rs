@@ -93,6 +93,16 @@ impl fmt::Display for RegionDump {
 }
 
 impl WindowDump {
+    /// One of the words in `epochs`: this rank has started an access epoch.
+    pub const ACCESS: &str = "an access epoch started";
+    /// One of the words in `epochs`: this rank has posted an exposure epoch.
+    pub const EXPOSURE: &str = "an exposure epoch posted";
+
+    /// Whether an epoch is open, by its words.
+    pub(crate) fn has_epoch(&self, words: &str) -> bool {
+        self.epochs.iter().any(|open| open == words)
+    }
+
     /// Its name. The window of the world's communicator stands for the memory regions that all procs have exposed.
     pub(crate) fn name(&self) -> String {
         if self.comm == 0 { "exposed memory".to_owned() } else { format!("window {}", self.comm) }

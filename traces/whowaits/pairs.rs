@@ -1,6 +1,6 @@
 //! Why a wait does not end: compares the operations and messages of both sides.
 
-use super::RankReport;
+use super::{RankReport, windows};
 use crate::dump::{Dump, Kind, MessageDump, Obstacle, OperationDump, Plane, Stage};
 use crate::words::{Bytes, count};
 use std::collections::HashMap;
@@ -12,7 +12,9 @@ const NUMBERS: u32 = (1 << 22) - 1;
 
 /// Why an operation of a rank is still pending.
 pub(super) fn because(ranks: &[RankReport], rank: u32, dump: &Dump, operation: &OperationDump) -> Vec<String> {
+    let epoch = windows::epoch_missing(ranks, dump, operation);
     let mut reasons = match (operation.kind, operation.stage) {
+        _ if epoch.is_some() => epoch.unwrap_or_default(),
         (Kind::Receive, Stage::New | Stage::Posted) => unpaired_receive(ranks, rank, dump, operation),
         (Kind::Send, Stage::Offered) => unpaired_send(ranks, rank, operation),
         (Kind::Send, Stage::Queued) if operation.obstacle == Obstacle::Credit => starved(ranks, rank, operation),

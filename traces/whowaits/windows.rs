@@ -1,8 +1,9 @@
 //! What ranks wait for on windows: locks that others hold, and engines that have yet to do their operations.
 
 use super::{RankReport, Wait};
-use crate::dump::{Activity, Dump, HolderDump, LockDump, PendingDump, WindowDump};
+use crate::dump::{Activity, Dump, HolderDump, Kind, LockDump, OperationDump, PendingDump, Plane, WindowDump};
 use crate::words::count;
+use tickwire_components::epoch;
 
 /// What one engine waits for on its windows.
 pub(super) fn waits_of(ranks: &[RankReport], rank: u32, dump: &Dump, waits: &mut Vec<Wait>) {
@@ -37,6 +38,41 @@ pub(super) fn waits_of(ranks: &[RankReport], rank: u32, dump: &Dump, waits: &mut
             waits.push(Wait { rank, on: Some(*proc), what, because: Vec::new(), blocking });
         }
     }
+}
+
+/// The window whose epoch a receive waits for, and whether for its beginning: a window's own messages say that epochs are posted and
+/// completed.
+fn epoch_of<'a>(dump: &'a Dump, operation: &OperationDump) -> Option<(&'a WindowDump, bool)> {
+    let is_of_window = operation.kind == Kind::Receive && operation.plane == Plane::User;
+    let is_posted = match operation.tag {
+        Some(tag) if tag == epoch::POSTED.0 => true,
+        Some(tag) if tag == epoch::COMPLETED.0 => false,
+        _ => return None,
+    };
+    // The window of exposed memory has the world's communicator, and no epochs.
+    let mut windows = dump.windows.iter().filter(|window| is_of_window && window.comm != 0);
+    Some((windows.find(|window| window.context == operation.context)?, is_posted))
+}
+
+/// What a receive for a window's epoch waits for, as text.
+pub(super) fn epoch_awaited(dump: &Dump, operation: &OperationDump, peer: &str) -> Option<String> {
+    let (window, is_posted) = epoch_of(dump, operation)?;
+    let what = if is_posted { "post an epoch (win_post)" } else { "complete its epoch (win_complete)" };
+    Some(format!("{peer} to {what} of {}", window.name()))
+}
+
+/// Why the epoch that a receive waits for does not come: the peer has not begun it. `None` if the receive waits for no epoch.
+pub(super) fn epoch_missing(ranks: &[RankReport], dump: &Dump, operation: &OperationDump) -> Option<Vec<String>> {
+    let (window, is_posted) = epoch_of(dump, operation)?;
+    let Some(peer) = operation.peer else { return Some(Vec::new()) };
+    let dumps = ranks.get(peer as usize).map_or(&[][..], RankReport::dumps);
+    let theirs = dumps.iter().flat_map(|dump| &dump.windows).find(|of| of.context == window.context);
+    let (is_open, what) = match (theirs, is_posted) {
+        (None, _) => return Some(Vec::new()),
+        (Some(theirs), true) => (theirs.has_epoch(WindowDump::EXPOSURE), "posted none"),
+        (Some(theirs), false) => (theirs.has_epoch(WindowDump::ACCESS), "started none"),
+    };
+    Some(if is_open { Vec::new() } else { vec![format!("rank {peer} has {what}")] })
 }
 
 const fn how(holder: &HolderDump) -> &'static str {
@@ -100,5 +136,28 @@ mod tests {
         let [wait] = &findings.waits[..] else { panic!("the own memory waits for nobody: {findings:?}") };
         assert_eq!(wait.what, "the fabric, which does 1 one-sided operation on exposed memory as rank 0 ticks");
         assert_eq!((wait.on, findings.culprits[0].rank), (Some(0), 0));
+    }
+
+    #[test]
+    fn who_has_not_begun_the_epoch_that_another_rank_waits_for_is_named() {
+        let waits = |tag: i32, epochs: &[&str]| {
+            let window = WindowDump { comm: 5, context: 9, ..WindowDump::default() };
+            let (kind, stage) = (Kind::Receive, crate::dump::Stage::Posted);
+            let (peer, context) = (Some(0), 9);
+            let receive =
+                OperationDump { kind, stage, peer, context, comm: 5, tag: Some(tag), ..OperationDump::default() };
+            let waiting = Dump { rank: 1, windows: vec![window.clone()], operations: vec![receive], ..Dump::default() };
+            let epochs = epochs.iter().map(|words| (*words).to_owned()).collect();
+            let target = Dump { windows: vec![WindowDump { epochs, ..window }], ..Dump::default() };
+            let findings = who_waits(&[target, waiting].map(|dump| RankReport::Dumped(vec![dump])));
+            let [wait] = &findings.waits[..] else { panic!("{findings:?}") };
+            (wait.what.clone(), wait.because.clone())
+        };
+        let post = "rank 0 to post an epoch (win_post) of window 5".to_owned();
+        assert_eq!(waits(epoch::POSTED.0, &[]), (post.clone(), vec!["rank 0 has posted none".into()]));
+        assert_eq!(waits(epoch::POSTED.0, &[WindowDump::EXPOSURE]), (post, vec![]));
+        let complete = "rank 0 to complete its epoch (win_complete) of window 5".to_owned();
+        assert_eq!(waits(epoch::COMPLETED.0, &[]), (complete.clone(), vec!["rank 0 has started none".into()]));
+        assert_eq!(waits(epoch::COMPLETED.0, &[WindowDump::ACCESS]), (complete, vec![]));
     }
 }

@@ -1,8 +1,9 @@
 //! Memory that is attached to windows and detached again. Peers of this host find it in the window's directory.
 
+use super::RejectedBuffer;
 use crate::run::engine::Engine;
-use tickwire_components::{LeasedBytes, Rank, RegionAccess, Sequence, Window, WindowError};
-use tickwire_systems::procs::windows::{AttachedRun, OwnMemory};
+use tickwire_components::{LeasedBytes, Rank, RegionAccess, Sequence, Span, Window, WindowError};
+use tickwire_systems::procs::windows::{AttachedRun, OwnMemory, WindowRow};
 use tickwire_transports::windows::{Listed, Part, UpdateGuard};
 
 fn is_at(run: &AttachedRun, displacement: usize) -> bool {
@@ -14,27 +15,42 @@ impl Engine {
     /// first byte, which the program tells others.
     ///
     /// # Errors
-    /// The window is none of those.
-    pub fn win_attach<B>(&mut self, buffer: B, window: Window<u8>) -> Result<usize, WindowError>
+    /// The window is none of those. The error gives the buffer back.
+    pub fn win_attach<B>(&mut self, buffer: B, window: Window<u8>) -> Result<usize, RejectedBuffer<B>>
     where
         B: Sequence + LeasedBytes + Send + Sync + 'static,
     {
-        let buffer = Box::new(buffer);
-        let span = buffer.piece(0);
-        let row = self.window(window.handle)?;
-        let part = row.own_part().and_then(|own| own.with_memory(span));
-        let (OwnMemory::Attached(runs), Some(part)) = (&mut row.own, part) else {
-            let instead = "only a window of win_create_dynamic has memory attached";
-            return Err(WindowError::OwnPart { what: "fixed", instead });
+        let boxed = Box::new(buffer);
+        let span = boxed.piece(0);
+        let part = match self.check_attach(span, window) {
+            Ok(part) => part,
+            Err(error) => return Err(RejectedBuffer { error, buffer: Some(*boxed) }),
         };
         let displacement = span.start().expose_provenance();
-        runs.push(AttachedRun { part, number: None, buffer });
-        self.list_attached(displacement, span.len(), window.handle)?;
-        Ok(displacement)
+        let row = self.window(window.handle);
+        if let Ok(WindowRow { own: OwnMemory::Attached(runs), .. }) = row {
+            runs.push(AttachedRun { part, number: None, buffer: boxed });
+        }
+        match self.list_attached(displacement, span.len(), window.handle) {
+            Ok(()) => Ok(displacement),
+            // It was not listed. No peer has heard of it.
+            Err(error) => {
+                Err(RejectedBuffer { error, buffer: self.take_attached(displacement, window.handle).ok().flatten() })
+            }
+        }
     }
 
-    /// Takes a buffer out of a window again (`MPI_Win_detach`), by the displacement that [`Engine::win_attach`] returned, if it is a `B`.
-    /// Local: no epoch may be open in which others access it.
+    /// The part that a buffer would be.
+    fn check_attach(&mut self, span: Span, window: Window<u8>) -> Result<Part, WindowError> {
+        let row = self.window(window.handle)?;
+        let part = row.own_part().and_then(|own| own.with_memory(span));
+        let instead = "only a window of win_create_dynamic has memory attached";
+        let is_dynamic = matches!(row.own, OwnMemory::Attached(_));
+        part.filter(|_| is_dynamic).ok_or(WindowError::OwnPart { what: "fixed", instead })
+    }
+
+    /// Takes a buffer out of a window again (`MPI_Win_detach`), by the displacement that [`Engine::win_attach`] returned. `None` if it is no
+    /// `B`: it stays attached then. Local: no epoch may be open in which others access it.
     ///
     /// # Errors
     /// There is none at this displacement.
@@ -43,8 +59,23 @@ impl Engine {
         displacement: usize,
         window: Window<u8>,
     ) -> Result<Option<B>, WindowError> {
-        self.unlist_attached(displacement, window.handle)?;
         let row = self.window(window.handle)?;
+        if let OwnMemory::Attached(runs) = &row.own
+            && runs.iter().any(|run| is_at(run, displacement) && !run.buffer.is::<B>())
+        {
+            return Ok(None);
+        }
+        self.unlist_attached(displacement, window.handle)?;
+        self.take_attached(displacement, window.handle)
+    }
+
+    /// Takes a run that is not listed out of a window.
+    fn take_attached<B: Send + Sync + 'static>(
+        &mut self,
+        displacement: usize,
+        handle: u32,
+    ) -> Result<Option<B>, WindowError> {
+        let row = self.window(handle)?;
         let none =
             WindowError::OutOfBounds { target: Rank(row.rank), first: displacement, end: displacement, length: 0 };
         let OwnMemory::Attached(runs) = &mut row.own else { return Err(none) };

@@ -7,13 +7,9 @@ use super::comm_of;
 use super::exposure::Exposure;
 use crate::api::request::Request;
 use crate::run::engine::Engine;
-use tickwire_components::{CommError, Group, PostError, ProcId, Rank, Tag, Window, WindowError};
+use tickwire_components::epoch::{COMPLETED, POSTED};
+use tickwire_components::{CommError, Group, PostError, ProcId, Rank, Window, WindowError};
 use tickwire_systems::procs::windows::Access;
-
-/// Tag of the message that an exposure epoch is posted.
-const POSTED: Tag = Tag(1);
-/// Tag of the message that an access epoch is completed.
-const COMPLETED: Tag = Tag(2);
 
 impl Engine {
     /// Ends the epoch of the fence before, if there was one, and begins the next one, towards all ranks (`MPI_Win_fence`). All members call
@@ -41,6 +37,8 @@ impl Engine {
             return Err(WindowError::EpochOpen { what: "win_fence", open });
         }
         let flushed = self.flush_window(handle);
+        // Others may leave the barrier first, and their operations come before this member has left it.
+        self.window(handle)?.epochs.fence_exposes |= goes_on;
         // Also after a failure: others wait here.
         let met = self.barrier(comm_of(handle));
         let window = self.window(handle)?;
@@ -87,7 +85,9 @@ impl Engine {
             }
         }
         self.exposures.push(Exposure { handle, completions });
-        self.window(handle)?.epochs.posted = true;
+        let row = self.window(handle)?;
+        row.epochs.posted = true;
+        ranks.iter().for_each(|rank| row.targets[rank.0 as usize].is_admitted = true);
         for rank in ranks {
             // Also after a failure: others wait for this.
             let sent = self.send(&[0u8; 0], rank, POSTED, comm_of(handle));
@@ -158,7 +158,7 @@ impl Engine {
         for completion in completions {
             ended = ended.and(self.wait(&completion).map(drop));
         }
-        self.window(window.handle)?.epochs.posted = false;
+        self.end_exposure(window.handle)?;
         Ok(ended?)
     }
 
@@ -179,11 +179,19 @@ impl Engine {
         }
         let is_over = open.is_empty();
         match is_over {
-            true => self.window(window.handle)?.epochs.posted = false,
+            true => self.end_exposure(window.handle)?,
             // Those that have not failed may still use the part.
             false => self.exposures.push(Exposure { handle: window.handle, completions: open }),
         }
         ended.map(|()| is_over).map_err(WindowError::from)
+    }
+
+    /// Ends the exposure epoch: nobody is admitted any more.
+    fn end_exposure(&mut self, handle: u32) -> Result<(), WindowError> {
+        let row = self.window(handle)?;
+        row.epochs.posted = false;
+        row.targets.iter_mut().for_each(|target| target.is_admitted = false);
+        Ok(())
     }
 
     fn take_exposure(&mut self, handle: u32, what: &'static str) -> Result<Vec<Request<Box<[u8; 0]>>>, WindowError> {

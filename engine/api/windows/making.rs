@@ -3,9 +3,9 @@
 //! A window has a communicator of its own, whose members tell each other what they have for a part. On one host they pass each other the
 //! memory that they share. Nobody uses a window before all members have it.
 
-use super::comm_of;
 use super::offer::{ATTACHED, Brings, Brought, FABRIC, FENCES, KERNEL, Link, MEMORY, Offer, RUN};
 use super::passing::{fabric_reach, memory_reach};
+use super::{RejectedBuffer, comm_of};
 use crate::run::engine::Engine;
 use std::collections::VecDeque;
 use tickwire_components::{
@@ -47,7 +47,7 @@ impl Engine {
     /// A member has no memory, or has failed; then there is no window on any member.
     pub fn win_allocate<T: Element>(&mut self, count: usize, comm: Comm) -> Result<Window<T>, WindowError> {
         let bytes = count.saturating_mul(size_of::<T>());
-        self.make_window(Brought { memory: Brings::Allocated, bytes }, comm).map(Window::new)
+        self.make_window(&mut Brought { memory: Brings::Allocated, bytes }, comm).map(Window::new)
     }
 
     /// As [`Engine::win_allocate`], where all members share the memory (`MPI_Win_allocate_shared`): [`Engine::win_cells`] has the parts of
@@ -75,15 +75,19 @@ impl Engine {
     /// enough shared memory.
     ///
     /// # Errors
-    /// As [`Engine::win_allocate`].
-    pub fn win_create<B>(&mut self, buffer: B, comm: Comm) -> Result<Window<B::Item>, WindowError>
+    /// As [`Engine::win_allocate`]. The error gives the buffer back, unless another member may still write into it.
+    pub fn win_create<B>(&mut self, buffer: B, comm: Comm) -> Result<Window<B::Item>, RejectedBuffer<B>>
     where
         B: Sequence + LeasedBytes + Send + Sync + 'static,
     {
         let buffer = Box::new(buffer);
         let span = buffer.piece(0);
         let bytes = span.len();
-        self.make_window(Brought { memory: Brings::Buffer(span, buffer), bytes }, comm).map(Window::new)
+        let mut brought = Brought { memory: Brings::Buffer(span, buffer), bytes };
+        match self.make_window(&mut brought, comm) {
+            Ok(handle) => Ok(Window::new(handle)),
+            Err(error) => Err(RejectedBuffer { error, buffer: brought.memory.into_buffer() }),
+        }
     }
 
     /// Makes a window without memory, to which every member attaches its own (`MPI_Win_create_dynamic`). Displacements are what
@@ -92,7 +96,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::win_allocate`].
     pub fn win_create_dynamic(&mut self, comm: Comm) -> Result<Window<u8>, WindowError> {
-        self.make_window(Brought { memory: Brings::Attached, bytes: 0 }, comm).map(Window::new)
+        self.make_window(&mut Brought { memory: Brings::Attached, bytes: 0 }, comm).map(Window::new)
     }
 
     /// Frees a window (`MPI_Win_free`). All members call it, after all epochs but those of fences have ended.
@@ -104,14 +108,21 @@ impl Engine {
         self.free_window(window.handle).map(drop)
     }
 
-    /// As [`Engine::win_free`], and gives back the buffer that the part was made of, if it is a `B`.
+    /// As [`Engine::win_free`], and gives back the buffer that the part was made of. `None` if the window was not made by
+    /// [`Engine::win_create`].
     ///
     /// # Errors
-    /// As [`Engine::win_free`].
+    /// As [`Engine::win_free`], or the buffer is no `B`: the window stays as it is then.
     pub fn win_take<B>(&mut self, window: Window<B::Item>) -> Result<Option<B>, WindowError>
     where
         B: Sequence + LeasedBytes + Send + Sync + 'static,
     {
+        if let OwnMemory::Buffer(buffer) | OwnMemory::Copied(_, buffer) = &self.window(window.handle)?.own
+            && !buffer.is::<B>()
+        {
+            let instead = "name its type, or drop it by win_free";
+            return Err(WindowError::OwnPart { what: "a buffer of another type", instead });
+        }
         let Some(mut row) = self.free_window(window.handle)? else { return Ok(None) };
         match std::mem::replace(&mut row.own, OwnMemory::Allocated) {
             OwnMemory::Buffer(buffer) | OwnMemory::Copied(_, buffer) => {
@@ -155,39 +166,45 @@ impl Engine {
         Ok(removed)
     }
 
-    /// Makes a window; its handle.
-    fn make_window(&mut self, brought: Brought, comm: Comm) -> Result<u32, WindowError> {
+    /// Makes a window; its handle. If that fails, what was brought is given back, if nobody can use it.
+    fn make_window(&mut self, brought: &mut Brought, comm: Comm) -> Result<u32, WindowError> {
         let own = self.comm_dup(comm)?;
         match self.make_window_on(brought, own) {
             Ok(()) => Ok(own.0),
             Err(error) => {
-                self.give_up_window(own, matches!(error, WindowError::Memory { .. }));
+                let back = self.give_up_window(own, matches!(error, WindowError::Memory { .. }));
+                back.into_iter().for_each(|memory| brought.memory = memory);
                 Err(error)
             }
         }
     }
 
-    /// Cleans up after a window that could not be made. If `all_know` that, nobody uses it. Otherwise a member may take it for a window.
-    fn give_up_window(&mut self, comm: Comm, all_know: bool) {
+    /// Cleans up after a window that could not be made, and gives back what was brought for it. If `all_know` that, nobody uses it.
+    /// Otherwise a member may take it for a window, and its memory stays; but nobody can use a buffer that has a copy.
+    fn give_up_window(&mut self, comm: Comm, all_know: bool) -> Option<Brings> {
         let windows = self.store.all().windows;
         if all_know || windows.get(comm.0).is_none() {
-            self.store.with(|rows, wire| remove_window(rows, wire.endpoints, comm.0));
+            let removed = self.store.with(|rows, wire| remove_window(rows, wire.endpoints, comm.0));
             let _ = self.free_comm(comm);
-        } else {
-            windows.retire(comm.0);
+            return removed.map(|row| Brings::back(row.own));
         }
+        let row = windows.get(comm.0)?;
+        let is_copied = matches!(row.own, OwnMemory::Copied(..));
+        let back = is_copied.then(|| Brings::back(std::mem::replace(&mut row.own, OwnMemory::Allocated)));
+        windows.retire(comm.0);
+        back
     }
 
     /// Makes a window on its own communicator. A member takes every step, even after a failure, since others may wait for its word.
-    fn make_window_on(&mut self, mut brought: Brought, comm: Comm) -> Result<(), WindowError> {
+    fn make_window_on(&mut self, brought: &mut Brought, comm: Comm) -> Result<(), WindowError> {
         let (row, context) = self.context_of(comm);
         let Communicator { rank, size, .. } = self.store.all().communicators[row];
         let vcs = self.connect_members(row, size)?;
         let links = self.link_members(&vcs)?;
         let (key, shares) = (KEYS | u64::from(context), self.sharing_endpoint(&links));
-        let made = self.make_run(&mut brought, key, size, shares);
-        let fabric = made.as_ref().ok().and_then(|run| self.offer_to_fabric(&brought, run, &links));
-        let mut offer = Offer::of(&brought, made.is_ok(), shares.is_some());
+        let made = self.make_run(brought, key, size, shares);
+        let fabric = made.as_ref().ok().and_then(|run| self.offer_to_fabric(brought, run, &links));
+        let mut offer = Offer::of(brought, made.is_ok(), shares.is_some());
         if let Some((_, RemoteKey { key, base, .. })) = fabric {
             (offer.has, offer.fabric) = (offer.has | FABRIC, [key, base]);
         }
@@ -229,7 +246,7 @@ impl Engine {
     fn add_window(
         &mut self,
         comm: Comm,
-        brought: Brought,
+        brought: &mut Brought,
         run: SharedRun,
         runs: Vec<Option<SharedRun>>,
         members: &Members<'_>,
@@ -237,17 +254,13 @@ impl Engine {
         let (_, context) = self.context_of(comm);
         let Members { offers, vcs, rank, fabric, .. } = *members;
         let (size, fences) = (offers.len() as u32, members.have(FENCES));
-        let mut copied = None;
-        let (place, own) = match brought.memory {
-            Brings::Allocated => (Memory::Behind(brought.bytes), OwnMemory::Allocated),
-            Brings::Buffer(span, buffer) => (Memory::Own(span), OwnMemory::Buffer(buffer)),
-            Brings::Copied(span, buffer) => {
-                copied = Some(span);
-                (Memory::Behind(brought.bytes), OwnMemory::Copied(span, buffer))
-            }
-            Brings::Attached => (Memory::Own(Span::EMPTY), OwnMemory::Attached(Vec::new())),
+        let (place, copied) = match brought.memory {
+            Brings::Allocated => (Memory::Behind(brought.bytes), None),
+            Brings::Buffer(span, _) => (Memory::Own(span), None),
+            Brings::Copied(span, _) => (Memory::Behind(brought.bytes), Some(span)),
+            Brings::Attached => (Memory::Own(Span::EMPTY), None),
         };
-        let is_shared = matches!(own, OwnMemory::Allocated | OwnMemory::Copied(..));
+        let is_shared = matches!(place, Memory::Behind(_));
         // The run was made long enough for this.
         let Some(part) = Part::new(run, place, size, rank, fences) else {
             self.withdraw_key(fabric);
@@ -259,6 +272,7 @@ impl Engine {
             self.withdraw_key(fabric);
             return FAILED;
         }
+        let own = std::mem::take(&mut brought.memory).into_own();
         if !is_shared {
             part.lock_all_updates();
         }

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use tickwire_components::{Span, bytemuck};
+use tickwire_systems::procs::windows::OwnMemory;
 use tickwire_transports::rings::fences::one_sided;
 
 /// The endpoint and the link over which a member's memory is reached; `None` of the own one, and of one that has failed.
@@ -76,4 +77,33 @@ pub(super) enum Brings {
     /// What is attached later. Also what stands here while a buffer is looked at.
     #[default]
     Attached,
+}
+
+impl Brings {
+    /// As the memory of the own part.
+    pub(super) fn into_own(self) -> OwnMemory {
+        match self {
+            Brings::Allocated => OwnMemory::Allocated,
+            Brings::Buffer(_, buffer) => OwnMemory::Buffer(buffer),
+            Brings::Copied(span, buffer) => OwnMemory::Copied(span, buffer),
+            Brings::Attached => OwnMemory::Attached(Vec::new()),
+        }
+    }
+
+    /// What was brought for a window that could not be made.
+    pub(super) fn back(own: OwnMemory) -> Self {
+        match own {
+            OwnMemory::Buffer(buffer) | OwnMemory::Copied(_, buffer) => Brings::Buffer(Span::EMPTY, buffer),
+            OwnMemory::Allocated => Brings::Allocated,
+            OwnMemory::Attached(_) | OwnMemory::Exposed(_) => Brings::Attached,
+        }
+    }
+
+    /// The buffer that was brought, if it is a `B`.
+    pub(super) fn into_buffer<B: 'static>(self) -> Option<B> {
+        match self {
+            Brings::Buffer(_, buffer) | Brings::Copied(_, buffer) => buffer.downcast::<B>().ok().map(|buffer| *buffer),
+            Brings::Allocated | Brings::Attached => None,
+        }
+    }
 }

@@ -193,6 +193,7 @@ fn describe(transport: &mut impl Transport) -> Vec<(&'static str, String)> {
         (true, _) => (AtomicsDomain::Processor, AtomicsDomain::Processor),
         (false, _) => (AtomicsDomain::Engine, AtomicsDomain::Engine),
     };
+    let attached = if shares { AtomicsDomain::Lock } else { AtomicsDomain::Engine };
     vec![
         ("reach", reach.into()),
         ("priority", capabilities.priority.to_string()),
@@ -202,6 +203,7 @@ fn describe(transport: &mut impl Transport) -> Vec<(&'static str, String)> {
         ("atomics", atomics(shares, widths).into()),
         ("allocated_window", format!("updated by {allocated}")),
         ("created_window", format!("updated by {created}")),
+        ("dynamic_window", format!("updated by {attached}")),
         ("directed_receive", yes(capabilities.directed_receive)),
         ("needs_registration", yes(registers)),
         ("whole_frames", yes(capabilities.whole_frames)),

@@ -98,8 +98,8 @@ impl<'a> OneSided<'a> {
         self.epochs(window)?;
         self.engine.win_free(window)?;
         let window = match self.shared {
-            true => self.engine.win_create(self.engine.alloc(MAX)?, self.world)?,
-            false => self.engine.win_create(vec![0u8; MAX], self.world)?,
+            true => self.engine.win_create(self.engine.alloc(MAX)?, self.world).map_err(WindowError::from)?,
+            false => self.engine.win_create(vec![0u8; MAX], self.world).map_err(WindowError::from)?,
         };
         Ok(self.created(window)?)
     }

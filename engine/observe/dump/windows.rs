@@ -99,8 +99,8 @@ fn epochs(window: &WindowRow) -> Vec<String> {
     let named = [
         (fence, "a fence's epoch"),
         (all_locked, "all ranks locked"),
-        (started, "an access epoch started"),
-        (posted, "an exposure epoch posted"),
+        (started, WindowDump::ACCESS),
+        (posted, WindowDump::EXPOSURE),
     ];
     let mut words: Vec<String> = named.iter().filter(|(open, _)| *open).map(|(_, words)| (*words).to_owned()).collect();
     if !all_locked {

@@ -11,6 +11,8 @@ pub enum Failure {
     OutOfBounds,
     /// A member that holds a lock has failed.
     HolderFailed(u32),
+    /// The target has no epoch open in which this proc may access its part.
+    NotExposed,
     /// The target's process has failed.
     TargetFailed,
     /// The fabric could not do it: [`Windows::fabric_reason`](super::Windows::fabric_reason).
@@ -24,6 +26,7 @@ impl Failure {
             RemoteOutcome::Done => None,
             RemoteOutcome::OutOfBounds => Some(Failure::OutOfBounds),
             RemoteOutcome::HolderFailed(rank) => Some(Failure::HolderFailed(rank)),
+            RemoteOutcome::NotExposed => Some(Failure::NotExposed),
         }
     }
 }

@@ -14,6 +14,17 @@ impl WindowRow {
         }
     }
 
+    /// Whether an epoch is open in which a member may access this process's part: the member holds its lock, or a fence or a posted epoch
+    /// admits it.
+    pub fn admits(&self, origin: u32) -> bool {
+        // Regions have no epochs. Who has given a window up after a failure has no epochs any more, but others may still have theirs.
+        let has_epochs = !matches!(self.own, OwnMemory::Exposed(_)) && !self.is_retired;
+        !has_epochs
+            || self.epochs.fence_exposes
+            || self.targets.get(origin as usize).is_some_and(|target| target.is_admitted)
+            || self.own_part().is_some_and(|part| part.held_by(origin).is_some())
+    }
+
     /// Where bytes of this process's memory are: the part, and their place in it.
     #[inline(always)]
     pub fn place(&self, at: usize, bytes: usize) -> Option<(&Part, usize)> {

@@ -4,6 +4,7 @@
 
 use super::exposed::ExposedRegion;
 use super::{Epochs, OwnMemory, Reach, Target, WindowRow, Windows};
+use std::hash::{BuildHasher, RandomState};
 use tickwire_components::{AtomicsDomain, NIL, RegionAccess, RemoteKind, Row, Vc};
 use tickwire_transports::shared::SharedRun;
 use tickwire_transports::windows::{Memory, Part, control_bytes};
@@ -12,7 +13,8 @@ use tickwire_transports::windows::{Memory, Part, control_bytes};
 const OFFSET_BITS: u32 = 40;
 /// Largest region, bytes.
 pub const REGION_BYTES_MAX: u64 = 1 << OFFSET_BITS;
-/// Number of regions that an engine can expose in its life. No number is used twice, so a stale key names no region.
+/// End of the numbers of regions. No number is used twice, so a stale key names no region. An engine can expose at least half as many
+/// regions in its life, since its numbers begin somewhere in the first half.
 pub const REGIONS_MAX: u32 = 1 << (u64::BITS - OFFSET_BITS);
 
 /// Handle of the window that regions are in: that of the world's communicator.
@@ -44,6 +46,7 @@ impl Windows {
             let part = Part::new(SharedRun::private(control_bytes(1))?, Memory::Own(NONE), 1, 0, false)?;
             let mut targets: Vec<Target> = (0..me).map(|_| nobody()).collect();
             targets.push(Target::new(NIL, 0, Reach::Memory(part)));
+            self.next_region = first_number();
             self.add(WindowRow {
                 handle: REGIONS,
                 context: REGIONS,
@@ -59,6 +62,11 @@ impl Windows {
         }
         self.get(REGIONS)
     }
+}
+
+/// The number of an engine's first region. It is random: a key of an earlier engine of the same proc must name no region of this one.
+fn first_number() -> u32 {
+    RandomState::new().hash_one(0) as u32 % (REGIONS_MAX / 2)
 }
 
 /// The target for a proc that was not used yet.

@@ -21,9 +21,10 @@ pub(super) fn send_answer(window: &mut WindowRow, index: usize, vcs: &[Vc], endp
     let (outcome, got) = match served.operations[..] {
         // The memory may have been detached since the get was performed.
         [operation] if !served.is_batch && operation.kind == RemoteKind::Get && served.answer.is_empty() => {
-            match got(window, &operation) {
-                Some(got) if operation.outcome == RemoteOutcome::Done => (RemoteOutcome::Done, got),
-                _ => (RemoteOutcome::OutOfBounds, Span::EMPTY),
+            match (operation.outcome, got(window, &operation)) {
+                (RemoteOutcome::Done, Some(got)) => (RemoteOutcome::Done, got),
+                (RemoteOutcome::Done, None) => (RemoteOutcome::OutOfBounds, Span::EMPTY),
+                (outcome, _) => (outcome, Span::EMPTY),
             }
         }
         [operation] if !served.is_batch => (operation.outcome, Span::EMPTY),
@@ -169,6 +170,9 @@ fn operate(
     let Some(own) = window.own_part() else { return Some(RemoteOutcome::OutOfBounds) };
     let done = |is_done| if is_done { RemoteOutcome::Done } else { RemoteOutcome::OutOfBounds };
     let (at, length) = (at as usize, length as usize);
+    if !kind.is_of_lock() && !window.admits(origin) {
+        return Some(RemoteOutcome::NotExposed);
+    }
     let placed = match kind.is_of_lock() {
         true => Some((own, 0)),
         false => window.place(at, length).filter(|_| window.permits(kind, at)),

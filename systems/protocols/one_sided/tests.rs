@@ -4,7 +4,7 @@ mod origin;
 use super::frames::LEAD;
 use super::*;
 use crate::procs::ending::fail;
-use crate::procs::windows::{OwnMemory, Reach, Target};
+use crate::procs::windows::{Epochs, OwnMemory, Reach, Target};
 use crate::testing::{SentFrame, TestWorld};
 use crate::tick::match_cars::match_cars;
 use crate::tick::transfer::transfer;
@@ -26,7 +26,7 @@ fn word() -> u32 {
     context::word(HANDLE, INCARNATION) | context::WINDOW
 }
 
-/// A world of three procs with a window of all of them, and the VCs of the others.
+/// A world of three procs with a window of all of them, and the VCs of the others. The epoch of a fence is open.
 fn world() -> (TestWorld, [Row; 2]) {
     let mut world = TestWorld::new(3);
     let vcs = [1, 2].map(|proc| world.contact(proc, VcState::Connected));
@@ -41,7 +41,7 @@ fn world() -> (TestWorld, [Row; 2]) {
         targets: std::iter::once(own).chain(others).collect(),
         domain: AtomicsDomain::Engine,
         own: OwnMemory::Allocated,
-        epochs: Default::default(),
+        epochs: Epochs { fence_exposes: true, ..Epochs::default() },
         served: VecDeque::new(),
         is_retired: false,
         fabric_key: None,
@@ -140,6 +140,44 @@ fn what_is_not_within_the_part_is_answered_so_and_changes_nothing() {
         assert_eq!(answers(&mut world), [(1, 0, RemoteOutcome::OutOfBounds, vec![])], "{kind:?}");
     }
     assert_eq!(memory(&mut world), [0; BYTES]);
+}
+
+#[test]
+fn who_is_in_no_epoch_is_told_so_and_changes_nothing() {
+    let (mut world, [vc, other]) = world();
+    window(&mut world).epochs.fence_exposes = false;
+    let requests = [
+        (RemoteKind::Put, request(0, 8, &words(&[5]))),
+        (RemoteKind::Get, request(0, 8, &[])),
+        (RemoteKind::Update(SUM), request(0, 8, &words(&[5]))),
+        (RemoteKind::FetchUpdate(SUM), request(0, 8, &words(&[5]))),
+        (RemoteKind::CompareSwap(NumberType::U64), request(0, 8, &words(&[0, 5]))),
+    ];
+    let outcomes = |world: &mut TestWorld, vc, source, expected| {
+        for (kind, payload) in &requests {
+            assert_eq!(ask(world, vc, source, *kind, 0, payload), None, "{kind:?}");
+            let outcomes: Vec<_> = answers(world).into_iter().map(|(_, _, outcome, _)| outcome).collect();
+            assert_eq!(outcomes, [expected], "{kind:?}");
+        }
+    };
+    outcomes(&mut world, vc, 1, RemoteOutcome::NotExposed);
+    assert_eq!(memory(&mut world), [0; BYTES]);
+    // An epoch that is posted to one rank admits no other one.
+    window(&mut world).targets[1].is_admitted = true;
+    outcomes(&mut world, vc, 1, RemoteOutcome::Done);
+    outcomes(&mut world, other, 2, RemoteOutcome::NotExposed);
+    window(&mut world).targets[1].is_admitted = false;
+    // Nor does a lock.
+    let lock = request(0, 0, &[]);
+    for kind in [LockKind::Shared, LockKind::Exclusive] {
+        assert_eq!(ask(&mut world, other, 2, RemoteKind::Lock(kind), 0, &lock), None);
+        answers(&mut world);
+        outcomes(&mut world, other, 2, RemoteOutcome::Done);
+        outcomes(&mut world, vc, 1, RemoteOutcome::NotExposed);
+        assert_eq!(ask(&mut world, other, 2, RemoteKind::Unlock(kind), 0, &lock), None);
+        answers(&mut world);
+        outcomes(&mut world, other, 2, RemoteOutcome::NotExposed);
+    }
 }
 
 #[test]

@@ -58,6 +58,7 @@ fn refusal(windows: &mut Windows, handle: u32, failure: Failure) -> Refusal {
         Failure::HolderFailed(holder) => {
             Refusal::HolderFailed(windows.answered(handle, holder as usize).map_or(NIL, |holder| holder.vc))
         }
+        Failure::NotExposed => Refusal::NotExposed,
         // The other failures are found by this process.
         Failure::OutOfBounds | Failure::TargetFailed | Failure::Fabric => Refusal::OutOfBounds,
     }

@@ -214,7 +214,7 @@ fn answers_to_a_batch_that_no_honest_target_sends_end_the_link() {
         (0, outcomes(&[done, done, done])),
         (0, [outcomes(&[done, out]), words(&[1])].concat()),
         (0, [outcomes(&[done, done]), words(&[1, 2])].concat()),
-        (0, [3u32.to_ne_bytes().to_vec(), outcomes(&[done]), words(&[1])].concat()),
+        (0, [4u32.to_ne_bytes().to_vec(), outcomes(&[done]), words(&[1])].concat()),
         (out.word(), outcomes(&[done, out])),
         (out.word(), vec![]),
     ];

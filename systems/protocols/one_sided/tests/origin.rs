@@ -66,7 +66,7 @@ fn answers_that_no_honest_target_sends_end_the_link_and_write_nothing() {
         // Bytes, though it was not done.
         (0, outside, 32),
         // No outcome.
-        (0, 3, 0),
+        (0, 4, 0),
         (0, 1 << 8, 32),
         (0, u32::MAX, 0),
     ];

@@ -1,0 +1,108 @@
+//! Calls that are refused: nothing has changed, and no buffer is lost.
+
+use crate::kit::{ALL, Over, each_rank, refused};
+use tickwire::{Engine, Group, LockKind, Rank, Window, WindowError};
+
+#[test]
+fn epochs_that_do_not_mix_are_refused_and_stay_as_they_are() {
+    for over in [Over::Shm, Over::Loopback] {
+        each_rank(2, over, |engine, rank, world| {
+            let window = engine.win_allocate::<u64>(1, world).unwrap();
+            let group = engine.comm_group(world).unwrap().include(&[1 - rank]).unwrap();
+            let other = Rank(1 - rank);
+            engine.win_post(&group, window).unwrap();
+            refused(engine.win_fence(window), "an epoch is started or posted");
+            refused(engine.win_free(window), "an exposure epoch is posted");
+            engine.win_start(&group, window).unwrap();
+            refused(engine.win_start(&group, window), "an access epoch is started");
+            refused(engine.win_lock(LockKind::Shared, other, window), "started");
+            refused(engine.win_lock_all(window), "started");
+            refused(engine.win_fence(window), "an epoch is started or posted");
+            refused(engine.win_free(window), "an access epoch is started");
+            engine.put(&[u64::from(rank) + 5], other, 0, window).unwrap();
+            engine.win_complete(window).unwrap();
+            refused(engine.win_complete(window), "win_start comes first");
+            engine.win_wait(window).unwrap();
+            refused(engine.win_wait(window), "win_post comes first");
+            refused(engine.win_test(window).map(drop), "win_post comes first");
+            let mut own = [0];
+            engine.win_read(&mut own, 0, window).unwrap();
+            assert_eq!(own, [u64::from(other.0) + 5]);
+            engine.win_lock(LockKind::Shared, other, window).unwrap();
+            refused(engine.win_start(&group, window), "a rank is locked");
+            refused(engine.win_lock_all(window), "a rank is locked");
+            refused(engine.win_free(window), "a rank is locked");
+            engine.win_unlock(other, window).unwrap();
+            refused(engine.win_unlock_all(window), "win_lock_all comes first");
+            engine.win_free(window).unwrap();
+            // The next window may have the same row, but the handle is another one.
+            let next = engine.win_allocate::<u64>(1, world).unwrap();
+            refused(engine.win_lock(LockKind::Shared, other, window), "has been freed");
+            refused(engine.win_free(window), "has been freed");
+            engine.win_free(next).unwrap();
+        });
+    }
+}
+
+/// The buffer that a call gives back with its error.
+fn back<T>(result: Result<T, tickwire::RejectedBuffer<Vec<u64>>>, words: &str) -> Vec<u64> {
+    let Err(rejected) = result else { panic!("it must be refused: {words}") };
+    assert!(rejected.to_string().contains(words), "{rejected}");
+    rejected.buffer.expect("nobody else can use it")
+}
+
+#[test]
+fn a_buffer_that_becomes_no_memory_of_a_window_comes_back() {
+    for over in ALL {
+        each_rank(2, over, |engine, rank, world| {
+            let buffer = vec![u64::from(rank); 100];
+            let copy = engine.comm_dup(world).unwrap();
+            engine.comm_free(copy).unwrap();
+            assert_eq!(back(engine.win_create(buffer.clone(), copy), "freed"), buffer);
+            // Only a dynamic window has memory attached.
+            let window: Window<u64> = engine.win_create(buffer.clone(), world).unwrap();
+            assert_eq!(back(engine.win_attach(buffer.clone(), window.cast()), "win_create_dynamic"), buffer);
+            // Who names another type gets nothing, and loses nothing.
+            let wrong = engine.win_take::<Box<[u64]>>(window).map(drop);
+            refused(wrong, "a buffer of another type");
+            engine.barrier(world).unwrap();
+            assert_eq!(engine.win_take::<Vec<u64>>(window).unwrap().unwrap(), buffer);
+            let dynamic = engine.win_create_dynamic(world).unwrap();
+            let at = engine.win_attach(buffer.clone(), dynamic).unwrap();
+            assert_eq!(engine.win_detach::<Vec<u8>>(at, dynamic), Ok(None));
+            assert_eq!(engine.win_detach::<Vec<u64>>(at, dynamic), Ok(Some(buffer.clone())));
+            engine.win_free(dynamic).unwrap();
+            assert_eq!(back(engine.win_attach(buffer.clone(), dynamic), "has been freed"), buffer);
+        });
+    }
+}
+
+#[test]
+fn a_buffer_comes_back_where_a_member_has_failed() {
+    for over in [Over::Shm, Over::Copied, Over::Loopback] {
+        each_rank(3, over, |engine, rank, world| {
+            engine.barrier(world).unwrap();
+            if rank == 1 {
+                return;
+            }
+            let rejected = engine.win_create(vec![7u64; 10], world).map(drop).unwrap_err();
+            assert!(rejected.to_string().contains("proc 1"), "{rejected}");
+            assert_eq!(rejected.buffer, Some(vec![7; 10]), "{over:?}");
+        });
+    }
+}
+
+#[test]
+fn a_group_that_is_not_within_the_window_is_refused() {
+    each_rank(3, Over::Shm, |engine: &mut Engine, rank, world| {
+        let pair = engine.comm_split(world, Some(rank / 2), 0).unwrap().unwrap();
+        let window = engine.win_allocate::<u8>(1, pair).unwrap();
+        let all: Group = engine.comm_group(world).unwrap();
+        refused(engine.win_post(&all, window), "proc");
+        let started: Result<(), WindowError> = engine.win_start(&all, window);
+        refused(started, "proc");
+        // Neither has begun an epoch.
+        engine.win_fence_last(window).unwrap();
+        engine.win_free(window).unwrap();
+    });
+}
