@@ -28,9 +28,9 @@ operations! {
     Sum;
     /// The product (`MPI_PROD`). Integers wrap around.
     Product;
-    /// The smaller one (`MPI_MIN`). Between a NaN and a number, the number wins.
+    /// The smaller one (`MPI_MIN`). Between a NaN and a number, the number wins; between −0 and 0, −0.
     Min;
-    /// The greater one (`MPI_MAX`). Between a NaN and a number, the number wins.
+    /// The greater one (`MPI_MAX`). Between a NaN and a number, the number wins; between −0 and 0, 0.
     Max;
     /// 1 if both are not 0, else 0 (`MPI_LAND`).
     LogicalAnd;
@@ -104,8 +104,34 @@ impl<T: Send + Sync + 'static> Operation<T> for Keep {
 integers!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);
 combine!(Sum: f32 f64, |left, right| left + right);
 combine!(Product: f32 f64, |left, right| left * right);
-combine!(Min: f32 f64, |left, right| left.min(right));
-combine!(Max: f32 f64, |left, right| left.max(right));
+combine!(Min: f32 f64, |left, right| left.lesser(right));
+combine!(Max: f32 f64, |left, right| left.greater(right));
+
+/// Minimum and maximum of floats, with the same bits in whichever order the operands come: −0 is less than 0. The processor's instructions
+/// leave that open.
+trait Extremes: Sized {
+    fn lesser(self, other: Self) -> Self;
+    fn greater(self, other: Self) -> Self;
+}
+
+macro_rules! extremes {
+    ($($type:ty)*) => {$(
+        impl Extremes for $type {
+            #[inline(always)]
+            fn lesser(self, other: $type) -> $type {
+                // Equal floats have the same bits, unless they are zeros.
+                if self == other { <$type>::from_bits(self.to_bits() | other.to_bits()) } else { self.min(other) }
+            }
+
+            #[inline(always)]
+            fn greater(self, other: $type) -> $type {
+                if self == other { <$type>::from_bits(self.to_bits() & other.to_bits()) } else { self.max(other) }
+            }
+        }
+    )*};
+}
+
+extremes!(f32 f64);
 
 /// Whether `other` is a NaN, and `one` is a number or a NaN of a lower index. Without this, a NaN would hide what it is combined with, and
 /// the result would depend on the order.

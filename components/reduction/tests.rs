@@ -43,6 +43,20 @@ fn of_equal_values_the_lowest_index_is_taken() {
     assert_eq!(apply(op::MaxLoc, vec![at(1.0, 3), at(2.0, 0)], vec![at(1.0, 5), at(1.0, 9)]), [at(1.0, 3), at(2.0, 0)]);
 }
 
+/// Bits are compared, since the zeros are equal.
+#[test]
+fn the_order_in_which_zeros_meet_does_not_matter() {
+    macro_rules! check {
+        ($($type:ty)*) => {$(
+            let bits = |values: Vec<$type>| values.into_iter().map(<$type>::to_bits).collect::<Vec<_>>();
+            let (left, right) = (vec![0.0 as $type, -0.0, 0.0, -0.0], vec![-0.0, 0.0, 0.0, -0.0]);
+            assert_eq!(bits(apply(op::Min, left.clone(), right.clone())), bits(vec![-0.0, -0.0, 0.0, -0.0]));
+            assert_eq!(bits(apply(op::Max, left, right)), bits(vec![0.0, 0.0, 0.0, -0.0]));
+        )*};
+    }
+    check!(f32 f64);
+}
+
 /// The order in which a NaN meets the others does not matter.
 #[test]
 fn a_number_wins_against_a_nan() {

@@ -2,7 +2,7 @@
 
 use crate::kit::{WORLD, id, pass};
 use tickwire::testing::{Cluster, rows};
-use tickwire::{Comm, Group, PostError, Rank, Source, Tag, TagFilter};
+use tickwire::{Cartesian, Comm, Group, PostError, Rank, Source, Tag, TagFilter, Topology};
 use tickwire_tests::agreements::{agree, dup, everyone, settle};
 use tickwire_tests::cases::{self, BOUND, content};
 
@@ -26,6 +26,26 @@ fn a_duplicate_keeps_its_messages_apart() {
             }
         }
         cluster.assert_at_rest();
+    }
+}
+
+#[test]
+fn a_duplicate_has_the_topology_that_the_original_had_when_the_call_began() {
+    let mut cluster = Cluster::loopback(3);
+    let ring = Topology::Cartesian(Cartesian::new(&[(3, true)]));
+    let first = dup(&mut cluster, WORLD);
+    for (engine, &comm) in cluster.engines.iter_mut().zip(&first) {
+        assert_eq!(engine.comm_topology(comm), None);
+        engine.comm_set_topology(comm, ring.clone()).unwrap();
+    }
+    let begun = first.iter().enumerate().map(|(rank, &comm)| (rank, cluster.engines[rank].start_dup(comm).unwrap()));
+    let begun = begun.collect();
+    for (engine, &comm) in cluster.engines.iter_mut().zip(&first) {
+        engine.comm_free(comm).unwrap();
+    }
+    let second = settle(&mut cluster, begun);
+    for (engine, made) in cluster.engines.iter().zip(second) {
+        assert_eq!(engine.comm_topology(made.unwrap().unwrap()), Some(&ring));
     }
 }
 

@@ -40,14 +40,15 @@ pub enum Agreed {
 
 impl Engine {
     /// Starts to duplicate a communicator (`MPI_Comm_idup`). The new one has the same members and a context id of its own. It
-    /// keeps the error handler, the priority and the promise of [`Engine::comm_set_no_wildcard`].
+    /// keeps the topology, the error handler, the priority and the promise of [`Engine::comm_set_no_wildcard`].
     ///
     /// All members call it. They call all operations of this kind on a communicator in the same order.
     ///
     /// # Errors
     /// If there is no such communicator.
     pub fn start_dup(&mut self, comm: Comm) -> Result<Agreement, CommError> {
-        self.begin(comm, Operation::Dup)
+        let topology = self.comm_topology(comm).cloned();
+        self.begin(comm, Operation::Dup(topology))
     }
 
     /// Starts to split a communicator (`MPI_Comm_split`). Members with the same color get a communicator together. Their ranks

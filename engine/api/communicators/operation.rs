@@ -1,12 +1,16 @@
 //! The operations that make a new communicator.
 
 use super::message::Entry;
-use tickwire_components::Group;
+use tickwire_components::{Group, Topology};
 
 /// An operation that makes a new communicator.
 pub(super) enum Operation {
-    Dup,
-    Split { color: Option<u32>, key: i32 },
+    /// With the topology of the communicator, if it has one.
+    Dup(Option<Topology>),
+    Split {
+        color: Option<u32>,
+        key: i32,
+    },
     Create(Group),
     CreateGroup(Group),
 }
@@ -14,7 +18,7 @@ pub(super) enum Operation {
 impl Operation {
     pub(super) fn number(&self) -> u32 {
         match self {
-            Operation::Dup => 1,
+            Operation::Dup(_) => 1,
             Operation::Split { .. } => 2,
             Operation::Create(_) => 3,
             Operation::CreateGroup(_) => 4,
@@ -29,7 +33,7 @@ impl Operation {
     /// Whether a proc that calls this operation will be in the new communicator.
     pub(super) fn takes_part(&self, proc: u32) -> bool {
         match self {
-            Operation::Dup | Operation::CreateGroup(_) => true,
+            Operation::Dup(_) | Operation::CreateGroup(_) => true,
             Operation::Split { color, .. } => color.is_some(),
             Operation::Create(group) => group.rank_of(proc).is_some(),
         }
@@ -39,7 +43,7 @@ impl Operation {
     /// parent.
     pub(super) fn members(&self, parent: &Group, entries: &[Entry]) -> Group {
         match self {
-            Operation::Dup => parent.clone(),
+            Operation::Dup(_) => parent.clone(),
             Operation::Create(group) | Operation::CreateGroup(group) => group.clone(),
             Operation::Split { color, .. } => {
                 let asked = (0u32..).zip(entries).filter(|(_, entry)| entry.0 == *color);

@@ -160,9 +160,10 @@ impl Negotiation {
             self.reserved = false;
             let mut all = engine.store.all();
             let handle = make(&mut all, id, incarnation, &group, self.parent);
-            if matches!(self.operation, Operation::Dup) {
+            if let Operation::Dup(topology) = &mut self.operation {
                 all.communicators[id as usize].no_wildcard = all.communicators[self.parent as usize].no_wildcard;
                 all.communicators[id as usize].priority = all.communicators[self.parent as usize].priority;
+                engine.comms.topologies.extend(topology.take().map(|topology| (Comm(handle), topology)));
             }
             made = Some(Comm(handle));
         }
