@@ -3,11 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
+mod lending;
 mod loans;
 mod polling;
 mod priorities;
 mod registering;
 
+use lending::Pool;
 use loans::{Place, Trap};
 use registering::Known;
 use rustix::fd::{BorrowedFd, OwnedFd};
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tickwire::internals::components::wire::{HEADER_BYTES, Header, Kind};
 use tickwire::internals::components::{Arrival, ArrivalState, Pieces, Row, Span};
-use tickwire::internals::transports::{Capabilities, LinkEvent, Memory, Reach, Registering, Sent, Transport};
+use tickwire::internals::transports::{Capabilities, Lending, LinkEvent, Memory, Reach, Registering, Sent, Transport};
 use tickwire::testing::{Cluster, ROWS};
 use tickwire::{Bootstrap, Builder, Engine, Rank, Tag};
 use tickwire_tests::cases::{self, BOUND, content};
@@ -50,6 +52,8 @@ struct Streams {
     lent: Vec<Vec<u8>>,
     /// The registered memory, if this transport needs registration.
     known: Option<Known>,
+    /// Memory that it lends, if it lends any.
+    pool: Option<Pool>,
     /// The place at which it panics, if a test wants it to.
     trap: Trap,
     name: &'static str,
@@ -114,7 +118,7 @@ impl Streams {
         let lines = (0..16).map(|_| None).collect();
         let (asked, lent) = (Vec::new(), Vec::new());
         let (name, padding, looks, trap) = ("streams", 0, Arc::default(), Trap::default());
-        Streams { me, lines, asked, lent, known: None, trap, name, padding, looks, capabilities }
+        Streams { me, lines, asked, lent, known: None, pool: None, trap, name, padding, looks, capabilities }
     }
 }
 
@@ -188,6 +192,10 @@ unsafe impl Transport for Streams {
 
     fn registering(&mut self) -> Option<&mut dyn Registering> {
         self.known.as_mut().map(|known| known as &mut dyn Registering)
+    }
+
+    fn lending(&mut self) -> Option<&mut dyn Lending> {
+        self.pool.as_mut().map(|pool| pool as &mut dyn Lending)
     }
 
     fn ready(&self) -> bool {

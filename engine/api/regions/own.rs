@@ -1,7 +1,7 @@
 //! Operations on regions of this engine's own.
 
 use crate::run::engine::Engine;
-use tickwire_components::{RemoteKind, RequestError, Span, WindowError};
+use tickwire_components::{Rank, RemoteKind, RequestError, Span, WindowError};
 use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_transports::windows::Updater;
 
@@ -19,7 +19,11 @@ impl Engine {
             done = engine.try_region_own(kind, (from, into), length, at);
             done.is_some()
         })?;
-        if done == Some(true) { Ok(()) } else { Err(WindowError::Request(RequestError::OutOfBounds)) }
+        if done != Some(true) {
+            return Err(WindowError::Request(RequestError::OutOfBounds));
+        }
+        let me = self.store.all().procs.me;
+        self.count_done(Rank(me), REGIONS)
     }
 
     /// Returns whether the operation was possible, or `None` if a peer has the lock.

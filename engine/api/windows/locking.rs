@@ -4,7 +4,6 @@ use super::remote::RemoteMove;
 use crate::run::engine::{Closed, Engine};
 use std::sync::atomic::{Ordering, fence};
 use tickwire_components::{LockKind, Rank, RemoteKind, VcState, Window, WindowError};
-use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_systems::procs::windows::{Access, Epochs, Failure, Target, hold_of, is_dead};
 
 /// What there is to end before a lock.
@@ -278,10 +277,6 @@ impl Engine {
     /// Waits until all operations on a rank's part are done there.
     #[inline(always)]
     pub(crate) fn flush_target(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
-        if handle == REGIONS {
-            // Operations on own regions are not counted.
-            fence(Ordering::SeqCst);
-        }
         if order(self.target(rank, handle)?) {
             return Ok(());
         }

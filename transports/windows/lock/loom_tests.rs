@@ -130,3 +130,28 @@ fn loom_updates_with_and_without_the_lock_lose_nothing() {
         assert_eq!(one.low.load(Ordering::Relaxed), 2, "an update is lost");
     });
 }
+
+/// Two members take the lock over from one that they take for dead, and that gives it back late.
+#[test]
+fn loom_a_lock_that_is_taken_over_has_one_holder_at_a_time() {
+    loom::model(|| {
+        let one = shared();
+        assert_eq!(try_update(&one.update, 1, |_| false), Ok(()));
+        let try_once = |shared: &Shared, me: u32| {
+            let taken = try_update(&shared.update, me, |member| member == 1).is_ok();
+            if taken {
+                add_slowly(shared);
+                release_update(&shared.update, me);
+            }
+            u32::from(taken)
+        };
+        let [late, other] = [one.clone(), one.clone()];
+        let late = thread::spawn(move || release_update(&late.update, 1));
+        let other = thread::spawn(move || try_once(&other, 2));
+        let mut taken = try_once(&one, 0);
+        taken += other.join().expect("the other thread has not panicked");
+        late.join().expect("the late thread has not panicked");
+        assert_eq!(one.low.load(Ordering::Relaxed), taken, "two held it at once");
+        assert_eq!(one.update.load(Ordering::Relaxed), 0, "it is free in the end");
+    });
+}
