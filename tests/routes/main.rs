@@ -4,8 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 
 mod atomics;
+mod barred;
 mod classes;
 mod fallback;
 mod kit;
+mod one_sided;
 mod pair;
 mod processes;

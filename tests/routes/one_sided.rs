@@ -1,0 +1,176 @@
+//! If the best route of one-sided traffic cannot connect, the next one is tried. Puts, gets and updates still work.
+
+use crate::barred::{Barred, fabric, memory};
+use crate::kit::{Calls, gate};
+use crate::pair::{PATIENCE, RING_BYTES, all_chosen, chosen, dumped, greet, put_by_kernel, swap_keys};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tickwire::internals::transports::{Hub, Ofi, Shm};
+use tickwire::testing::{Board, rows};
+use tickwire::{Builder, Comm, Engine, LockKind, ProcId, Rank, RegionAccess, TrafficClass, WindowReach, op};
+use tickwire_tests::needs::has_libfabric;
+
+/// The priority of "first", which is above that of all other transports that reach memory.
+const FIRST: u8 = 190;
+
+/// What a part of a test gets to see.
+struct Seen {
+    /// Messages that "upper" has sent.
+    sent: Arc<AtomicU64>,
+    /// Calls over "first".
+    calls: Arc<AtomicU64>,
+}
+
+/// Runs `part` for each of two ranks, in threads. Messages go over "upper", which reaches no memory. One-sided traffic would best go over
+/// "first", shared memory whose calls have the outcome of each rank.
+fn ranks(
+    outcomes: [Calls; 2],
+    change: impl Fn(Builder) -> Builder + Sync,
+    part: impl Fn(&mut Engine, u32, Comm, &Seen) + Sync,
+) {
+    let (board, hub) = (Board::new(2), Hub::new(2, RING_BYTES));
+    std::thread::scope(|threads| {
+        for rank in 0..2 {
+            let (board, hub, part, change) = (&board, hub.clone(), &part, &change);
+            threads.spawn(move || {
+                let seen = Seen { sent: Arc::default(), calls: Arc::default() };
+                let upper = gate("upper", &hub, rank, 200, Calls::Open, seen.sent.clone());
+                let outcome = outcomes[rank as usize];
+                let first: Barred<Shm> = memory(("first", board), rank, FIRST, outcome, seen.calls.clone());
+                let builder = Engine::builder().transport(upper).transport(first);
+                let builder = change(builder.route(TrafficClass::PointToPoint, ["upper"]));
+                let mut engine = builder.build(board.bootstrap(rank)).unwrap();
+                let world = engine.comm_world();
+                part(&mut engine, rank, world, &seen);
+                engine.finalize(Duration::from_secs(20)).unwrap();
+            });
+        }
+    });
+}
+
+/// Why a route of one-sided traffic to the other rank is not used.
+fn refused(engine: &mut Engine, rank: u32, name: &str) -> Option<String> {
+    let routes = engine.routes(ProcId(1 - rank), TrafficClass::OneSided);
+    routes.into_iter().find(|route| route.transport == name).unwrap().refused
+}
+
+/// Puts, gets and updates, each by both ranks in a new window. Returns how the other rank's part was reached.
+fn use_window(engine: &mut Engine, rank: u32, world: Comm) -> WindowReach {
+    let other = Rank(1 - rank);
+    let window = engine.win_allocate::<u64>(3000, world).unwrap();
+    let reach = engine.win_reach(other, window).unwrap();
+    engine.win_lock_all(window).unwrap();
+    let values: Vec<u64> = (0..2000).map(|at| at * 5 + u64::from(rank)).collect();
+    engine.put(&values, other, 1, window).unwrap();
+    for number in 0..20 {
+        assert_eq!(engine.fetch_and_op(1, op::Sum, other, 0, window).unwrap(), number);
+    }
+    engine.win_flush(other, window).unwrap();
+    let mut got = vec![0; 2001];
+    engine.get(&mut got, other, 0, window).unwrap();
+    assert!(got[0] == 20 && got[1..] == values);
+    engine.win_unlock_all(window).unwrap();
+    engine.barrier(world).unwrap();
+    engine.win_read(&mut got, 0, window).unwrap();
+    assert!(got[0] == 20 && (0..2000).all(|at| got[at + 1] == at as u64 * 5 + u64::from(other.0)));
+    engine.win_free(window).unwrap();
+    reach
+}
+
+/// Puts, gets and updates, each by both ranks in exposed memory.
+fn use_region(engine: &mut Engine, rank: u32, world: Comm) {
+    let region = engine.expose(vec![0u64; 16], RegionAccess::ALL).unwrap();
+    let theirs = swap_keys(engine, rank, world, region.key());
+    for number in 0..20u64 {
+        engine.region_put(&[number, 7], &theirs, 16).unwrap();
+        assert_eq!(engine.region_fetch_and_op(1u64, op::Sum, &theirs, 0).unwrap(), number);
+    }
+    engine.region_flush_all().unwrap();
+    let mut got = [0u64; 4];
+    engine.region_get(&mut got, &theirs, 0).unwrap();
+    assert_eq!(got, [20, 0, 19, 7]);
+    engine.barrier(world).unwrap();
+    assert_eq!(engine.withdraw(region).unwrap()[..4], [20, 0, 19, 7]);
+}
+
+#[test]
+fn the_next_transport_that_shares_memory_is_taken() {
+    for outcome in [Calls::Refused, Calls::Lost(1), Calls::Lost(20)] {
+        ranks(
+            [outcome; 2],
+            |builder| builder,
+            |engine, rank, world, seen| {
+                greet(engine, rank, world);
+                // No one-sided operation has tried the route yet.
+                assert_eq!(all_chosen(engine, rank), ["upper", "first", "first"]);
+                assert_eq!((refused(engine, rank, "first"), seen.calls.load(Ordering::Relaxed)), (None, 0));
+                assert_eq!(use_window(engine, rank, world), WindowReach::Memory, "{outcome:?}");
+                let why = match outcome {
+                    Calls::Refused => format!("first cannot call proc {}", 1 - rank),
+                    _ => "first was not answered".to_owned(),
+                };
+                // Updates go where one-sided traffic goes.
+                assert_eq!(all_chosen(engine, rank), ["upper", "shm", "shm"], "{outcome:?}");
+                assert_eq!(refused(engine, rank, "first"), Some(format!("it could not connect: {why}")));
+                assert_eq!(refused(engine, rank, "shm"), None);
+                let words = dumped(engine, rank);
+                assert!(words.contains("; messages over upper, one-sided and atomics over shm; first: "), "{words}");
+                assert!(words.ends_with(&why), "{words}");
+                let before = seen.sent.load(Ordering::Relaxed);
+                let region = engine.expose(vec![0u64; 4], RegionAccess::ALL).unwrap();
+                let theirs = swap_keys(engine, rank, world, region.key());
+                put_by_kernel(engine, &theirs);
+                engine.barrier(world).unwrap();
+                assert_eq!(engine.withdraw(region).unwrap()[1], 1);
+                assert!(seen.sent.load(Ordering::Relaxed) > before, "messages still go over upper");
+                use_region(engine, rank, world);
+                assert_eq!(use_window(engine, rank, world), WindowReach::Memory);
+                assert_eq!(seen.calls.load(Ordering::Relaxed), 1, "it is not tried again");
+            },
+        );
+    }
+}
+
+#[test]
+fn a_call_that_nobody_answers_is_given_up() {
+    ranks(
+        [Calls::Silent; 2],
+        |builder| builder,
+        |engine, rank, world, seen| {
+            greet(engine, rank, world);
+            assert_eq!(use_window(engine, rank, world), WindowReach::Memory);
+            assert_eq!(chosen(engine, rank, TrafficClass::OneSided), "shm");
+            let why = refused(engine, rank, "first").unwrap();
+            assert_eq!(why, "it could not connect: it was not answered within 5 s");
+            // The given-up call has left nothing behind.
+            assert!(rows(engine).procs.routes.sides.iter().all(|side| side.is_open));
+            use_region(engine, rank, world);
+            assert_eq!(seen.calls.load(Ordering::Relaxed), 1);
+        },
+    );
+}
+
+#[test]
+fn without_another_transport_that_reaches_memory_messages_carry_the_operations() {
+    for (outcome, named) in [(Calls::Refused, false), (Calls::Lost(3), false), (Calls::Refused, true)] {
+        let change = |builder: Builder| {
+            let builder = builder.include(["loopback", "upper", "first"]);
+            // If no other route is named for them, there is none, and they still work.
+            if named { builder.route(TrafficClass::OneSided, ["first"]) } else { builder }
+        };
+        ranks([outcome; 2], change, |engine, rank, world, seen| {
+            let before = seen.sent.load(Ordering::Relaxed);
+            assert_eq!(use_window(engine, rank, world), WindowReach::Engine);
+            use_region(engine, rank, world);
+            assert!(seen.sent.load(Ordering::Relaxed) > before + 60);
+            assert!(refused(engine, rank, "first").unwrap().starts_with("it could not connect: first "));
+            let upper = refused(engine, rank, "upper");
+            assert_eq!(upper.as_deref(), named.then_some("it is not to carry one-sided"));
+            if !named {
+                assert_eq!(all_chosen(engine, rank), ["upper", "upper", "upper"]);
+            }
+            assert_eq!(seen.calls.load(Ordering::Relaxed), 1);
+        });
+    }
+}
