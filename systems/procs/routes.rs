@@ -146,7 +146,12 @@ pub fn endpoint_for(all: &mut Tables<'_>, proc: u32, class: TrafficClass) -> Opt
     if class == TrafficClass::Atomics && names_atomics(all.endpoints) {
         return best(&candidates(all, proc, class), None);
     }
-    let one_sided = best(&candidates(all, proc, TrafficClass::OneSided), used);
+    let candidates = candidates(all, proc, TrafficClass::OneSided);
+    // A link in use stays in use, even if the peer has called over a better transport since.
+    let row = all.procs.known.get(proc as usize)?.row;
+    let in_use = all.procs.routes.one_sided(row).map(|(endpoint, _)| endpoint);
+    let in_use = in_use.filter(|&used| candidates.iter().any(|of| of.endpoint == used && of.refused.is_none()));
+    let one_sided = in_use.or_else(|| best(&candidates, used));
     let shares = |endpoint: u8| all.endpoints[usize::from(endpoint)].transport.get().shared_memory().is_some();
     if class == TrafficClass::Atomics && !one_sided.is_some_and(shares) { used } else { one_sided }
 }

@@ -1,14 +1,14 @@
 //! If the best route of one-sided traffic cannot connect, the next one is tried. Puts, gets and updates still work.
 
-use crate::barred::{Barred, fabric, memory};
+use crate::barred::{fabric, memory};
 use crate::kit::{Calls, gate};
-use crate::pair::{PATIENCE, RING_BYTES, all_chosen, chosen, dumped, greet, put_by_kernel, swap_keys};
+use crate::pair::{RING_BYTES, all_chosen, chosen, dumped, greet, put_by_kernel, swap_keys};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tickwire::internals::transports::{Hub, Ofi, Shm};
+use tickwire::internals::transports::Hub;
 use tickwire::testing::{Board, rows};
-use tickwire::{Builder, Comm, Engine, LockKind, ProcId, Rank, RegionAccess, TrafficClass, WindowReach, op};
+use tickwire::{Builder, Comm, Engine, ProcId, Rank, RegionAccess, RegionKey, TrafficClass, WindowReach, op};
 use tickwire_tests::needs::has_libfabric;
 
 /// The priority of "first", which is above that of all other transports that reach memory.
@@ -26,7 +26,7 @@ struct Seen {
 /// "first", shared memory whose calls have the outcome of each rank.
 fn ranks(
     outcomes: [Calls; 2],
-    change: impl Fn(Builder) -> Builder + Sync,
+    change: impl Fn(u32, Builder) -> Builder + Sync,
     part: impl Fn(&mut Engine, u32, Comm, &Seen) + Sync,
 ) {
     let (board, hub) = (Board::new(2), Hub::new(2, RING_BYTES));
@@ -37,9 +37,9 @@ fn ranks(
                 let seen = Seen { sent: Arc::default(), calls: Arc::default() };
                 let upper = gate("upper", &hub, rank, 200, Calls::Open, seen.sent.clone());
                 let outcome = outcomes[rank as usize];
-                let first: Barred<Shm> = memory(("first", board), rank, FIRST, outcome, seen.calls.clone());
+                let first = memory(("first", board), rank, FIRST, outcome, seen.calls.clone());
                 let builder = Engine::builder().transport(upper).transport(first);
-                let builder = change(builder.route(TrafficClass::PointToPoint, ["upper"]));
+                let builder = change(rank, builder.route(TrafficClass::PointToPoint, ["upper"]));
                 let mut engine = builder.build(board.bootstrap(rank)).unwrap();
                 let world = engine.comm_world();
                 part(&mut engine, rank, world, &seen);
@@ -99,7 +99,7 @@ fn the_next_transport_that_shares_memory_is_taken() {
     for outcome in [Calls::Refused, Calls::Lost(1), Calls::Lost(20)] {
         ranks(
             [outcome; 2],
-            |builder| builder,
+            |_, builder| builder,
             |engine, rank, world, seen| {
                 greet(engine, rank, world);
                 // No one-sided operation has tried the route yet.
@@ -136,7 +136,7 @@ fn the_next_transport_that_shares_memory_is_taken() {
 fn a_call_that_nobody_answers_is_given_up() {
     ranks(
         [Calls::Silent; 2],
-        |builder| builder,
+        |_, builder| builder,
         |engine, rank, world, seen| {
             greet(engine, rank, world);
             assert_eq!(use_window(engine, rank, world), WindowReach::Memory);
@@ -154,7 +154,7 @@ fn a_call_that_nobody_answers_is_given_up() {
 #[test]
 fn without_another_transport_that_reaches_memory_messages_carry_the_operations() {
     for (outcome, named) in [(Calls::Refused, false), (Calls::Lost(3), false), (Calls::Refused, true)] {
-        let change = |builder: Builder| {
+        let change = |_: u32, builder: Builder| {
             let builder = builder.include(["loopback", "upper", "first"]);
             // If no other route is named for them, there is none, and they still work.
             if named { builder.route(TrafficClass::OneSided, ["first"]) } else { builder }
@@ -172,5 +172,72 @@ fn without_another_transport_that_reaches_memory_messages_carry_the_operations()
             }
             assert_eq!(seen.calls.load(Ordering::Relaxed), 1);
         });
+    }
+}
+
+#[test]
+fn the_next_fabric_is_taken() {
+    for outcome in [Calls::Refused, Calls::Lost(2)].into_iter().filter(|_| has_libfabric()) {
+        for [barred, next] in [["sockets", "tcp;ofi_rxm"], ["tcp;ofi_rxm", "sockets"]] {
+            let board = Board::new(2);
+            let change = |rank: u32, builder: Builder| {
+                let first = fabric(("fabric", &board), barred, rank, FIRST, outcome, Arc::default());
+                let builder = builder.transport(first).route(TrafficClass::OneSided, ["fabric", "ofi"]);
+                builder.include(["loopback", "upper", "fabric", &format!("ofi:{next}")])
+            };
+            ranks([Calls::Open; 2], change, |engine, rank, world, _| {
+                assert_eq!(chosen(engine, rank, TrafficClass::OneSided), "fabric");
+                assert_eq!(use_window(engine, rank, world), WindowReach::Fabric, "{barred}: {outcome:?}");
+                assert_eq!(all_chosen(engine, rank), ["upper", &*format!("ofi:{next}"), "upper"]);
+                let why = refused(engine, rank, "fabric").unwrap();
+                assert!(why.starts_with("it could not connect: fabric "), "{why}");
+                use_region(engine, rank, world);
+            });
+        }
+    }
+}
+
+/// A put to a region of the other rank, by one of both ranks only.
+fn put_by(engine: &mut Engine, rank: u32, world: Comm, origin: u32, key: &RegionKey) {
+    if rank == origin {
+        engine.region_put(&[1u64], key, 8).unwrap();
+        engine.region_flush_all().unwrap();
+    }
+    engine.barrier(world).unwrap();
+}
+
+#[test]
+fn a_transport_that_only_the_peer_can_call_over_is_a_route_again_once_it_has_called() {
+    for outcome in [Calls::Refused, Calls::Lost(2)] {
+        ranks(
+            [outcome, Calls::Open],
+            |_, builder| builder,
+            |engine, rank, world, _| {
+                let region = engine.expose(vec![0u64; 16], RegionAccess::ALL).unwrap();
+                let theirs = swap_keys(engine, rank, world, region.key());
+                put_by(engine, rank, world, 0, &theirs);
+                if rank == 0 {
+                    assert!(refused(engine, rank, "first").is_some());
+                    assert_eq!(chosen(engine, rank, TrafficClass::OneSided), "shm");
+                }
+                engine.barrier(world).unwrap();
+                put_by(engine, rank, world, 1, &theirs);
+                // The peer has called over it, so it can be used. Rank 0 goes on over the link that it has.
+                assert_eq!(refused(engine, rank, "first"), None);
+                let used = ["shm", "first"][rank as usize];
+                assert_eq!(all_chosen(engine, rank), ["upper", used, used]);
+                assert!(
+                    dumped(engine, rank)
+                        .ends_with(&format!("; messages over upper, one-sided and atomics over {used}"))
+                );
+                for origin in [0, 1] {
+                    put_by(engine, rank, world, origin, &theirs);
+                }
+                assert_eq!(engine.withdraw(region).unwrap()[1], 1);
+                use_window(engine, rank, world);
+                use_region(engine, rank, world);
+                assert_eq!(chosen(engine, rank, TrafficClass::OneSided), used);
+            },
+        );
     }
 }
