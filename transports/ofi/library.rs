@@ -41,14 +41,13 @@ impl Library {
         // SAFETY: it takes nothing.
         #[expect(unsafe_code, reason = "FFI")]
         let version = unsafe { (api.version)() };
-        let library = Library { api, version };
-        let (major, minor) = library.version();
-        if version < sys::API_VERSION { Err(OfiError::Old(major, minor)) } else { Ok(library) }
+        check(version)?;
+        Ok(Library { api, version })
     }
 
     /// Its version: major, minor.
     pub fn version(&self) -> (u32, u32) {
-        (self.version >> 16, self.version & 0xFFFF)
+        parts(self.version)
     }
 
     /// An error in words; `code` is positive.
@@ -66,6 +65,20 @@ impl Library {
     }
 }
 
+/// The major and the minor part of a version as libfabric returns it.
+fn parts(version: u32) -> (u32, u32) {
+    (version >> 16, version & 0xFFFF)
+}
+
+/// Checks that a library of this version has all that the declarations have.
+///
+/// # Errors
+/// [`OfiError::Old`].
+fn check(version: u32) -> Result<(), OfiError> {
+    let (major, minor) = parts(version);
+    if version < sys::API_VERSION { Err(OfiError::Old(major, minor)) } else { Ok(()) }
+}
+
 impl OfiError {
     /// The error of a call that returned `code`, which is negative.
     #[cold]
@@ -79,6 +92,21 @@ impl OfiError {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_library_that_is_older_than_the_declarations_is_refused() {
+        let version = |major: u32, minor: u32| major << 16 | minor;
+        for (major, minor) in [(1, 16), (1, 0), (0, 99), (0, 0)] {
+            assert_eq!(check(version(major, minor)), Err(OfiError::Old(major, minor)));
+        }
+        for (major, minor) in [(1, 17), (1, 18), (1, 1000), (2, 0)] {
+            assert_eq!(check(version(major, minor)), Ok(()));
+        }
+        let words = OfiError::Old(1, 16).to_string();
+        assert_eq!(words, "libfabric is version 1.16: install 1.17 or later");
+        // The words name the version that is checked.
+        assert_eq!(parts(sys::API_VERSION), (1, 17));
+    }
 
     #[test]
     fn a_library_that_is_not_there_says_what_to_install() {

@@ -95,3 +95,6 @@ impl Drop for Handle {
         }
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests;

@@ -191,6 +191,17 @@ impl Rma {
         self.ending_time = time;
     }
 
+    /// The number of endpoints, and how many bits of a peer's number select one of its contexts.
+    #[cfg(test)]
+    pub(super) fn shape(&self) -> (usize, u32) {
+        let count = match &self.endpoints {
+            Some(Endpoints::Plain(endpoints)) => endpoints.len(),
+            Some(Endpoints::Scalable(_)) => 1,
+            None => 0,
+        };
+        (count, self.context_bits)
+    }
+
     /// A peer has disappeared without closing its connection.
     pub(super) fn disturb(&mut self) {
         self.disturbed = true;

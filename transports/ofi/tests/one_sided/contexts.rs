@@ -1,6 +1,7 @@
 //! Several contexts: those of a scalable endpoint, or several endpoints.
 
 use super::kit::{Memory, PROVIDERS, at, bytes_of, configured};
+use crate::ofi::scalable::context_bits;
 use crate::{AtomicOperation, AtomicWord, Channel, RemoteAccess};
 
 #[test]
@@ -39,6 +40,11 @@ fn several_contexts_go_on_beside_each_other_and_are_counted_by_themselves() {
                     let found = world.fetch(0, channel, word, AtomicOperation::Sum, AtomicWord::Eight(1));
                     assert_eq!(found, added, "{provider}: {contexts} contexts");
                 }
+            }
+            // Only this provider has one scalable endpoint with all contexts. The others have an endpoint for each context.
+            let shape = if provider == "sockets" { (1, context_bits(contexts)) } else { (contexts, 0) };
+            for ofi in &mut world.all {
+                assert_eq!(ofi.port.get_mut().rma_for_test().shape(), shape, "{provider}: {contexts} contexts");
             }
             let mut into = vec![0; BYTES];
             let back = world.expose(0, &mut from[0], RemoteAccess::READ);

@@ -71,7 +71,7 @@ fn an_endpoint_that_keeps_operations_of_a_closed_link_is_given_up_after_a_time()
 
 #[test]
 fn endpoints_are_opened_used_and_closed_200_times_in_a_row() {
-    for (provider, automatic) in [("sockets", true), ("sockets", false)] {
+    for (provider, automatic) in [("sockets", true), ("sockets", false), ("tcp;ofi_rxm", false), ("net", false)] {
         let start = Instant::now();
         for round in 0..200 {
             let contexts = 1 + round % 3;
