@@ -2,7 +2,9 @@
 
 use crate::pair::{all_chosen, dumped, greet, pair, put_by_kernel, swap_keys};
 use std::sync::atomic::Ordering;
-use tickwire::testing::Board;
+use tickwire::internals::components::SideLink;
+use tickwire::internals::transports::Channel;
+use tickwire::testing::{Board, rows};
 use tickwire::{
     AtomicsDomain, Builder, Engine, Limits, LockKind, ProcId, Rank, RegionAccess, TrafficClass, WindowReach, op,
 };
@@ -135,6 +137,73 @@ fn puts_and_gets_go_over_a_fabric_beside_messages_over_shared_memory() {
             engine.win_fence_last(window).unwrap();
             engine.win_free(window).unwrap();
             assert_eq!(sent.load(Ordering::Relaxed), 0, "what is not included is not there");
+        });
+    }
+}
+
+/// How many operations the fabric of a transport has accepted.
+fn issued(engine: &mut Engine, name: &str) -> u64 {
+    let all = rows(engine);
+    let place = all.endpoints.iter_mut().position(|of| of.transport.get().name() == name).unwrap();
+    let side = all.procs.routes.sides.iter().find(|side| usize::from(side.endpoint) == place);
+    let Some(&SideLink { link, .. }) = side else { return 0 };
+    let fabric = all.endpoints[place].transport.get().one_sided().unwrap();
+    (0..fabric.contexts()).map(|context| fabric.issued(Channel { link, context })).sum()
+}
+
+#[test]
+fn all_three_classes_go_over_different_transports_to_one_proc() {
+    const MOVES: u64 = 40;
+    const UPDATES: u64 = 25;
+    const MESSAGES: u64 = 10;
+    let both = [["ofi:sockets", "ofi:tcp;ofi_rxm"], ["ofi:tcp;ofi_rxm", "ofi:sockets"]];
+    for [mover, updater] in both.into_iter().filter(|_| has_libfabric()) {
+        let change = |builder: Builder| {
+            let builder = builder.include(["loopback", "upper", mover, updater]);
+            let builder = builder.route(TrafficClass::PointToPoint, ["upper"]);
+            builder.route(TrafficClass::OneSided, [mover]).route(TrafficClass::Atomics, [updater])
+        };
+        pair(change, |engine, rank, world, sent| {
+            let region = engine.expose(vec![0u64; 100], RegionAccess::ALL).unwrap();
+            let theirs = swap_keys(engine, rank, world, region.key());
+            // The first operation of each kind connects the transport.
+            engine.region_put(&[0u64], &theirs, 8).unwrap();
+            assert_eq!(engine.region_fetch_and_op(0u64, op::Sum, &theirs, 0), Ok(0));
+            engine.region_flush_all().unwrap();
+            engine.barrier(world).unwrap();
+            let counts =
+                |engine: &mut Engine| [sent.load(Ordering::Relaxed), issued(engine, mover), issued(engine, updater)];
+            let before = counts(engine);
+            for number in 0..MOVES / 2 {
+                engine.region_put(&[number, 3], &theirs, 8).unwrap();
+                engine.region_flush_all().unwrap();
+                let mut got = [0u64; 2];
+                engine.region_get(&mut got, &theirs, 8).unwrap();
+                assert_eq!(got, [number, 3], "{mover}");
+            }
+            let moved = counts(engine);
+            assert_eq!(moved, [before[0], before[1] + MOVES, before[2]], "{mover}: moves only");
+            for number in 0..UPDATES {
+                assert_eq!(engine.region_fetch_and_op(1u64, op::Sum, &theirs, 0), Ok(number), "{updater}");
+            }
+            let updated = counts(engine);
+            assert_eq!(updated, [before[0], moved[1], before[2] + UPDATES], "{updater}: updates only");
+            (0..MESSAGES).for_each(|_| greet(engine, rank, world));
+            let greeted = counts(engine);
+            assert!(greeted[0] >= updated[0] + MESSAGES && greeted[1..] == updated[1..], "{greeted:?}");
+            assert_eq!(all_chosen(engine, rank), ["upper", mover, updater]);
+            let words = format!("; messages over upper, one-sided over {mover}, atomics over {updater}");
+            assert!(dumped(engine, rank).ends_with(&words), "{}", dumped(engine, rank));
+            for (class, name) in TrafficClass::ALL.into_iter().zip(["upper", mover, updater]) {
+                let routes = engine.routes(ProcId(1 - rank), class);
+                let only = format!("it is not to carry {}", class.name());
+                for route in routes.iter().filter(|route| route.transport != "loopback") {
+                    let expected = (route.transport == name, (route.transport != name).then_some(&*only));
+                    assert_eq!((route.chosen, route.refused.as_deref()), expected, "{route:?}");
+                }
+            }
+            engine.barrier(world).unwrap();
+            assert_eq!(engine.withdraw(region).unwrap()[..3], [UPDATES, MOVES / 2 - 1, 3]);
         });
     }
 }

@@ -11,3 +11,4 @@ mod kit;
 mod one_sided;
 mod pair;
 mod processes;
+mod updates;

@@ -2,10 +2,10 @@
 
 use crate::barred::{fabric, memory};
 use crate::kit::{Calls, gate};
-use crate::pair::{RING_BYTES, all_chosen, chosen, dumped, greet, put_by_kernel, swap_keys};
+use crate::pair::{PATIENCE, RING_BYTES, all_chosen, chosen, dumped, greet, put_by_kernel, swap_keys};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tickwire::internals::transports::Hub;
 use tickwire::testing::{Board, rows};
 use tickwire::{Builder, Comm, Engine, ProcId, Rank, RegionAccess, RegionKey, TrafficClass, WindowReach, op};
@@ -240,4 +240,48 @@ fn a_transport_that_only_the_peer_can_call_over_is_a_route_again_once_it_has_cal
             },
         );
     }
+}
+
+/// The open links beside those of messages: the endpoint of each, and its number there.
+fn side_links(engine: &mut Engine) -> Vec<(u8, u32)> {
+    rows(engine).procs.routes.sides.iter().filter(|side| side.is_open).map(|side| (side.endpoint, side.link)).collect()
+}
+
+#[test]
+fn a_link_that_has_ended_is_called_over_again() {
+    ranks(
+        [Calls::Open; 2],
+        |_, builder| builder,
+        |engine, rank, world, seen| {
+            let region = engine.expose(vec![0u64; 4], RegionAccess::ALL).unwrap();
+            let theirs = swap_keys(engine, rank, world, region.key());
+            put_by(engine, rank, world, 0, &theirs);
+            assert_eq!(all_chosen(engine, rank), ["upper", "first", "first"]);
+            let [(endpoint, link)] = side_links(engine)[..] else { panic!("{:?}", side_links(engine)) };
+            if rank == 1 {
+                rows(engine).endpoints[usize::from(endpoint)].transport.get().close_link(link);
+            } else {
+                let since = Instant::now();
+                while !side_links(engine).is_empty() {
+                    assert!(since.elapsed() < PATIENCE, "the end of the link has not come");
+                    engine.tick();
+                }
+                // It was connected before, so it can be tried again.
+                assert_eq!(refused(engine, rank, "first"), None);
+                assert_eq!(seen.calls.load(Ordering::Relaxed), 1);
+            }
+            for number in 0..10u64 {
+                if rank == 0 {
+                    assert_eq!(engine.region_fetch_and_op(1u64, op::Sum, &theirs, 0).unwrap(), number);
+                }
+            }
+            put_by(engine, rank, world, 0, &theirs);
+            assert_eq!(all_chosen(engine, rank), ["upper", "first", "first"]);
+            assert_eq!(side_links(engine).len(), 1);
+            assert_eq!(seen.calls.load(Ordering::Relaxed), [2, 0][rank as usize]);
+            greet(engine, rank, world);
+            assert_eq!(engine.withdraw(region).unwrap()[..2], [[0, 0], [10, 1]][rank as usize]);
+            assert_eq!(use_window(engine, rank, world), WindowReach::Memory);
+        },
+    );
 }
