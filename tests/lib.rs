@@ -18,5 +18,9 @@ pub mod mutexes;
 pub mod needs;
 pub mod one_sided;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+pub mod random_calls;
+#[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod scratch;
 pub mod storm;
+#[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+pub mod sums;

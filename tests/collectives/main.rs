@@ -18,6 +18,7 @@ mod lengths;
 mod persistent;
 mod random;
 mod storms;
+mod sums;
 mod topologies;
 
 use kit::{BOUND, SIZES, all, clusters, sum, values};
@@ -135,33 +136,6 @@ fn operations_in_progress_do_not_meet_each_other() {
         }
         cluster.tick_times(200);
         cluster.assert_at_rest();
-    }
-}
-
-/// A sum that depends on the order of its operands has the same bits on all ranks, over all transports, in place or
-/// not, short or long.
-#[test]
-fn sums_of_floats_have_the_same_bits_everywhere() {
-    let value = |rank: u32| (f64::from(rank) * 12.9898).sin() * 10f64.powi((rank % 9) as i32 * 2 - 8);
-    for size in SIZES {
-        let mut seen = Vec::new();
-        for mut cluster in clusters(size) {
-            for count in [1usize, 4000] {
-                let results = all(&mut cluster, |engine, rank, world| {
-                    engine.iallreduce(vec![value(rank); count], vec![0f64; count], op::Sum, world)
-                });
-                seen.extend(results.iter().flat_map(|of| of.1.iter().map(|value| value.to_bits())));
-                let results = all(&mut cluster, |engine, rank, world| {
-                    engine.iallreduce(in_place(), vec![value(rank); count], op::Sum, world)
-                });
-                seen.extend(results.iter().flat_map(|of| of.1.iter().map(|value| value.to_bits())));
-                let results = all(&mut cluster, |engine, rank, world| {
-                    engine.ireduce(vec![value(rank); count], vec![0f64; count], op::Sum, Rank(0), world)
-                });
-                seen.extend(results[0].1.iter().map(|value| value.to_bits()));
-            }
-        }
-        assert!(seen.iter().all(|bits| *bits == seen[0]), "{size} ranks");
     }
 }
 

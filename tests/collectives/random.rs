@@ -4,22 +4,15 @@
 //! A program follows from a seed. A program that fails is made smaller and is printed. `TICKWIRE_SEEDS=N` or
 //! `FIRST..END` selects the seeds, and `TICKWIRE_PLACE=Boards` selects the place.
 
-mod block;
-mod buffers;
-mod calls;
-mod items;
 mod places;
-mod play;
-mod program;
-mod serial;
 
 use places::{Place, run};
-use program::programs;
 use proptest::strategy::Strategy;
 use proptest::test_runner::TestError;
 use std::time::Instant;
 use tickwire_tests::faults::runner::seeds;
 use tickwire_tests::model::program::runner;
+use tickwire_tests::random_calls::program::programs;
 
 /// Number of seeds for each place, unless the environment selects others.
 const SEEDS: u64 = 16;

@@ -1,7 +1,5 @@
 //! The places where a program runs: in threads or in a cluster, and over which transports.
 
-use super::play::{play, play_in_turn};
-use super::program::Program;
 use crate::kit::on_threads_told;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,6 +8,8 @@ use tickwire::internals::transports::sim::ProviderConfig;
 use tickwire::testing::{Cluster, Provider, ROWS, Sim, SimConfig, SimNet};
 use tickwire::transport::{Hub, Loopback};
 use tickwire::{Builder, Engine, Limits};
+use tickwire_tests::random_calls::play::{play, play_in_turn};
+use tickwire_tests::random_calls::program::Program;
 
 /// The fabric of ranks that share no memory.
 const FABRIC: &str = "ofi:tcp;ofi_rxm";
@@ -36,6 +36,8 @@ pub(crate) enum Place {
     Hub,
     /// In threads. The first half of the ranks share memory. All others are reached over a fabric.
     Mixed,
+    /// In threads. All ranks are reached over a fabric.
+    Fabric,
     /// Engines ticked in turn, over a hub.
     TurnsHub,
     /// As `TurnsHub`, without Deliver. All but the shortest messages go by rendezvous.
@@ -56,7 +58,7 @@ pub(crate) enum Place {
 
 impl Place {
     /// Places where each rank has its own thread.
-    pub(crate) const THREADS: [Place; 9] = [
+    pub(crate) const THREADS: [Place; 10] = [
         Place::Boards,
         Place::NarrowBoards,
         Place::Heap,
@@ -66,6 +68,7 @@ impl Place {
         Place::ShortShm,
         Place::Hub,
         Place::Mixed,
+        Place::Fabric,
     ];
     /// Places where engines are ticked in turn.
     pub(crate) const CLUSTERS: [Place; 8] = [
@@ -85,7 +88,7 @@ impl Place {
     /// seeds run.
     pub(crate) fn one_of(self) -> u64 {
         match self {
-            Place::Mixed => 8,
+            Place::Mixed | Place::Fabric => 8,
             Place::NarrowBoards | Place::NarrowHeap => 3,
             _ => 1,
         }
@@ -122,6 +125,7 @@ pub(crate) fn run(place: Place, program: &Program, seed: u64) {
             true => Engine::builder().include(["loopback", "shm", FABRIC]),
             false => Engine::builder().include(["loopback", FABRIC]),
         }),
+        Place::Fabric => in_threads(program, place, |_| Engine::builder().include(["loopback", FABRIC])),
         Place::TurnsHub => in_turn(program, Cluster::loopback(ranks)),
         Place::TurnsShort => in_turn(program, Cluster::loopback_with(ranks, |builder| builder.limits(short()))),
         Place::TurnsShm => in_turn(program, Cluster::shm(ranks)),

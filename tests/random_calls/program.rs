@@ -144,8 +144,9 @@ impl Made {
 
 /// A program.
 #[derive(Clone)]
-pub(crate) struct Program {
-    pub(crate) ranks: u32,
+pub struct Program {
+    /// How many ranks run it.
+    pub ranks: u32,
     pub(crate) comms: Vec<Made>,
     pub(crate) steps: Vec<Step>,
 }
@@ -158,9 +159,13 @@ impl fmt::Debug for Program {
     }
 }
 
-/// Programs of all kinds and forms of calls.
-pub(crate) fn programs() -> impl Strategy<Value = Program> {
-    let ranks = prop_oneof![1 => Just(1u32), 6 => 2u32..=6, 1 => Just(9)];
+/// Programs of all kinds and forms of calls, of up to nine ranks.
+pub fn programs() -> impl Strategy<Value = Program> {
+    programs_of(prop_oneof![1 => Just(1u32), 6 => 2u32..=6, 1 => Just(9)])
+}
+
+/// Programs of all kinds and forms of calls, of these numbers of ranks. The most is 16.
+pub fn programs_of(ranks: impl Strategy<Value = u32>) -> impl Strategy<Value = Program> {
     let made = prop_oneof![
         Just(Made::Dup),
         (1u32..=3, any::<bool>()).prop_map(|(colors, reversed)| Made::Split(colors, reversed)),

@@ -4,7 +4,7 @@ use super::block::Block;
 use super::items::Item;
 use super::serial::Part;
 use tickwire::internals::components::NoBytes;
-use tickwire::{List, Pieces};
+use tickwire::{List, Pieces, bytemuck};
 
 /// One side of the buffers of a call.
 pub(crate) trait Side<T> {
@@ -88,10 +88,12 @@ where
     }
 }
 
-/// Compares two slices. The panic message shows only a part of them.
+/// Compares two slices byte by byte, because floats with different bits may be equal. The panic message shows only a
+/// part of the slices.
 #[track_caller]
 fn same<T: Item>(found: &[T], expected: &[T], what: &str, words: &dyn Fn() -> String) {
-    let differs = found.iter().zip(expected).position(|(found, expected)| found != expected);
+    let differs = |(found, expected): (&T, &T)| bytemuck::bytes_of(found) != bytemuck::bytes_of(expected);
+    let differs = found.iter().zip(expected).position(differs);
     if found.len() != expected.len() || differs.is_some() {
         let [found_at, expected_at] = [found, expected].map(|of| differs.and_then(|at| of.get(at)));
         let lengths = (found.len(), expected.len());

@@ -3,11 +3,12 @@
 use super::calls::{Members, Run, Site, post};
 use super::items::scramble;
 use super::program::{Form, Made, Program, Step};
-use crate::kit::BOUND;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tickwire::testing::Cluster;
 use tickwire::{Agreed, Agreement, Comm, Engine};
 
+/// Most rounds in which no rank gets any further.
+const BOUND: u32 = 50_000;
 /// Most operations that are open at the same time.
 const OPEN_MAX: usize = 12;
 /// Most steps that an engine of a cluster takes between two ticks.
@@ -22,7 +23,7 @@ struct Begun {
 }
 
 /// One rank of a program.
-pub(crate) struct Player<'a> {
+struct Player<'a> {
     program: &'a Program,
     rank: u32,
     /// Whether buffers may be in the shared heap.
@@ -147,7 +148,10 @@ impl<'a> Player<'a> {
 
 /// Plays a rank of a program by blocking calls. With `heap`, most of its buffers are in the shared heap. `step` always
 /// holds the number of the current step.
-pub(crate) fn play(engine: &mut Engine, rank: u32, heap: bool, program: &Program, step: &AtomicUsize) {
+///
+/// # Panics
+/// If a call fails, or its result differs from the model.
+pub fn play(engine: &mut Engine, rank: u32, heap: bool, program: &Program, step: &AtomicUsize) {
     let world = engine.comm_world();
     let make = |made: &Made| match (made, made.color(rank)) {
         (_, Some((color, key))) => engine.comm_split(world, color, key).unwrap(),
@@ -164,7 +168,10 @@ pub(crate) fn play(engine: &mut Engine, rank: u32, heap: bool, program: &Program
 }
 
 /// Plays a program on the engines of a cluster. Some engines are ahead of others.
-pub(crate) fn play_in_turn(cluster: &mut Cluster, program: &Program) {
+///
+/// # Panics
+/// If a call fails, or its result differs from the model.
+pub fn play_in_turn(cluster: &mut Cluster, program: &Program) {
     let comms: Vec<Vec<Option<Comm>>> = program.comms.iter().map(|made| make(cluster, *made)).collect();
     let player = |rank: u32| {
         let own: Vec<Option<Comm>> = comms.iter().map(|comms| comms[rank as usize]).collect();
