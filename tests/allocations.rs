@@ -9,7 +9,10 @@ use std::time::Duration;
 use tickwire::internals::systems::procs::boards::Boards;
 use tickwire::internals::traces::{Depths, Event, Message, Ring, Trace, TraceFile};
 use tickwire::testing::{Board, Cluster};
-use tickwire::{Builder, Datatype, Engine, Limits, Persistent, Rank, Request, Tag, Test, Typed, op};
+use tickwire::{
+    Builder, Cartesian, Comm, Datatype, Engine, Limits, Persistent, Pieces, Rank, Rejected, Request, Tag, Test,
+    Topology, Typed, op,
+};
 
 /// Counts the allocations of a test's thread, while the test asks for it.
 struct Counting;
@@ -126,13 +129,13 @@ fn the_message_path_over_shared_memory_allocates_nothing() {
 }
 
 /// Starts the operation on every engine once, and ticks until all are done.
-fn start_all(cluster: &mut Cluster, sums: &[Persistent<(Vec<f64>, Vec<f64>)>]) {
-    for (engine, sum) in cluster.engines.iter_mut().zip(sums) {
-        engine.start(sum).unwrap();
+fn start_all<B: Pieces>(cluster: &mut Cluster, made: &[Persistent<B>]) {
+    for (engine, one) in cluster.engines.iter_mut().zip(made) {
+        engine.start(one).unwrap();
     }
     for _ in 0..10_000 {
-        let pending = |(engine, sum): (&mut Engine, _)| engine.test(sum).unwrap() == Test::Pending;
-        if !cluster.engines.iter_mut().zip(sums).any(pending) {
+        let pending = |(engine, one): (&mut Engine, _)| engine.test(one).unwrap() == Test::Pending;
+        if !cluster.engines.iter_mut().zip(made).any(pending) {
             return;
         }
         cluster.tick_all();
@@ -140,25 +143,79 @@ fn start_all(cluster: &mut Cluster, sums: &[Persistent<(Vec<f64>, Vec<f64>)>]) {
     panic!("not done\n{}", cluster.report());
 }
 
+/// Makes a persistent operation on every engine, and starts it until everything is warm. Further starts must neither allocate
+/// memory nor move entities. Returns the operations.
+fn starts_allocate_nothing<B: Pieces>(
+    cluster: &mut Cluster,
+    words: &str,
+    make: impl Fn(&mut Engine, Comm) -> Result<Persistent<B>, Rejected<B>>,
+) -> Vec<Persistent<B>> {
+    let make = |engine: &mut Engine| {
+        let world = engine.comm_world();
+        make(engine, world).unwrap_or_else(|rejected| panic!("{}", rejected.error))
+    };
+    let made: Vec<_> = cluster.engines.iter_mut().map(make).collect();
+    (0..20).for_each(|_| start_all(cluster, &made));
+    let before: Vec<_> = cluster.engines.iter().map(entities).collect();
+    let allocated = allocations(|| (0..100).for_each(|_| start_all(cluster, &made)));
+    assert_eq!(allocated, 0, "allocations of 100 starts of {words}");
+    let after: Vec<_> = cluster.engines.iter().map(entities).collect();
+    assert!(before == after, "entities stay where they are: {words}");
+    made
+}
+
 #[test]
 fn starting_a_persistent_collective_operation_allocates_nothing() {
     for (mut cluster, name) in [(Cluster::loopback(5), "loopback"), (Cluster::shm(3), "shared memory")] {
         cluster.checked = false;
         for count in [1usize, 4000] {
-            let make = |engine: &mut Engine| {
-                let world = engine.comm_world();
-                engine.allreduce_init(vec![1.0; count], vec![0.0; count], op::Sum, world).unwrap()
-            };
-            let mut sums: Vec<_> = cluster.engines.iter_mut().map(make).collect();
-            (0..20).for_each(|_| start_all(&mut cluster, &sums));
-            let before: Vec<_> = cluster.engines.iter().map(entities).collect();
-            let allocated = allocations(|| (0..100).for_each(|_| start_all(&mut cluster, &sums)));
-            assert_eq!(allocated, 0, "allocations of 100 starts over {name}, {count} elements");
-            let after: Vec<_> = cluster.engines.iter().map(entities).collect();
-            assert!(before == after, "entities stay where they are over {name}");
+            let words = format!("allreduce of {count} elements over {name}");
+            let mut sums = starts_allocate_nothing(&mut cluster, &words, |engine, world| {
+                engine.allreduce_init(vec![1.0; count], vec![0.0; count], op::Sum, world)
+            });
             let ranks = cluster.engines.len() as f64;
             for (engine, sum) in cluster.engines.iter_mut().zip(&mut sums) {
                 assert!(engine.buffer(sum).unwrap().1.iter().all(|of| *of == ranks));
+            }
+        }
+        cluster.tick_times(100);
+        cluster.assert_at_rest();
+    }
+}
+
+/// Other kinds of operations: from a root, to each rank, of parts of a result, and among neighbours.
+#[test]
+fn starting_a_persistent_operation_of_another_kind_allocates_nothing() {
+    for (mut cluster, name) in [(Cluster::loopback(5), "loopback"), (Cluster::shm(3), "shared memory")] {
+        cluster.checked = false;
+        let size = cluster.engines.len();
+        for engine in &mut cluster.engines {
+            let world = engine.comm_world();
+            let ring = Topology::Cartesian(Cartesian::new(&[(size as u32, true)]));
+            engine.comm_set_topology(world, ring).unwrap();
+        }
+        for count in [1usize, 4000] {
+            let words = |kind: &str| format!("{kind} of {count} elements over {name}");
+            let shared = starts_allocate_nothing(&mut cluster, &words("bcast"), |engine, world| {
+                let value = u64::from(engine.rank() == Rank(1));
+                engine.bcast_init(vec![value; count], Rank(1), world)
+            });
+            let swapped = starts_allocate_nothing(&mut cluster, &words("alltoall"), |engine, world| {
+                engine.alltoall_init(vec![1u64; size * count], vec![0u64; size * count], world)
+            });
+            let parts = starts_allocate_nothing(&mut cluster, &words("reduce_scatter"), |engine, world| {
+                let counts = vec![count; size];
+                engine.reduce_scatter_init(vec![1u64; size * count], vec![0u64; count], &counts, op::Sum, world)
+            });
+            let around = starts_allocate_nothing(&mut cluster, &words("neighbor_alltoall"), |engine, world| {
+                engine.neighbor_alltoall_init(vec![1u64; 2 * count], vec![0u64; 2 * count], world)
+            });
+            let each = shared.into_iter().zip(swapped).zip(parts.into_iter().zip(around));
+            for (engine, ((mut shared, mut swapped), (mut parts, mut around))) in cluster.engines.iter_mut().zip(each) {
+                assert!(engine.buffer(&mut shared).unwrap().iter().all(|of| *of == 1));
+                assert!(engine.buffer(&mut swapped).unwrap().1.iter().all(|of| *of == 1));
+                assert!(engine.buffer(&mut parts).unwrap().1.iter().all(|of| *of == size as u64));
+                assert!(engine.buffer(&mut around).unwrap().1.iter().all(|of| *of == 1));
             }
         }
         cluster.tick_times(100);

@@ -24,3 +24,4 @@ pub mod scratch;
 pub mod storm;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod sums;
+pub mod survivors;

@@ -6,26 +6,13 @@ use tickwire::internals::components::limits::FORWARD_WINDOW;
 use tickwire::internals::transports::sim::Death;
 use tickwire::testing::{Cluster, SimConfig, SimNet, rows};
 use tickwire::{Rank, Request, RequestError, Tag, op};
+use tickwire_tests::survivors::check_given_back;
 
 /// Lengths that are passed along, bytes: one is short, one goes through windows, one through many windows.
 const LENGTHS: [usize; 3] = [600, 100_000, 2 << 20];
 
 fn check(error: &RequestError) {
     assert!(matches!(error, RequestError::PeerFailed { .. } | RequestError::Abandoned(_)), "{error}");
-}
-
-/// Checks that the survivors hold no windows, graphs or supplies any more. Rows of messages that can no longer end
-/// are not checked.
-fn check_given_back(cluster: &mut Cluster, living: &[usize]) {
-    cluster.tick_times(300);
-    for &rank in living {
-        let progress = &rows(&mut cluster.engines[rank]).progress;
-        assert_eq!((progress.forward_bytes.used, progress.graphs.windows), (0, 0), "engine {rank}");
-        assert!(progress.graphs.list.iter().all(Option::is_none), "engine {rank}\n{}", cluster.report());
-        let all = rows(&mut cluster.engines[rank]);
-        assert_eq!(all.progress.free_supplies.count as usize, all.supplies.len());
-        assert_eq!(all.progress.free_cars.count as usize, all.cars.len(), "engine {rank}\n{}", cluster.report());
-    }
 }
 
 /// Passes messages and a block between the survivors.

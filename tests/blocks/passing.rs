@@ -1,6 +1,6 @@
 //! Cut-through: bytes go on as they arrive, through a window.
 
-use crate::kit::{BOUND, Held, TAG, all_at_rest, clusters, numbers, posted, start_chain};
+use crate::kit::{BOUND, Held, TAG, all_at_rest, clusters, numbers, pass_along, posted, start_chain};
 use tickwire::internals::components::limits::FORWARD_WINDOW;
 use tickwire::testing::{Cluster, SimConfig, SimNet, rows};
 use tickwire::{Engine, Persistent, Rank, Tag, Test, op};
@@ -33,6 +33,72 @@ fn a_chain_of_eight_takes_less_than_twice_as_long_as_a_hop() {
     let (one, seven) = (hop(2), hop(8));
     assert!(one > 100, "the network has a bandwidth: {one} rounds");
     assert!(seven < 2 * one, "seven hops take {seven} rounds, one takes {one}");
+}
+
+/// As above, for a broadcast to eight ranks. It goes from rank to rank in pieces.
+#[test]
+fn a_broadcast_to_eight_takes_less_than_twice_as_long_as_to_two() {
+    let bytes = numbers(4 << 20);
+    let rounds = |size: u32| {
+        let config = SimConfig { delay_ns: 150_000..200_000, ..SimConfig::calm(1) };
+        let mut cluster = Cluster::sim(size, &SimNet::new(size, config));
+        cluster.checked = false;
+        let mut taken = 0;
+        // The short broadcast connects some of the ranks.
+        for length in [8, bytes.len(), bytes.len()] {
+            let start = |(rank, engine): (u32, &mut Engine)| {
+                let world = engine.comm_world();
+                let buffer = if rank == 0 { bytes[..length].to_vec() } else { vec![0; length] };
+                engine.ibcast(buffer, Rank(0), world).unwrap()
+            };
+            let requests: Vec<_> = (0..).zip(&mut cluster.engines).map(start).collect();
+            taken = cluster.tick_until(BOUND, "all have it", |cluster| {
+                let mut each = cluster.engines.iter_mut().zip(&requests);
+                each.all(|(engine, request)| engine.test(request).unwrap() != Test::Pending)
+            });
+            for (engine, request) in cluster.engines.iter_mut().zip(requests) {
+                assert!(engine.take(request).unwrap().0 == bytes[..length]);
+            }
+        }
+        taken
+    };
+    let (two, eight) = (rounds(2), rounds(8));
+    assert!(two > 100, "the network has a bandwidth: {two} rounds");
+    assert!(eight < 2 * two, "to eight ranks it takes {eight} rounds, to two {two}");
+}
+
+/// A rank in the middle offers what it will pass on as soon as it knows of it. So the last rank hears of the message before
+/// any of its bytes have come to the middle.
+#[test]
+fn what_is_passed_on_is_offered_before_its_bytes_have_come() {
+    let bytes = numbers(1 << 20);
+    for seed in 0..4 {
+        let config = SimConfig { delay_ns: 400_000..500_000, ..SimConfig::calm(seed) };
+        let mut cluster = Cluster::sim(3, &SimNet::new(3, config));
+        // The short message connects the ranks.
+        assert_eq!(pass_along(&mut cluster, b"hello"), b"hello");
+        let world = cluster.engines[0].comm_world();
+        let first = posted(cluster.engines[0].gather_block(Rank(1), TAG, world).send(bytes.clone()).start());
+        let middle = cluster.engines[1].scatter_block(Rank(0), TAG, world).forward(bytes.len(), Rank(2));
+        let middle = posted(middle.start());
+        let come = |cluster: &mut Cluster| -> u64 {
+            let graphs = &rows(&mut cluster.engines[1]).progress.graphs;
+            let blocks = graphs.list.iter().flatten().filter_map(|graph| graph.blocks.as_ref());
+            blocks.flat_map(|blocks| &blocks.inlets).map(|inlet| inlet.come).sum()
+        };
+        cluster.tick_until(BOUND, "the last rank knows of the message", |cluster| {
+            rows(&mut cluster.engines[2]).progress.unexpected.count == 1
+        });
+        assert_eq!(come(&mut cluster), 0, "seed {seed}: the offer has waited for bytes");
+        // The bytes come nevertheless, although the last rank has not asked for any.
+        cluster.tick_until(BOUND, "bytes come to the middle", |cluster| come(cluster) > 0);
+        let last = cluster.engines[2].scatter_block(Rank(1), TAG, world).recv(vec![0u8; bytes.len()]);
+        let last = posted(last.start());
+        assert!(cluster.finish(BOUND, 2, last).unwrap().0.1 == bytes);
+        cluster.finish(BOUND, 1, middle).unwrap();
+        cluster.finish(BOUND, 0, first).unwrap();
+        all_at_rest(&mut cluster);
+    }
 }
 
 /// No rank on the way ever holds the whole message. It holds one window at most, and no other memory.

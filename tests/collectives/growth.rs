@@ -1,7 +1,8 @@
 //! How the cost of operations grows with the number of ranks. The cost is counted from the graphs of up to a million
 //! ranks, and is compared with bounds and with the tables of the book. Simulated clusters of up to 256 engines must
-//! send exactly as much, under virtual time.
+//! send exactly as much, under virtual time, and long operands in as many bytes.
 
+mod bytes;
 mod count;
 mod operations;
 mod table;

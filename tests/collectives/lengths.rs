@@ -1,6 +1,8 @@
 //! Members call an operation with such different lengths that they build different graphs. Each member that would wait
 //! forever must get an error.
 
+mod kinds;
+
 use crate::kit::{all, clusters, in_threads};
 use std::fmt::Debug;
 use std::time::{Duration, Instant};

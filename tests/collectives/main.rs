@@ -9,12 +9,15 @@
 )]
 
 mod boards;
+mod deaths;
 mod elements;
 mod forms;
 mod growth;
 mod kept;
 mod kit;
 mod lengths;
+mod misuse;
+mod neighbours;
 mod persistent;
 mod random;
 mod storms;

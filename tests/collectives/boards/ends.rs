@@ -1,5 +1,7 @@
 //! Operations on boards that fail: members call different operations, leave, or have a function that panics.
 
+mod lengths;
+
 use super::each_rank;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -1,0 +1,121 @@
+//! Wrong arguments of all operations are errors of the call, in all of its forms. The buffers come back, no operation is
+//! counted, and the other members wait for nobody.
+
+use crate::kit::all;
+use tickwire::testing::Cluster;
+use tickwire::{Comm, Engine, OperationError, PostError, Rank, Rejected, consecutive, op};
+
+/// What two buffers hold.
+type Pair = (Vec<u8>, Vec<u8>);
+
+/// Calls an operation of two ranks in all of its forms with wrong arguments. Each form must give this error, and the latter
+/// two forms must give the buffers back. The names are those of the forms, then come the numbers of elements to send and to
+/// receive, and the other arguments.
+macro_rules! refused {
+    ($engine:ident, $world:ident, $error:expr, [$waits:ident $begins:ident $init:ident] ($sent:expr, $room:expr) $(, $arg:expr)*) => {{
+        let (send, mut receive, error): (_, _, PostError) = (vec![1u8; $sent], vec![2u8; $room], $error);
+        let (name, given) = (stringify!($waits), (send.clone(), receive.clone()));
+        let ended = $engine.$waits(&send, &mut receive $(, $arg)*, $world);
+        assert!(matches!(&ended, Err(OperationError::Post(found)) if *found == error), "{name}: {ended:?}");
+        assert_eq!((&send, &receive), (&given.0, &given.1), "{name}");
+        same(name, $engine.$begins(send.clone(), receive.clone() $(, $arg)*, $world).map(drop), &error, &given);
+        same(name, $engine.$init(send, receive $(, $arg)*, $world).map(drop), &error, &given);
+    }};
+}
+
+#[track_caller]
+fn same(name: &str, ended: Result<(), Rejected<Pair>>, error: &PostError, given: &Pair) {
+    let rejected = ended.unwrap_err();
+    assert_eq!((&rejected.error, &rejected.buffer), (error, given), "{name}");
+}
+
+fn elements(what: &'static str, given: usize, needed: usize) -> PostError {
+    PostError::Elements { what, given, needed }
+}
+
+/// Checks that none of the wrong calls has been counted: the next operation of both members is the same one.
+fn check_uncounted(cluster: &mut Cluster) {
+    let sums = all(cluster, |engine, rank, world| engine.iallreduce(vec![rank + 1], vec![0], op::Sum, world));
+    assert!(sums.iter().all(|of| of.1 == [3]));
+    cluster.assert_at_rest();
+}
+
+fn first(cluster: &mut Cluster) -> (&mut Engine, Comm) {
+    let engine = &mut cluster.engines[0];
+    let world = engine.comm_world();
+    (engine, world)
+}
+
+#[test]
+fn a_root_that_is_no_rank() {
+    let mut cluster = Cluster::loopback(2);
+    let (engine, world) = first(&mut cluster);
+    let (places, error) = (consecutive(&[1, 1]), PostError::Rank { rank: 2, last: 1 });
+    let root = Rank(2);
+    refused!(engine, world, error.clone(), [gather igather gather_init](1, 2), root);
+    refused!(engine, world, error.clone(), [gatherv igatherv gatherv_init](1, 2), &places, root);
+    refused!(engine, world, error.clone(), [scatter iscatter scatter_init](2, 1), root);
+    refused!(engine, world, error.clone(), [scatterv iscatterv scatterv_init](2, 1), &places, root);
+    refused!(engine, world, error.clone(), [reduce ireduce reduce_init](1, 1), op::Sum, root);
+    let ended = engine.bcast(&mut [1u8], root, world);
+    assert!(matches!(&ended, Err(OperationError::Post(found)) if *found == error), "{ended:?}");
+    assert_eq!(engine.ibcast(vec![1u8], root, world).unwrap_err().error, error);
+    assert_eq!(engine.bcast_init(vec![1u8], root, world).map(drop).unwrap_err().error, error);
+    check_uncounted(&mut cluster);
+}
+
+#[test]
+fn buffers_of_a_root_that_do_not_fit() {
+    let mut cluster = Cluster::loopback(2);
+    let (engine, world) = first(&mut cluster);
+    let (places, root) = (consecutive(&[1, 2]), Rank(0));
+    for (given, needed) in [(5, 6), (7, 6), (0, 6)] {
+        let error = elements("receive buffer", given, needed);
+        refused!(engine, world, error, [gather igather gather_init](3, given), root);
+        let error = elements("send buffer", given, needed);
+        refused!(engine, world, error, [scatter iscatter scatter_init](given, 3), root);
+    }
+    let error = elements("receive buffer", 2, 3);
+    refused!(engine, world, error, [gatherv igatherv gatherv_init](1, 2), &places, root);
+    let error = elements("send buffer", 2, 1);
+    refused!(engine, world, error, [gatherv igatherv gatherv_init](2, 3), &places, root);
+    let error = elements("send buffer", 2, 3);
+    refused!(engine, world, error, [scatterv iscatterv scatterv_init](2, 1), &places, root);
+    let error = elements("receive buffer", 2, 1);
+    refused!(engine, world, error, [scatterv iscatterv scatterv_init](3, 2), &places, root);
+    for given in [0, 2, 4] {
+        let error = elements("receive buffer", given, 3);
+        refused!(engine, world, error, [reduce ireduce reduce_init](3, given), op::Sum, root);
+    }
+    check_uncounted(&mut cluster);
+}
+
+#[test]
+fn buffers_of_members_that_do_not_fit() {
+    let mut cluster = Cluster::loopback(2);
+    let (engine, world) = first(&mut cluster);
+    for (given, needed) in [(2, 3), (4, 3), (0, 3)] {
+        let error = || elements("receive buffer", given, needed);
+        refused!(engine, world, error(), [scan iscan scan_init](needed, given), op::Sum);
+        refused!(engine, world, error(), [exscan iexscan exscan_init](needed, given), op::Sum);
+        refused!(engine, world, error(), [allreduce iallreduce allreduce_init](needed, given), op::Sum);
+    }
+    let error = elements("receive buffer", 5, 6);
+    refused!(engine, world, error, [allgather iallgather allgather_init](3, 5));
+    let error = elements("send buffer", 5, 6);
+    refused!(
+        engine,
+        world,
+        error,
+        [reduce_scatter_block ireduce_scatter_block reduce_scatter_block_init](5, 3),
+        op::Sum
+    );
+    // The counts are for another number of ranks, or sum up to more than is sent, or give this rank another part.
+    let error = elements("list of counts", 3, 2);
+    refused!(engine, world, error, [reduce_scatter ireduce_scatter reduce_scatter_init](3, 1), &[1, 1, 1], op::Sum);
+    let error = elements("send buffer", 3, 4);
+    refused!(engine, world, error, [reduce_scatter ireduce_scatter reduce_scatter_init](3, 2), &[2, 2], op::Sum);
+    let error = elements("receive buffer", 2, 1);
+    refused!(engine, world, error, [reduce_scatter ireduce_scatter reduce_scatter_init](3, 2), &[1, 2], op::Sum);
+    check_uncounted(&mut cluster);
+}
