@@ -2,9 +2,9 @@
 
 use tickwire::{Comm, Engine, Rank, in_place, op};
 
-/// The operand of a rank. The operands have many orders of magnitude, so that another order gives another sum.
+/// The operand of a rank. The operands have several orders of magnitude, so that another order gives another sum.
 pub fn value(rank: u32) -> f64 {
-    (f64::from(rank) * 12.9898).sin() * 10f64.powi((rank % 9) as i32 * 2 - 8)
+    (f64::from(rank) * 12.9898 + 3.32).sin() * 10f64.powi((rank % 4) as i32)
 }
 
 /// The sum of the operands of this many ranks, in the order that the book specifies: first the leading ranks are combined

@@ -1,9 +1,9 @@
 //! Wrong arguments of all operations are errors of the call, in all of its forms. The buffers come back, no operation is
 //! counted, and the other members wait for nobody.
 
-use crate::kit::all;
-use tickwire::testing::Cluster;
-use tickwire::{Comm, Engine, OperationError, PostError, Rank, Rejected, consecutive, op};
+use crate::kit::on_threads;
+use std::time::Duration;
+use tickwire::{Comm, Engine, Limits, OperationError, PostError, Rank, Rejected, consecutive, op};
 
 /// What two buffers hold.
 type Pair = (Vec<u8>, Vec<u8>);
@@ -33,89 +33,93 @@ fn elements(what: &'static str, given: usize, needed: usize) -> PostError {
     PostError::Elements { what, given, needed }
 }
 
-/// Checks that none of the wrong calls has been counted: the next operation of both members is the same one.
-fn check_uncounted(cluster: &mut Cluster) {
-    let sums = all(cluster, |engine, rank, world| engine.iallreduce(vec![rank + 1], vec![0], op::Sum, world));
-    assert!(sums.iter().all(|of| of.1 == [3]));
-    cluster.assert_at_rest();
-}
-
-fn first(cluster: &mut Cluster) -> (&mut Engine, Comm) {
-    let engine = &mut cluster.engines[0];
-    let world = engine.comm_world();
-    (engine, world)
+/// One of two ranks makes wrong calls, on boards or by messages. Then the next operation of both must be the same one.
+fn misused(wrong: impl Fn(&mut Engine, Comm) + Sync) {
+    for boards in [true, false] {
+        on_threads(2, |rank, bootstrap| {
+            let limits = Limits { boards, ..Limits::default() };
+            let mut engine = Engine::builder().limits(limits).build(bootstrap).unwrap();
+            let world = engine.comm_world();
+            // The first call that waits opens the boards, which takes both ranks.
+            engine.barrier(world).unwrap();
+            if rank == 0 {
+                wrong(&mut engine, world);
+            }
+            let mut sum = [0];
+            engine.allreduce(&[rank + 1], &mut sum, op::Sum, world).unwrap();
+            assert_eq!(sum, [3], "no wrong call is counted");
+            engine.finalize(Duration::from_secs(20)).unwrap();
+        });
+    }
 }
 
 #[test]
 fn a_root_that_is_no_rank() {
-    let mut cluster = Cluster::loopback(2);
-    let (engine, world) = first(&mut cluster);
-    let (places, error) = (consecutive(&[1, 1]), PostError::Rank { rank: 2, last: 1 });
-    let root = Rank(2);
-    refused!(engine, world, error.clone(), [gather igather gather_init](1, 2), root);
-    refused!(engine, world, error.clone(), [gatherv igatherv gatherv_init](1, 2), &places, root);
-    refused!(engine, world, error.clone(), [scatter iscatter scatter_init](2, 1), root);
-    refused!(engine, world, error.clone(), [scatterv iscatterv scatterv_init](2, 1), &places, root);
-    refused!(engine, world, error.clone(), [reduce ireduce reduce_init](1, 1), op::Sum, root);
-    let ended = engine.bcast(&mut [1u8], root, world);
-    assert!(matches!(&ended, Err(OperationError::Post(found)) if *found == error), "{ended:?}");
-    assert_eq!(engine.ibcast(vec![1u8], root, world).unwrap_err().error, error);
-    assert_eq!(engine.bcast_init(vec![1u8], root, world).map(drop).unwrap_err().error, error);
-    check_uncounted(&mut cluster);
+    misused(|engine, world| {
+        let (places, error) = (consecutive(&[1, 1]), PostError::Rank { rank: 2, last: 1 });
+        let root = Rank(2);
+        refused!(engine, world, error.clone(), [gather igather gather_init](1, 2), root);
+        refused!(engine, world, error.clone(), [gatherv igatherv gatherv_init](1, 2), &places, root);
+        refused!(engine, world, error.clone(), [scatter iscatter scatter_init](2, 1), root);
+        refused!(engine, world, error.clone(), [scatterv iscatterv scatterv_init](2, 1), &places, root);
+        refused!(engine, world, error.clone(), [reduce ireduce reduce_init](1, 1), op::Sum, root);
+        let ended = engine.bcast(&mut [1u8], root, world);
+        assert!(matches!(&ended, Err(OperationError::Post(found)) if *found == error), "{ended:?}");
+        assert_eq!(engine.ibcast(vec![1u8], root, world).unwrap_err().error, error);
+        assert_eq!(engine.bcast_init(vec![1u8], root, world).map(drop).unwrap_err().error, error);
+    });
 }
 
 #[test]
 fn buffers_of_a_root_that_do_not_fit() {
-    let mut cluster = Cluster::loopback(2);
-    let (engine, world) = first(&mut cluster);
-    let (places, root) = (consecutive(&[1, 2]), Rank(0));
-    for (given, needed) in [(5, 6), (7, 6), (0, 6)] {
-        let error = elements("receive buffer", given, needed);
-        refused!(engine, world, error, [gather igather gather_init](3, given), root);
-        let error = elements("send buffer", given, needed);
-        refused!(engine, world, error, [scatter iscatter scatter_init](given, 3), root);
-    }
-    let error = elements("receive buffer", 2, 3);
-    refused!(engine, world, error, [gatherv igatherv gatherv_init](1, 2), &places, root);
-    let error = elements("send buffer", 2, 1);
-    refused!(engine, world, error, [gatherv igatherv gatherv_init](2, 3), &places, root);
-    let error = elements("send buffer", 2, 3);
-    refused!(engine, world, error, [scatterv iscatterv scatterv_init](2, 1), &places, root);
-    let error = elements("receive buffer", 2, 1);
-    refused!(engine, world, error, [scatterv iscatterv scatterv_init](3, 2), &places, root);
-    for given in [0, 2, 4] {
-        let error = elements("receive buffer", given, 3);
-        refused!(engine, world, error, [reduce ireduce reduce_init](3, given), op::Sum, root);
-    }
-    check_uncounted(&mut cluster);
+    misused(|engine, world| {
+        let (places, root) = (consecutive(&[1, 2]), Rank(0));
+        for (given, needed) in [(5, 6), (7, 6), (0, 6)] {
+            let error = elements("receive buffer", given, needed);
+            refused!(engine, world, error, [gather igather gather_init](3, given), root);
+            let error = elements("send buffer", given, needed);
+            refused!(engine, world, error, [scatter iscatter scatter_init](given, 3), root);
+        }
+        let error = elements("receive buffer", 2, 3);
+        refused!(engine, world, error, [gatherv igatherv gatherv_init](1, 2), &places, root);
+        let error = elements("send buffer", 2, 1);
+        refused!(engine, world, error, [gatherv igatherv gatherv_init](2, 3), &places, root);
+        let error = elements("send buffer", 2, 3);
+        refused!(engine, world, error, [scatterv iscatterv scatterv_init](2, 1), &places, root);
+        let error = elements("receive buffer", 2, 1);
+        refused!(engine, world, error, [scatterv iscatterv scatterv_init](3, 2), &places, root);
+        for given in [0, 2, 4] {
+            let error = elements("receive buffer", given, 3);
+            refused!(engine, world, error, [reduce ireduce reduce_init](3, given), op::Sum, root);
+        }
+    });
 }
 
 #[test]
 fn buffers_of_members_that_do_not_fit() {
-    let mut cluster = Cluster::loopback(2);
-    let (engine, world) = first(&mut cluster);
-    for (given, needed) in [(2, 3), (4, 3), (0, 3)] {
-        let error = || elements("receive buffer", given, needed);
-        refused!(engine, world, error(), [scan iscan scan_init](needed, given), op::Sum);
-        refused!(engine, world, error(), [exscan iexscan exscan_init](needed, given), op::Sum);
-        refused!(engine, world, error(), [allreduce iallreduce allreduce_init](needed, given), op::Sum);
-    }
-    let error = elements("receive buffer", 5, 6);
-    refused!(engine, world, error, [allgather iallgather allgather_init](3, 5));
-    let error = elements("send buffer", 5, 6);
-    refused!(
-        engine,
-        world,
-        error,
-        [reduce_scatter_block ireduce_scatter_block reduce_scatter_block_init](5, 3),
-        op::Sum
-    );
-    // The counts are for another number of ranks, or sum up to more than is sent, or give this rank another part.
-    let error = elements("list of counts", 3, 2);
-    refused!(engine, world, error, [reduce_scatter ireduce_scatter reduce_scatter_init](3, 1), &[1, 1, 1], op::Sum);
-    let error = elements("send buffer", 3, 4);
-    refused!(engine, world, error, [reduce_scatter ireduce_scatter reduce_scatter_init](3, 2), &[2, 2], op::Sum);
-    let error = elements("receive buffer", 2, 1);
-    refused!(engine, world, error, [reduce_scatter ireduce_scatter reduce_scatter_init](3, 2), &[1, 2], op::Sum);
-    check_uncounted(&mut cluster);
+    misused(|engine, world| {
+        for (given, needed) in [(2, 3), (4, 3), (0, 3)] {
+            let error = || elements("receive buffer", given, needed);
+            refused!(engine, world, error(), [scan iscan scan_init](needed, given), op::Sum);
+            refused!(engine, world, error(), [exscan iexscan exscan_init](needed, given), op::Sum);
+            refused!(engine, world, error(), [allreduce iallreduce allreduce_init](needed, given), op::Sum);
+        }
+        let error = elements("receive buffer", 5, 6);
+        refused!(engine, world, error, [allgather iallgather allgather_init](3, 5));
+        let error = elements("send buffer", 5, 6);
+        refused!(
+            engine,
+            world,
+            error,
+            [reduce_scatter_block ireduce_scatter_block reduce_scatter_block_init](5, 3),
+            op::Sum
+        );
+        // The counts are for another number of ranks, or sum up to more than is sent, or give this rank another part.
+        let error = elements("list of counts", 3, 2);
+        refused!(engine, world, error, [reduce_scatter ireduce_scatter reduce_scatter_init](3, 1), &[1, 1, 1], op::Sum);
+        let error = elements("send buffer", 3, 4);
+        refused!(engine, world, error, [reduce_scatter ireduce_scatter reduce_scatter_init](3, 2), &[2, 2], op::Sum);
+        let error = elements("receive buffer", 2, 1);
+        refused!(engine, world, error, [reduce_scatter ireduce_scatter reduce_scatter_init](3, 2), &[1, 2], op::Sum);
+    });
 }

@@ -15,15 +15,17 @@ const ROOT: Rank = Rank(1);
 /// rendezvous.
 const CASES: [(u32, usize, usize); 5] = [(0, 1, 3), (2, 3, 1), (2, 100, 5_000), (0, 5_000, 100), (3, 4_000, 5_000)];
 
-/// Starts an operation in which one rank has another number of elements, over each transport. The ranks that `needs`
+/// Starts an operation in which one rank has another number of elements, over all transports. The ranks that `needs`
 /// names, given the rank that differs and a rank, must get an error.
 fn one_differs<B: Pieces>(
     name: &str,
     needs: impl Fn(u32, u32) -> bool,
     mut post: impl FnMut(&mut Engine, usize, u32, Comm) -> Result<Request<B>, Rejected<B>>,
 ) {
-    for (odd, of_odd, usual) in CASES {
-        for (number, mut cluster) in clusters(SIZE).into_iter().enumerate() {
+    for (case, (odd, of_odd, usual)) in CASES.into_iter().enumerate() {
+        // Each transport has some of the cases.
+        let clusters = clusters(SIZE).into_iter().enumerate();
+        for (number, mut cluster) in clusters.filter(|(number, _)| (number + case) % 3 == 0) {
             make_ring(&mut cluster);
             let words = format!("{name} of {usual}, but {of_odd} on rank {odd}, cluster {number}");
             let ended = ends(&mut cluster, &words, |engine, rank, world| {
