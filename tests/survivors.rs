@@ -15,7 +15,8 @@ pub fn check_given_back(cluster: &mut Cluster, living: &[usize]) {
         assert_eq!((progress.forward_bytes.used, progress.graphs.windows), (0, 0), "engine {rank}");
         let left = || progress.graphs.list.iter().flatten();
         let is_kept = left().all(|graph| graph.key.is_some() && graph.request == NIL && !graph.failed);
-        let (kept, bytes) = (left().map(|graph| graph.nodes.len()).sum(), left().map(|graph| graph.bytes()).sum());
+        let kept: usize = left().map(|graph| graph.nodes.len()).sum();
+        let bytes: usize = left().map(|graph| graph.bytes()).sum();
         assert_eq!(progress.graphs.kept_bytes, bytes, "engine {rank}: memory of kept graphs");
         assert!(is_kept, "engine {rank}\n{}", cluster.report());
         let all = rows(&mut cluster.engines[rank]);
