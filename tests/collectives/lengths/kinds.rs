@@ -25,7 +25,7 @@ fn one_differs<B: Pieces>(
     for (case, (odd, of_odd, usual)) in CASES.into_iter().enumerate() {
         // Each transport has some of the cases.
         let clusters = clusters(SIZE).into_iter().enumerate();
-        for (number, mut cluster) in clusters.filter(|(number, _)| (number + case) % 3 == 0) {
+        for (number, mut cluster) in clusters.filter(|(number, _)| (number + case).is_multiple_of(3)) {
             make_ring(&mut cluster);
             let words = format!("{name} of {usual}, but {of_odd} on rank {odd}, cluster {number}");
             let ended = ends(&mut cluster, &words, |engine, rank, world| {
