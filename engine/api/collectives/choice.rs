@@ -30,7 +30,8 @@ pub(super) enum Run<D> {
 }
 
 impl Engine {
-    /// Runs an operation on boards, if possible, and waits for it. The first operation of a communicator opens the boards.
+    /// Runs an operation on boards, if possible, and waits for it. The first operation of a communicator opens the boards, and runs by
+    /// messages.
     ///
     /// The code for a short operation is inlined into one function, so that nothing is passed through memory.
     #[inline(always)]
@@ -73,10 +74,15 @@ impl Engine {
     #[cold]
     #[inline(never)]
     fn run_without_boards<B, D: Draw<B>>(&mut self, (name, comm): (&'static str, Comm), buffer: &B, draw: D) -> Run<D> {
-        match self.ready_boards(name, comm) {
-            Ok(()) => {}
-            Err(OperationError::Post(error)) => return Run::Refused(error),
-            Err(error) => return Run::Ended(Err(error)),
+        let (row, context) = self.context_of(comm);
+        if self.store.all().boards.is_untried(row, context) {
+            // Wrong arguments are refused before this member waits for the others. So the operation that opens the boards runs by messages.
+            let drawn = self.draw(comm, buffer, draw);
+            return match drawn.map(|draft| (draft, self.open_boards(name, comm))) {
+                Ok((draft, Ok(()))) => Run::Drawn(draft),
+                Ok((_, Err(OperationError::Post(error)))) | Err(error) => Run::Refused(error),
+                Ok((_, Err(error))) => Run::Ended(Err(error)),
+            };
         }
         match self.choose_boards(comm, buffer, draw) {
             Ok(Choice::NotYet(draw)) => Run::NotYet(draw),

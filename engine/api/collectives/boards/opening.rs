@@ -27,18 +27,13 @@ const WIDE: u8 = 8;
 const ALONE: u8 = 16;
 
 impl Engine {
-    /// Opens the boards of a communicator, unless that was tried before. `name` is the operation that the caller runs: a member that
+    /// Opens the boards of a communicator. `name` is the operation that the caller runs: a member that
     /// waits in here waits for members that have not called that operation.
     ///
     /// # Errors
     /// A member has failed, or messages cannot be posted.
-    pub(in super::super) fn ready_boards(&mut self, name: &'static str, comm: Comm) -> Result<(), OperationError> {
-        let (row, context) = self.context_of(comm);
-        if self.store.all().boards.is_untried(row, context) { self.open_boards(name, comm) } else { Ok(()) }
-    }
-
     #[cold]
-    fn open_boards(&mut self, name: &'static str, comm: Comm) -> Result<(), OperationError> {
+    pub(in super::super) fn open_boards(&mut self, name: &'static str, comm: Comm) -> Result<(), OperationError> {
         let (row, context) = self.context_of(comm);
         let size = self.store.all().communicators[row].size;
         if !(2..=BOARD_MEMBERS).contains(&size) {
