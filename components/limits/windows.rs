@@ -1,5 +1,8 @@
 //! Windows and registered memory: one-sided operations through shared memory, the kernel, and requests to the target.
 
+use super::{FAILURE_MS_MAX, SLEEP_MS_MAX};
+use std::time::Duration;
+
 /// Longest update of a window whose elements are each updated by an atomic operation of the processor, bytes: 6 ns for each element.
 /// Longer updates take a lock, for about 15 ns, and then less than 1 ns for each element.
 pub const UPDATED_FREE_MAX: usize = 64;
@@ -37,11 +40,10 @@ pub const MAIL_PAUSE: u32 = 64;
 pub const LOCKED_BYTES: usize = 256 << 10;
 /// The same for elements that are updated, bytes: they are read, changed and written back. A buffer of this length is on the stack.
 pub const LOCKED_UPDATE_BYTES: usize = 4 << 10;
-/// Unsuccessful polls of such a lock after which the operating system is asked now and then whether the holder lives, if this proc never
-/// contacted it: at this poll and at twice, four times … as many. A holder at work gives the lock back sooner.
-pub const LOCK_POLLS_FEW: u32 = 256;
-/// Unsuccessful polls after which it is asked at each poll, since the wait sleeps between polls by then.
-pub const LOCK_POLLS_MANY: u32 = 8192;
+/// How long a proc waits for such a lock before it asks the operating system whether the holder lives, and before it asks again. It asks
+/// only about a holder that it never contacted. A holder at work gives the lock back sooner. A question takes about 10 µs, so it costs
+/// 1 % of the wait.
+pub const LOCK_HOLDER_ASKED: Duration = Duration::from_millis(1);
 /// Tries to take an update lock before its caller does something else.
 pub const UPDATE_LOCK_TRIES: u32 = 200;
 /// Polls of the fabric that a call does by itself before it waits as others do: as many as [`SPINS`](super::SPINS).
@@ -55,7 +57,7 @@ pub const WINDOW_LINK_NS_MAX: u64 = 5_000_000_000;
 pub const DIRECTORY_PROCS_ASKED: usize = 256;
 
 const _: () = assert!(BATCHED_BYTES <= REMOTE_BYTES);
-// The holder is asked about at powers of two.
-const _: () = assert!(LOCK_POLLS_FEW.is_power_of_two() && LOCK_POLLS_FEW < LOCK_POLLS_MANY);
+// Between two questions the wait may sleep once. Even so the holder's death is noticed in time.
+const _: () = assert!(2 * (LOCK_HOLDER_ASKED.as_millis() + SLEEP_MS_MAX as u128) <= FAILURE_MS_MAX as u128);
 // Updated elements are whole numbers of the widest type.
 const _: () = assert!(LOCKED_UPDATE_BYTES.is_multiple_of(size_of::<u128>()) && LOCKED_UPDATE_BYTES <= LOCKED_BYTES);

@@ -3,7 +3,8 @@
 //! The directory is locked meanwhile.
 
 use crate::run::engine::Engine;
-use tickwire_components::limits::{LOCK_POLLS_FEW, LOCK_POLLS_MANY, LOCKED_BYTES, LOCKED_UPDATE_BYTES};
+use std::time::Instant;
+use tickwire_components::limits::{LOCK_HOLDER_ASKED, LOCKED_BYTES, LOCKED_UPDATE_BYTES};
 use tickwire_components::{NIL, Rank, RegionAccess, RemoteKind, RequestError, Span, VcState, WindowError};
 use tickwire_systems::procs::connections::ask_after_one;
 use tickwire_systems::procs::windows::Reach;
@@ -52,14 +53,15 @@ impl Engine {
                 RemoteKind::CompareSwap(_) => (from, into),
                 _ => (from.part(done, bytes), into.part(done, bytes)),
             };
-            let (mut near, mut looks) = (Near::Elsewhere, 0u32);
+            let (mut near, mut asked) = (Near::Elsewhere, None::<Instant>);
             self.wait_at_once(|engine| {
                 near = engine.try_listed(kind, (at + done, length - done), runs, bytes, (rank, handle));
                 let Near::Busy(holder) = near else { return true };
-                looks = looks.saturating_add(1);
-                if handle == REGIONS && (looks.is_power_of_two() && looks >= LOCK_POLLS_FEW || looks > LOCK_POLLS_MANY)
-                {
+                // Looks cannot be counted instead: where ranks share processors, the wait sleeps between them soon.
+                let since = *asked.get_or_insert_with(Instant::now);
+                if handle == REGIONS && since.elapsed() >= LOCK_HOLDER_ASKED {
                     ask_after_one(&mut engine.store.as_mut(), holder);
+                    asked = None;
                 }
                 false
             })?;
