@@ -1,4 +1,5 @@
-//! Members of a window are killed. `programs/windows/deaths.rs` has what the ranks do.
+//! Members of a window are killed. `programs/windows/deaths.rs` has what the ranks do. Those that use
+//! exposed memory are in `programs/windows/region_deaths.rs`.
 
 use std::time::Duration;
 use tickwire::launch::{Job, OnFailure, RankStatus};
@@ -8,19 +9,34 @@ use tickwire_tests::scratch::Directory;
 /// Longer than any wait on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(100);
 
+/// Signals that kill a rank: SIGKILL, and SIGSYS at a call of the kernel.
+const KILL: i32 = 9;
+const SYS: i32 = 31;
+
 /// Kills the last of three ranks in this way, for each kind of window. The others must end well.
 fn killed(way: &str) {
-    // Attached windows differ from created ones only if the target's engine is needed. Copies differ from allocated
-    // windows only in their making.
-    let only = [("attached", "target"), ("attached", "silent-target"), (COPIED, "target"), (COPIED, "allocate")];
+    // Attached windows differ from created ones if the target's engine is needed, and at updates, whose lock is that of
+    // a directory. Copies differ from allocated windows only in their making.
+    let only = [
+        ("attached", "target"),
+        ("attached", "silent-target"),
+        ("attached", "updating"),
+        (COPIED, "target"),
+        (COPIED, "allocate"),
+    ];
     let differs = |kind| only.iter().all(|(of, _)| *of != kind) || only.contains(&(kind, way));
     for kind in KINDS.into_iter().chain([HEAP, COPIED]).filter(|kind| differs(kind)) {
-        let place = Directory::new(&format!("windows-{way}-{kind}"));
-        let job = Job::new(3).program(env!("CARGO_BIN_EXE_tests-windows")).args([way, kind]).args([place.as_os_str()]);
-        let outcome = job.on_failure(OnFailure::Continue).tag_output(true).timeout(TIMEOUT).run().unwrap();
-        assert_eq!(outcome.statuses[2], RankStatus::Killed(9), "{way}, {kind}: {outcome:?}");
-        assert!(outcome.statuses[..2].iter().all(|status| status.is_success()), "{way}, {kind}: {outcome:?}");
+        dies(way, kind, KILL);
     }
+}
+
+/// Plays three ranks, the last of which dies by a signal. The others must end well.
+fn dies(way: &str, kind: &str, signal: i32) {
+    let place = Directory::new(&format!("windows-{way}-{kind}"));
+    let job = Job::new(3).program(env!("CARGO_BIN_EXE_tests-windows")).args([way, kind]).args([place.as_os_str()]);
+    let outcome = job.on_failure(OnFailure::Continue).tag_output(true).timeout(TIMEOUT).run().unwrap();
+    assert_eq!(outcome.statuses[2], RankStatus::Killed(signal), "{way}, {kind}: {outcome:?}");
+    assert!(outcome.statuses[..2].iter().all(|status| status.is_success()), "{way}, {kind}: {outcome:?}");
 }
 
 #[test]
@@ -35,6 +51,13 @@ fn updates_go_on_past_a_member_that_died_at_one() {
 }
 
 #[test]
+fn updates_go_on_past_a_member_that_died_with_the_lock_for_them() {
+    for kind in ["created", "attached"] {
+        dies("mid-update", kind, SYS);
+    }
+}
+
+#[test]
 fn who_needs_a_dead_target_is_told() {
     killed("target");
     killed("silent-target");
@@ -44,5 +67,41 @@ fn who_needs_a_dead_target_is_told() {
 fn calls_of_all_members_end_when_one_has_died() {
     for way in ["fence", "free", "allocate", "epochs"] {
         killed(way);
+    }
+}
+
+/// Memory of a region that only the kernel reaches from elsewhere.
+const PLAIN: &str = "plain";
+
+#[test]
+fn who_needs_a_directory_whose_lock_a_dead_member_holds_goes_past_it() {
+    for way in ["region-peer-first", "region-owner-first", "region-withdrawal-first"] {
+        dies(way, PLAIN, SYS);
+    }
+}
+
+#[test]
+fn who_never_met_the_dead_holder_of_a_lock_asks_whether_it_lives() {
+    dies("region-stranger", PLAIN, SYS);
+}
+
+#[test]
+fn a_region_stays_in_use_when_one_of_its_users_dies_at_any_moment() {
+    for kind in [PLAIN, HEAP] {
+        dies("region-updates", kind, KILL);
+    }
+}
+
+#[test]
+fn who_needs_a_region_of_a_dead_owner_is_told() {
+    for kind in [PLAIN, HEAP] {
+        dies("region-owner", kind, KILL);
+    }
+}
+
+#[test]
+fn memory_that_the_kernel_cannot_reach_any_more_is_an_error() {
+    for what in ["moves", "updates"] {
+        dies("region-lost-owner", what, SYS);
     }
 }

@@ -1,7 +1,9 @@
 //! The last of three ranks is killed in the middle of one-sided operations. The others get an error in time where they
 //! need that rank. Where they do not, they go on.
 
-use crate::kit::{PATIENCE, die, die_later, fails, in_time, said, say, tick_for, until};
+use crate::kit::{
+    PATIENCE, die, die_at_write, die_later, fails, others_go_on, outlives, said, say, tick_for, until, until_dead,
+};
 use std::path::Path;
 use std::time::Duration;
 use tickwire::{Comm, Engine, LockKind, Rank, Tag, Window, WindowError, op};
@@ -29,11 +31,12 @@ pub(crate) struct Case<'a> {
 pub(crate) fn death(engine: &mut Engine, way: &str, kind: &str, place: &Path) {
     let (world, me) = (engine.comm_world(), engine.rank());
     assert_eq!(engine.size(), 3);
-    let mut case = Case { engine, world, me, kind, place };
+    let mut case = Case { engine: &mut *engine, world, me, kind, place };
     match way {
         "alone" => case.holder(LockKind::Exclusive),
         "sharing" => case.holder(LockKind::Shared),
         "updating" => case.updating(),
+        "mid-update" => case.mid_update(),
         "target" => case.target(),
         "silent-target" => case.silent_target(),
         "fence" => case.before(Parts::fence),
@@ -42,7 +45,7 @@ pub(crate) fn death(engine: &mut Engine, way: &str, kind: &str, place: &Path) {
         "epochs" => case.epochs(),
         other => panic!("no such death: {other}"),
     }
-    case.others_go_on();
+    others_go_on(engine);
 }
 
 /// Calls that all members must make.
@@ -115,8 +118,8 @@ impl Case<'_> {
         // still live.
         for rank in [self.other(), self.me] {
             let engine = &mut *self.engine;
-            fails("a lock that a dead member holds", || engine.win_lock(LockKind::Exclusive, rank, window));
-            let shared = in_time("sharing", || engine.win_lock(LockKind::Shared, rank, window));
+            fails(self.place, "a lock that a dead member holds", || engine.win_lock(LockKind::Exclusive, rank, window));
+            let shared = outlives(self.place, "sharing", || engine.win_lock(LockKind::Shared, rank, window));
             match held {
                 LockKind::Exclusive => assert!(shared.is_err(), "the lock is held alone"),
                 LockKind::Shared => {
@@ -126,11 +129,11 @@ impl Case<'_> {
             }
         }
         if !self.by_engine() {
-            fails("the own part alone", || self.engine.win_exclusive(window).map(drop));
+            fails(self.place, "the own part alone", || self.engine.win_exclusive(window).map(drop));
         }
         // This must end although the other survivor may still wait for its first lock.
         let engine = &mut *self.engine;
-        fails("win_free", || engine.win_free(window));
+        fails(self.place, "win_free", || engine.win_free(window));
     }
 
     /// A member is killed in the middle of many updates.
@@ -163,12 +166,39 @@ impl Case<'_> {
         let of_rank = |rank| std::fs::read_to_string(self.place.join(format!("adding-{rank}"))).unwrap();
         let all: u64 = [0, 1].map(|rank| of_rank(rank).parse::<u64>().unwrap()).iter().sum();
         let mut left = vec![0; COUNT];
-        in_time("get", || self.engine.get_accumulate(&vec![0; COUNT], &mut left, op::Keep, Rank(0), at, window))
-            .unwrap();
+        outlives(self.place, "get", || {
+            self.engine.get_accumulate(&vec![0; COUNT], &mut left, op::Keep, Rank(0), at, window)
+        })
+        .unwrap();
         assert!(left[0] >= all, "updates are lost: {} of {all}", left[0]);
         assert!(left[1..].iter().all(|&left| left >= all / 2), "updates are lost");
-        let _ = in_time("win_unlock_all", || self.engine.win_unlock_all(window));
-        fails("win_free", || self.engine.win_free(window));
+        let _ = outlives(self.place, "win_unlock_all", || self.engine.win_unlock_all(window));
+        fails(self.place, "win_free", || self.engine.win_free(window));
+    }
+
+    /// A member is killed in the middle of an update, and so dies with the lock for updates.
+    fn mid_update(&mut self) {
+        let parts = self.parts();
+        let (window, at) = (parts.window, parts.at(Rank(0), 0));
+        self.all_lock(window);
+        if self.is_doomed() {
+            die_at_write(self.place);
+            let updated = self.engine.accumulate(&[1; COUNT], op::Sum, Rank(0), at, window);
+            panic!("it has not died: {updated:?}");
+        }
+        // Nobody has noticed the death when the next updates begin.
+        until_dead(self.place);
+        let engine = &mut *self.engine;
+        for _ in 0..2 {
+            outlives(self.place, "an update", || engine.fetch_and_op(1, op::Sum, Rank(0), at, window)).unwrap();
+        }
+        say(self.place, &format!("added-{}", self.me.0));
+        until(engine, self.place, &["added-0", "added-1"]);
+        let mut left = [0; 2];
+        engine.get(&mut left, Rank(0), at, window).unwrap();
+        assert_eq!(left, [4, 0], "the dead member has written nothing");
+        outlives(self.place, "win_unlock_all", || engine.win_unlock_all(window)).unwrap();
+        fails(self.place, "win_free", || engine.win_free(window));
     }
 
     /// A member is killed while the others access its part in all ways.
@@ -186,7 +216,7 @@ impl Case<'_> {
         let mut bytes = vec![7; COUNT];
         for round in 0..ROUNDS_MAX {
             let engine = &mut *self.engine;
-            let done = in_time("an operation", || match (self.me.0, round % 4) {
+            let done = outlives(self.place, "an operation", || match (self.me.0, round % 4) {
                 (0, 0) => engine.put(&bytes, DOOMED, at, window),
                 (0, 1) => engine.get(&mut bytes, DOOMED, at, window),
                 (0, 2) => engine.win_flush(DOOMED, window),
@@ -213,8 +243,10 @@ impl Case<'_> {
         }
         let engine = &mut *self.engine;
         if by_engine {
-            fails("a put to a dead member", || engine.put(&[1], DOOMED, at, window));
-            fails("a request to a dead member", || engine.rput(vec![1], DOOMED, at, window).map_err(Into::into));
+            fails(self.place, "a put to a dead member", || engine.put(&[1], DOOMED, at, window));
+            fails(self.place, "a request to a dead member", || {
+                engine.rput(vec![1], DOOMED, at, window).map_err(Into::into)
+            });
         }
         // The part of the other survivor still works.
         let mut one = [0];
@@ -223,8 +255,8 @@ impl Case<'_> {
         engine.win_flush(other, window).unwrap();
         engine.get(&mut one, other, there, window).unwrap();
         assert_eq!(one, [11]);
-        let _ = in_time("win_unlock_all", || engine.win_unlock_all(window));
-        fails("win_free", || self.engine.win_free(window));
+        let _ = outlives(self.place, "win_unlock_all", || engine.win_unlock_all(window));
+        fails(self.place, "win_free", || self.engine.win_free(window));
     }
 
     /// A member is killed before its engine has done any of the operations that the others wait for.
@@ -247,11 +279,11 @@ impl Case<'_> {
         let got = engine.rget(vec![1; COUNT], DOOMED, at, window).unwrap();
         let both = engine.rget_accumulate(vec![1; COUNT], vec![0; COUNT], op::Sum, DOOMED, at, window).unwrap();
         say(self.place, &format!("posted-{}", self.me.0));
-        let flushed = in_time("win_flush", || engine.win_flush(DOOMED, window));
+        let flushed = outlives(self.place, "win_flush", || engine.win_flush(DOOMED, window));
         let done = [
-            in_time("rput", || engine.wait(&put)),
-            in_time("rget", || engine.wait(&got)),
-            in_time("rget_accumulate", || engine.wait(&both)),
+            outlives(self.place, "rput", || engine.wait(&put)),
+            outlives(self.place, "rget", || engine.wait(&got)),
+            outlives(self.place, "rget_accumulate", || engine.wait(&both)),
         ];
         if self.kind == KINDS[3] {
             println!("rank {} is told: {done:?}", self.me.0);
@@ -262,13 +294,13 @@ impl Case<'_> {
         let engine = &mut *self.engine;
         assert_eq!(engine.take(got).map_or_else(|failed| failed.buffer.unwrap(), |(buffer, _)| buffer).len(), COUNT);
         // The epoch ends. A new epoch detects the death only if it needs the owner.
-        let _ = in_time("win_unlock_all", || engine.win_unlock_all(window));
+        let _ = outlives(self.place, "win_unlock_all", || engine.win_unlock_all(window));
         until(engine, self.place, &["died"]);
-        let locked = in_time("win_lock_all", || engine.win_lock_all(window));
+        let locked = outlives(self.place, "win_lock_all", || engine.win_lock_all(window));
         if locked.is_ok() {
-            let _ = in_time("win_unlock_all", || engine.win_unlock_all(window));
+            let _ = outlives(self.place, "win_unlock_all", || engine.win_unlock_all(window));
         }
-        fails("win_free", || self.engine.win_free(window));
+        fails(self.place, "win_free", || self.engine.win_free(window));
     }
 
     /// A member is killed before a collective call of the window.
@@ -281,8 +313,8 @@ impl Case<'_> {
         }
         self.engine.put(&[1], self.other(), parts.at(self.other(), 0), parts.window).unwrap();
         say(self.place, &format!("calling-{}", self.me.0));
-        fails("a call of all", || call(&parts, self.engine));
-        assert!(in_time("once more", || call(&parts, self.engine)).is_err(), "a member has died");
+        fails(self.place, "a call of all", || call(&parts, self.engine));
+        assert!(outlives(self.place, "once more", || call(&parts, self.engine)).is_err(), "a member has died");
     }
 
     /// A member is killed while windows are made and freed.
@@ -294,12 +326,12 @@ impl Case<'_> {
         let is_doomed = self.is_doomed();
         for _ in 0..ROUNDS_MAX {
             let (engine, kind, world) = (&mut *self.engine, self.kind, self.world);
-            let made = in_time("making", || Parts::make(engine, kind, COUNT, world));
-            let freed = made.and_then(|parts| in_time("win_free", || engine.win_free(parts.window)));
+            let made = outlives(self.place, "making", || Parts::make(engine, kind, COUNT, world));
+            let freed = made.and_then(|parts| outlives(self.place, "win_free", || engine.win_free(parts.window)));
             if let Err(error) = freed {
                 println!("rank {} is told: {error}", self.me.0);
                 assert!(!is_doomed, "it is to die: {error}");
-                fails("once more", || Parts::make(engine, kind, COUNT, world));
+                fails(self.place, "once more", || Parts::make(engine, kind, COUNT, world));
                 return;
             }
         }
@@ -323,24 +355,24 @@ impl Case<'_> {
         self.engine.win_post(&doomed, window).unwrap();
         say(self.place, &format!("starting-{}", self.me.0));
         let engine = &mut *self.engine;
-        fails("win_start", || engine.win_start(&doomed, window));
-        in_time("win_complete", || engine.win_complete(window)).unwrap();
-        fails("win_wait", || engine.win_wait(window));
+        fails(self.place, "win_start", || engine.win_start(&doomed, window));
+        outlives(self.place, "win_complete", || engine.win_complete(window)).unwrap();
+        fails(self.place, "win_wait", || engine.win_wait(window));
         // The group has the dead member first, and then the living one. Operations on the living member must still be
         // done.
         let both = group.include(&[2, other.0]).unwrap();
         for round in 1..=3u64 {
-            fails("win_post to both", || engine.win_post(&both, window));
-            fails("win_start to both", || engine.win_start(&both, window));
+            fails(self.place, "win_post to both", || engine.win_post(&both, window));
+            fails(self.place, "win_start to both", || engine.win_start(&both, window));
             engine.put(&[round], other, at, window).unwrap();
             assert_eq!(engine.put(&[round], DOOMED, at, window), Err(WindowError::NoEpoch(DOOMED)));
-            in_time("win_complete", || engine.win_complete(window)).unwrap();
-            let _ = in_time("win_wait", || engine.win_wait(window));
+            outlives(self.place, "win_complete", || engine.win_complete(window)).unwrap();
+            let _ = outlives(self.place, "win_wait", || engine.win_wait(window));
             let mut own = [0];
             engine.win_read(&mut own, own_at, window).unwrap();
             assert_eq!(own, [round]);
         }
-        fails("win_free", || engine.win_free(window));
+        fails(self.place, "win_free", || engine.win_free(window));
         // The window is gone. A new window of the survivors is not affected by it.
         let left = engine.comm_create_group(self.world, &survivors, Tag(1)).unwrap();
         let again = engine.win_allocate::<u64>(4, left).unwrap();
@@ -351,15 +383,5 @@ impl Case<'_> {
         engine.win_read(&mut own, 0, again).unwrap();
         assert_eq!(own, [0, 0, 0, 8]);
         engine.win_free(again).unwrap();
-    }
-
-    /// The survivors can still exchange messages.
-    fn others_go_on(&mut self) {
-        let (other, world, engine) = (self.other(), self.world, &mut *self.engine);
-        let sent = engine.isend(vec![self.me.0 as u8; 100_000], other, Tag(6), world).unwrap();
-        let got = engine.irecv(vec![9u8; 100_000], other, Tag(6), world).unwrap();
-        engine.wait_for(&got, PATIENCE).unwrap();
-        assert_eq!(engine.take(got).unwrap().0, vec![other.0 as u8; 100_000]);
-        engine.wait_for(&sent, PATIENCE).unwrap();
     }
 }
