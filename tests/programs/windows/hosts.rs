@@ -1,15 +1,15 @@
-//! Ranks of two hosts with one window. Parts on the own host are reached by memory, and parts on the other host by the
-//! network.
+//! Ranks of two hosts with one window, and with exposed memory. What is on the own host is reached as memory
+//! or by the kernel, and what is on the other host by the network.
 
 use crate::check_reach;
 use crate::kit::{NOTICE_MAX, PATIENCE, in_time, said, say, until};
 use std::path::Path;
 use std::time::Instant;
-use tickwire::{AtomicsDomain, Comm, Engine, LockKind, ProcId, Rank, op};
+use tickwire::{AtomicsDomain, Comm, Engine, LockKind, ProcId, Rank, RegionAccess, WindowReach, op};
 use tickwire_tests::mutexes::{elements, hammer};
 use tickwire_tests::one_sided::{KINDS, Parts};
 
-/// Elements of a part. As many take several requests.
+/// Elements of a part or of a region, a multiple of the number of ranks. As many take several requests.
 const COUNT: usize = 5_000;
 const ROUNDS: usize = 4;
 
@@ -35,6 +35,7 @@ pub(crate) fn hosts(engine: &mut Engine, place: &Path) {
         hammer(engine, &parts, world, ROUNDS).unwrap();
         engine.win_free(parts.window).unwrap();
     }
+    regions(engine, world);
     if said(place, "on") {
         lose(engine, place);
     }
@@ -100,6 +101,54 @@ fn locks(engine: &mut Engine, parts: &Parts, world: Comm) {
         assert_eq!(count, [u64::from(size)], "increments under the lock of {target:?}");
     }
     engine.win_unlock_all(window).unwrap();
+}
+
+/// All ranks use exposed memory of all, on both hosts. A key is of no use once its region is withdrawn.
+fn regions(engine: &mut Engine, world: Comm) {
+    let (me, size) = (engine.rank().0, engine.size());
+    let share = COUNT / size as usize;
+    let [first, counter] = [share * me as usize, COUNT].map(|element| element * size_of::<u64>());
+    let region = engine.expose(vec![0u64; COUNT + 1], RegionAccess::ALL).unwrap();
+    let mut keys = vec![region.key(); size as usize];
+    engine.allgather(&[region.key()], &mut keys, world).unwrap();
+    for (to, key) in (0..).zip(&keys) {
+        let near = engine.host_of(ProcId(to)) == engine.host_of(ProcId(me));
+        let reach = engine.region_reach(key).unwrap();
+        let expected: &[WindowReach] = match near {
+            true if to == me => &[WindowReach::Memory],
+            true => &[WindowReach::Kernel],
+            false => &[WindowReach::Fabric, WindowReach::Engine],
+        };
+        assert!(expected.contains(&reach), "rank {to}, near: {near}: {reach:?}");
+        let sent: Vec<u64> = (0..share).map(|at| value(me, to, at)).collect();
+        engine.region_put(&sent, key, first).unwrap();
+        for _ in 0..ROUNDS {
+            engine.region_fetch_and_op(1u64, op::Sum, key, counter).unwrap();
+        }
+    }
+    engine.region_flush_all().unwrap();
+    engine.barrier(world).unwrap();
+    for (from, key) in (0..).zip(&keys) {
+        let mut got = vec![0u64; share];
+        engine.region_get(&mut got, key, first).unwrap();
+        assert!(got.into_iter().eq((0..share).map(|at| value(me, from, at))), "what went to rank {from}");
+        let count = engine.region_fetch_and_op(0u64, op::Keep, key, counter);
+        assert_eq!(count, Ok(u64::from(size) * ROUNDS as u64), "updates of rank {from}'s region");
+    }
+    engine.barrier(world).unwrap();
+    let buffer = engine.withdraw(region).unwrap();
+    let sent = (0..size).flat_map(|from| (0..share).map(move |at| value(from, me, at)));
+    let expected: Vec<u64> = sent.chain([u64::from(size) * ROUNDS as u64]).collect();
+    assert!(buffer == expected, "what all have put to rank {me}");
+    engine.barrier(world).unwrap();
+    for key in &keys {
+        let put = engine.region_put(&[9u64], key, 0).and_then(|()| engine.region_flush(ProcId(key.proc)));
+        let got = engine.region_get(&mut [0u64], key, 0);
+        let updated = engine.region_fetch_and_op(1u64, op::Sum, key, counter);
+        assert!(put.is_err() && got.is_err() && updated.is_err(), "{key:?}: {put:?}, {got:?}, {updated:?}");
+    }
+    engine.barrier(world).unwrap();
+    assert!(buffer == expected, "a stale key has written to rank {me}");
 }
 
 /// The second host goes away while the first one uses it.
