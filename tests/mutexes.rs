@@ -3,7 +3,7 @@
 
 use crate::one_sided::Parts;
 use std::time::{Duration, Instant};
-use tickwire::{Comm, Engine, Rank, WindowError, op};
+use tickwire::{Comm, Engine, Rank, RegionAccess, RegionKey, WindowError, op};
 
 /// Longest time of one wait, even on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -63,6 +63,40 @@ pub fn hammer(engine: &mut Engine, parts: &Parts, comm: Comm, rounds: usize) -> 
     player.pass_on(rounds)?;
     engine.barrier(comm)?;
     engine.win_unlock_all(parts.window)
+}
+
+/// All ranks count at once in a word of exposed memory, each `rounds` times. Its owner goes on counting as long as
+/// others do. Returns the key, which is stale by then.
+///
+/// # Panics
+/// If an update is lost.
+///
+/// # Errors
+/// The errors of one-sided operations.
+pub fn count_exposed(engine: &mut Engine, owner: Rank, comm: Comm, rounds: usize) -> Result<RegionKey, WindowError> {
+    let others = (u64::from(engine.comm_size(comm)?) - 1) * rounds as u64;
+    let is_owner = engine.comm_rank(comm)? == owner;
+    let region = engine.expose(vec![0u64], RegionAccess::ALL).map_err(WindowError::from)?;
+    let mut keys = [region.key()];
+    engine.bcast(&mut keys, owner, comm)?;
+    let [key] = keys;
+    let (start, mut own, mut of_others, mut last) = (Instant::now(), 0, 0, None);
+    while own < rounds as u64 || is_owner && of_others < others {
+        let old = engine.region_fetch_and_op(1u64, op::Sum, &key, 0)?;
+        assert!(last < Some(old) && old >= own, "a counter only grows: {last:?}, {old}");
+        (of_others, own, last) = (old - own, own + 1, Some(old));
+        assert!(start.elapsed() < PATIENCE, "{own} of rank {owner:?}, {of_others} of {others}: updates are lost");
+        if is_owner {
+            engine.tick();
+        }
+    }
+    let mut all = [0];
+    engine.allreduce(&[own], &mut all, op::Sum, comm)?;
+    assert_eq!(engine.region_fetch_and_op(0u64, op::Keep, &key, 0)?, all[0], "updates are lost");
+    engine.barrier(comm)?;
+    engine.withdraw(region)?;
+    engine.barrier(comm)?;
+    Ok(key)
 }
 
 impl<'a> Player<'a> {

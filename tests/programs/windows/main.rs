@@ -21,7 +21,7 @@ use kit::PATIENCE;
 use silent::Silent;
 use std::path::Path;
 use tickwire::{Bootstrap, Engine, Limits, Rank, WindowReach};
-use tickwire_tests::mutexes::{elements, hammer};
+use tickwire_tests::mutexes::{count_exposed, elements, hammer};
 use tickwire_tests::one_sided::{COPIED, HEAP, KINDS, Parts};
 
 fn main() {
@@ -60,7 +60,7 @@ fn main() {
     engine.finalize(PATIENCE).unwrap();
 }
 
-/// Hammers windows of all kinds. Ranks that `share` reach each other by memory.
+/// Hammers windows of all kinds, and exposed memory. Ranks that `share` reach each other by memory.
 fn mutexes(engine: &mut Engine, rounds: usize, share: fn(u32) -> bool) {
     let (world, me) = (engine.comm_world(), engine.rank().0);
     for kind in KINDS.into_iter().chain([HEAP]) {
@@ -71,6 +71,17 @@ fn mutexes(engine: &mut Engine, rounds: usize, share: fn(u32) -> bool) {
         }
         hammer(engine, &parts, world, rounds).unwrap();
         engine.win_free(parts.window).unwrap();
+    }
+    for owner in 0..2 {
+        let key = count_exposed(engine, Rank(owner), world, 10 * rounds).unwrap();
+        let reach = engine.region_reach(&key).unwrap();
+        let expected: &[WindowReach] = match () {
+            () if owner == me => &[WindowReach::Memory],
+            () if share(me) && share(owner) => &[WindowReach::Kernel],
+            () => &[WindowReach::Fabric, WindowReach::Engine],
+        };
+        assert!(expected.contains(&reach), "exposed by rank {owner}: {reach:?}");
+        engine.barrier(world).unwrap();
     }
 }
 
