@@ -7,6 +7,7 @@ mod copies;
 mod deaths;
 mod epochs;
 mod fabric;
+mod keys;
 mod kit;
 mod many;
 mod model;

@@ -3,8 +3,6 @@
 use crate::kit::{ALL, FABRICS, Over, SHARED, each_rank, refused, values};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tickwire::internals::components::bytemuck;
-use tickwire::testing::SplitMix;
 use tickwire::{
     Bootstrap, Comm, CommError, Engine, ProcId, Rank, Region, RegionAccess, RegionKey, Tag, Window, WindowReach, op,
 };
@@ -13,7 +11,12 @@ use tickwire::{
 const BOUND: Duration = Duration::from_secs(20);
 
 /// Exposes a buffer on each rank, and collects the keys of all ranks.
-fn exposed(engine: &mut Engine, count: usize, access: RegionAccess, world: Comm) -> (Region<Vec<u64>>, Vec<RegionKey>) {
+pub(crate) fn exposed(
+    engine: &mut Engine,
+    count: usize,
+    access: RegionAccess,
+    world: Comm,
+) -> (Region<Vec<u64>>, Vec<RegionKey>) {
     let region = engine.expose(vec![0u64; count], access).unwrap();
     let mut keys = vec![region.key(); engine.size() as usize];
     engine.allgather(&[region.key()], &mut keys, world).unwrap();
@@ -58,9 +61,12 @@ fn who_has_a_key_moves_bytes_without_the_owner() {
 fn a_counter_in_a_region_counts_what_all_add() {
     for over in ALL.into_iter().chain(FABRICS) {
         each_rank(4, over, |engine, rank, world| {
-            let (region, keys) = exposed(engine, 2, RegionAccess::ALL, world);
+            let (region, keys) = exposed(engine, 4, RegionAccess::ALL, world);
             for _ in 0..100 {
                 engine.region_fetch_and_op(1u64, op::Sum, &keys[0], 8).unwrap();
+            }
+            if rank == 0 {
+                engine.region_fetch_and_op(u64::MAX, op::Replace, &keys[0], 16).unwrap();
             }
             // Updates with requests count like all others, however many are in progress.
             let adding: Vec<_> =
@@ -80,6 +86,13 @@ fn a_counter_in_a_region_counts_what_all_add() {
             let mut won = [0u32];
             engine.allreduce(&[u32::from(old == 0)], &mut won, op::Sum, world).unwrap();
             assert_eq!(won, [1]);
+            // Each rank clears a bit that no other rank changes, and sets it elsewhere.
+            let before = engine.region_fetch_and_op(!(1u64 << rank), op::BitAnd, &keys[0], 16).unwrap();
+            assert_eq!(before | 15, u64::MAX);
+            engine.region_fetch_and_op(1u64 << rank, op::BitXor, &keys[0], 24).unwrap();
+            engine.barrier(world).unwrap();
+            assert_eq!(engine.region_fetch_and_op(0u64, op::Keep, &keys[0], 16), Ok(u64::MAX << 4));
+            assert_eq!(engine.region_fetch_and_op(0u64, op::BitXor, &keys[0], 24), Ok(15));
             assert_eq!(engine.region_fetch_and_op(0u64, op::Keep, &keys[0], 8).unwrap(), 800);
             engine.barrier(world).unwrap();
             engine.withdraw(region).unwrap();
@@ -297,65 +310,6 @@ struct AtEnd<'a>(&'a AtomicBool);
 impl Drop for AtEnd<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
-    }
-}
-
-/// Length of the region in the test of arbitrary keys, bytes.
-const NAMED: usize = 512;
-
-/// A key with arbitrary content, as a message might bring it. Each word is that of a true key, or close to it, or
-/// something else.
-fn any_key(truth: &RegionKey, random: &mut SplitMix) -> RegionKey {
-    let mut pick = |choices: &[u64]| choices[random.below(choices.len() as u64) as usize];
-    let bytes = pick(&[truth.bytes, truth.bytes, 0, 8, 1 << 40, u64::MAX]);
-    let proc = pick(&[truth.proc.into(), truth.proc.into(), truth.proc.into(), 2, u32::MAX.into()]) as u32;
-    let number = u64::from(truth.number);
-    let number = pick(&[number, number, number, number - 1, number + 1, (1 << 24) - 1, u32::MAX.into()]) as u32;
-    let access = pick(&[7, 7, 0, 1, 2, 4, u32::MAX.into()]) as u32;
-    let [key, base, name] = [(); 3].map(|()| random.next_u64());
-    let (place, access) = (u64::from(number) << 32 | u64::from(proc), name << 32 | u64::from(access));
-    bytemuck::cast([bytes, key, base, random.next_u64(), random.next_u64(), place, access, random.next_u64()])
-}
-
-#[test]
-fn keys_of_any_content_write_only_what_is_exposed_for_that() {
-    for over in ALL {
-        each_rank(2, over, |engine, rank, world| {
-            // This region is exposed first, so that its number is one less than that of the other region. The keys
-            // try this number too.
-            let for_reading = engine.expose(vec![3u8; NAMED], RegionAccess::READ).unwrap();
-            let (region, keys) = exposed(engine, NAMED / size_of::<u64>(), RegionAccess::ALL, world);
-            let truth = keys[1 - rank as usize];
-            let mut random = SplitMix::new(u64::from(rank) + 1);
-            let mut expected = vec![0u8; NAMED];
-            let mut written = 0;
-            for round in 0..600u32 {
-                let key = any_key(&truth, &mut random);
-                let offset =
-                    [0, 8, 500, NAMED - 8, NAMED - 1, NAMED, 1 << 40, usize::MAX - 3][random.below(8) as usize];
-                let bytes = [round as u8 | 1; 8];
-                let put = engine.region_put(&bytes, &key, offset);
-                let done = put.and_then(|()| engine.region_flush(ProcId(key.proc)));
-                let names_it = key.proc == truth.proc && key.number == truth.number;
-                let holds = offset.saturating_add(8) <= NAMED.min(key.bytes as usize);
-                let may = names_it && holds && key.access().covers(RegionAccess::WRITE);
-                assert_eq!(done.is_ok(), may, "{over:?}: {key:?} at {offset}: {done:?}");
-                if may {
-                    expected[offset..offset + 8].copy_from_slice(&bytes);
-                    written += 1;
-                }
-                // The other calls must not change the memory either. This swap can only replace 0 by 0.
-                let _ = engine.region_get(&mut [0u8; 8], &key, offset);
-                let swapped = engine.region_compare_and_swap(0u8, 0u8, &key, offset);
-                assert!(swapped.is_err() || names_it && offset < NAMED, "{over:?}: {key:?} at {offset}");
-            }
-            assert!(written > 20, "{written} were true");
-            let mut own = vec![0u8; NAMED];
-            let other = Rank(1 - rank);
-            engine.sendrecv(&expected[..], other, Tag(1), &mut own[..], other, Tag(1), world).unwrap();
-            assert!(bytemuck::cast_slice::<u64, u8>(&engine.withdraw(region).unwrap()) == own, "{over:?}");
-            assert_eq!(engine.withdraw(for_reading).unwrap(), [3; NAMED]);
-        });
     }
 }
 
