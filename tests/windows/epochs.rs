@@ -3,7 +3,9 @@
 use crate::kit::{ALL, Over, PATIENCE, SHARED, compute_until, each_rank, next, own, refused, values, windows};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use tickwire::{AtomicsDomain, Engine, Group, LockKind, Rank, RequestError, WindowReach, op};
+use tickwire::{
+    AtomicsDomain, Datatype, Engine, Group, LockKind, Rank, RequestError, Typed, Window, WindowReach, op,
+};
 
 #[test]
 fn exclusive_locks_keep_others_out() {
@@ -269,31 +271,25 @@ fn computes_with_attached_memory(over: Over) {
 
 #[test]
 fn a_target_that_computes_is_not_waited_for_on_its_host() {
-    SHARED.into_iter().for_each(computes);
+    SHARED.into_iter().chain([Over::Copied]).for_each(computes);
 }
 
 fn computes(over: Over) {
-    const RUNS: usize = 10_000;
-    let origin_is_done = [false; 2].map(AtomicBool::new);
+    let is_done = [[(); 2]; 2].map(|phases| phases.map(|()| AtomicBool::new(false)));
     each_rank(2, over, |engine, rank, world| {
-        for (window, is_done) in windows(engine, 3 * RUNS, world).into_iter().zip(&origin_is_done) {
+        for (window, [has_locked, is_done]) in windows(engine, 3 * RUNS, world).into_iter().zip(&is_done) {
+            // While the target computes it makes no call. It enters its barriers only later.
+            engine.barrier(world).unwrap();
+            if rank == 0 {
+                locks_part_of_one_that_computes(engine, window);
+                has_locked.store(true, Ordering::Release);
+            } else {
+                compute_until(has_locked);
+            }
             engine.win_lock_all(window).unwrap();
             engine.barrier(world).unwrap();
             if rank == 0 {
-                // The target makes no call during all of this: it enters its barrier only later. The runs are adjacent.
-                for at in 0..RUNS {
-                    let at = 3 * at as u64;
-                    engine.put(&[at, at + 1, at + 2], Rank(1), at as usize, window).unwrap();
-                }
-                engine.win_flush(Rank(1), window).unwrap();
-                let mut got = vec![0; 3 * RUNS];
-                engine.get(&mut got, Rank(1), 0, window).unwrap();
-                assert!(got.iter().copied().eq(0..3 * RUNS as u64));
-                for _ in 0..100 {
-                    engine.accumulate(&[2; 1_000], op::Sum, Rank(1), 0, window).unwrap();
-                }
-                engine.get(&mut got, Rank(1), 0, window).unwrap();
-                assert_eq!((got[0], got[7], got[1_000]), (200, 207, 1_000));
+                uses_part_of_one_that_computes(engine, window);
                 is_done.store(true, Ordering::Release);
             } else {
                 compute_until(is_done);
@@ -303,6 +299,51 @@ fn computes(over: Over) {
             engine.win_free(window).unwrap();
         }
     });
+}
+
+/// Runs of three elements in a part of a rank that computes.
+const RUNS: usize = 10_000;
+
+fn locks_part_of_one_that_computes(engine: &mut Engine, window: Window<u64>) {
+    for round in 1..=3 {
+        engine.win_lock(LockKind::Exclusive, Rank(1), window).unwrap();
+        let mut found = [9];
+        engine.get(&mut found, Rank(1), 0, window).unwrap();
+        assert_eq!(found, [round - 1]);
+        engine.put(&[round], Rank(1), 0, window).unwrap();
+        engine.win_unlock(Rank(1), window).unwrap();
+        engine.win_lock(LockKind::Shared, Rank(1), window).unwrap();
+        engine.get(&mut found, Rank(1), 0, window).unwrap();
+        engine.win_unlock(Rank(1), window).unwrap();
+        assert_eq!(found, [round]);
+    }
+}
+
+fn uses_part_of_one_that_computes(engine: &mut Engine, window: Window<u64>) {
+    // The runs are adjacent.
+    for at in 0..RUNS {
+        let at = 3 * at as u64;
+        engine.put(&[at, at + 1, at + 2], Rank(1), at as usize, window).unwrap();
+    }
+    engine.win_flush(Rank(1), window).unwrap();
+    let mut got = vec![0; 3 * RUNS];
+    engine.get(&mut got, Rank(1), 0, window).unwrap();
+    assert!(got.iter().copied().eq(0..3 * RUNS as u64));
+    for _ in 0..100 {
+        engine.accumulate(&[2; 1_000], op::Sum, Rank(1), 0, window).unwrap();
+    }
+    assert_eq!(engine.compare_and_swap(2_000, 5, Rank(1), 2_000, window), Ok(2_000));
+    assert_eq!(engine.compare_and_swap(2_000, 6, Rank(1), 2_000, window), Ok(5), "another value is there");
+    // Every second element goes to two of every five.
+    let from = Datatype::vector(6, 1, 2, &Datatype::of::<u64>()).unwrap();
+    let to = Datatype::vector(3, 2, 5, &Datatype::of::<u64>()).unwrap();
+    let sent = Typed::new((100..112u64).collect::<Vec<_>>(), &from, 1).unwrap();
+    engine.put_typed(&sent, Rank(1), 3_000, (&to, 1), window).unwrap();
+    engine.win_flush(Rank(1), window).unwrap();
+    engine.get(&mut got, Rank(1), 0, window).unwrap();
+    assert_eq!((got[0], got[7], got[1_000], got[2_000]), (200, 207, 1_000, 5));
+    let put = [100, 102, 3_002, 3_003, 3_004, 104, 106, 3_007, 3_008, 3_009, 108, 110, 3_012];
+    assert_eq!(got[3_000..3_013], put);
 }
 
 #[test]
