@@ -53,7 +53,8 @@ fn updates_go_on_past_a_member_that_died_at_one() {
 #[test]
 fn updates_go_on_past_a_member_that_died_with_the_lock_for_them() {
     for kind in ["created", "attached"] {
-        dies("mid-update", kind, SYS);
+        dies("mid-update-peer", kind, SYS);
+        dies("mid-update-owner", kind, SYS);
     }
 }
 

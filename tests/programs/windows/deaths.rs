@@ -2,7 +2,8 @@
 //! need that rank. Where they do not, they go on.
 
 use crate::kit::{
-    PATIENCE, die, die_at_write, die_later, fails, others_go_on, outlives, said, say, tick_for, until, until_dead,
+    PATIENCE, compute_until, die, die_at_write, die_later, fails, others_go_on, outlives, said, say, tick_for, until,
+    until_dead,
 };
 use std::path::Path;
 use std::time::Duration;
@@ -36,7 +37,8 @@ pub(crate) fn death(engine: &mut Engine, way: &str, kind: &str, place: &Path) {
         "alone" => case.holder(LockKind::Exclusive),
         "sharing" => case.holder(LockKind::Shared),
         "updating" => case.updating(),
-        "mid-update" => case.mid_update(),
+        "mid-update-peer" => case.mid_update(Rank(1)),
+        "mid-update-owner" => case.mid_update(Rank(0)),
         "target" => case.target(),
         "silent-target" => case.silent_target(),
         "fence" => case.before(Parts::fence),
@@ -176,8 +178,9 @@ impl Case<'_> {
         fails(self.place, "win_free", || self.engine.win_free(window));
     }
 
-    /// A member is killed in the middle of an update, and so dies with the lock for updates.
-    fn mid_update(&mut self) {
+    /// A member is killed in the middle of an update of rank 0's part, and so dies with the lock for updates. One of the
+    /// others is the first to need the lock, and gets no help.
+    fn mid_update(&mut self, first: Rank) {
         let parts = self.parts();
         let (window, at) = (parts.window, parts.at(Rank(0), 0));
         self.all_lock(window);
@@ -188,10 +191,14 @@ impl Case<'_> {
         }
         // Nobody has noticed the death when the next updates begin.
         until_dead(self.place);
+        if self.me != first {
+            compute_until(self.place, "past");
+        }
         let engine = &mut *self.engine;
         for _ in 0..2 {
             outlives(self.place, "an update", || engine.fetch_and_op(1, op::Sum, Rank(0), at, window)).unwrap();
         }
+        say(self.place, "past");
         say(self.place, &format!("added-{}", self.me.0));
         until(engine, self.place, &["added-0", "added-1"]);
         let mut left = [0; 2];
