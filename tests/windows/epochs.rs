@@ -3,9 +3,7 @@
 use crate::kit::{ALL, Over, PATIENCE, SHARED, compute_until, each_rank, next, own, refused, values, windows};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-use tickwire::{
-    AtomicsDomain, Datatype, Engine, Group, LockKind, Rank, RequestError, Typed, Window, WindowReach, op,
-};
+use tickwire::{AtomicsDomain, Datatype, Engine, Group, LockKind, Rank, RequestError, Typed, Window, WindowReach, op};
 
 #[test]
 fn exclusive_locks_keep_others_out() {
