@@ -63,8 +63,11 @@ fn updates_of_regions_go_over_a_fabric_beside_puts_and_gets_over_shared_memory()
                 let dump = engine.dump();
                 let waits = format!("to be done by the fabric at rank {}", proc.0);
                 assert!(dump.to_string().contains(&waits), "{provider}: {dump}");
-                let exposed = "region 0: 128 bytes, for others to read, write, update, by the fabric";
-                assert!(dump.to_string().contains(exposed), "{provider}: {dump}");
+                let exposed = format!(
+                    "region {}: 128 bytes, for others to read, write, update, by the fabric",
+                    region.key().number
+                );
+                assert!(dump.to_string().contains(&exposed), "{provider}: {dump}");
                 engine.region_flush(proc).unwrap();
                 assert!(posted.iter().all(|posted| engine.test(posted).unwrap().is_done()), "{provider}");
                 posted.into_iter().for_each(|posted| drop(engine.wait_take(posted).unwrap()));

@@ -48,6 +48,11 @@ fn who_has_a_key_moves_bytes_without_the_owner() {
             let got = engine.region_rget(vec![0u64; 10], &key, 0).unwrap();
             assert_eq!(engine.wait_take(got).unwrap().0, [7; 10]);
             engine.region_flush_all().unwrap();
+            // Operations on the own regions are counted, too.
+            let before = engine.region_counts(ProcId(rank)).issued;
+            engine.region_put(&[1u64], &keys[rank as usize], 4_000).unwrap();
+            let counts = engine.region_counts(ProcId(rank));
+            assert_eq!((counts.issued, counts.completed), (before + 1, before + 1));
             let counts = engine.region_counts(ProcId(next));
             assert_eq!((counts.issued, counts.completed), (4, 4));
             engine.barrier(world).unwrap();

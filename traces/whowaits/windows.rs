@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn who_has_not_begun_the_epoch_that_another_rank_waits_for_is_named() {
-        let waits = |tag: i32, epochs: &[&str]| {
+        let waits = |tag: u32, epochs: &[&str]| {
             let window = WindowDump { comm: 5, context: 9, ..WindowDump::default() };
             let (kind, stage) = (Kind::Receive, crate::dump::Stage::Posted);
             let (peer, context) = (Some(0), 9);

@@ -17,7 +17,7 @@ type Needs = fn(u32, u32) -> bool;
 
 /// All operations that use boards, and who needs what differs.
 const CALLS: [(&str, Needs, Called); 10] = [
-    ("bcast", |odd, rank| odd == rank, |engine, count, world| engine.bcast(&mut parts(count, 1), ROOT, world)),
+    ("bcast", |odd, rank| odd == rank, |engine, count, world| engine.bcast(parts(count, 1), ROOT, world)),
     (
         "gather",
         |_, rank| Rank(rank) == ROOT,
