@@ -52,6 +52,14 @@ pub enum PostError {
         /// What is possible, bytes.
         most: u64,
     },
+    /// There is no memory in which the bytes could be kept until they have gone on to all ranks.
+    #[error(
+        "there is no memory for {bytes} bytes that go on to several ranks: pass them on in parts, or keep them in a buffer"
+    )]
+    NoMemory {
+        /// What is needed, bytes.
+        bytes: u64,
+    },
     /// A receive into a buffer whose datatype contains a byte twice.
     #[error(
         "the buffer's datatype has a byte twice: a receive could not tell what to write there; set its blocks apart"

@@ -12,7 +12,7 @@ mod passing;
 use kit::{BOUND, TAG, all_at_rest, clusters, numbers, pass_along, posted};
 use std::process::Command;
 use tickwire::testing::{Cluster, SimConfig, SimNet};
-use tickwire::{Comm, PostError, Rank, Tag, Test, op};
+use tickwire::{Comm, Engine, PostError, Rank, Tag, Test, op};
 use tickwire_tests::binaries::binary;
 
 #[test]
@@ -298,6 +298,17 @@ fn wrong_arguments_are_errors_and_nothing_is_left() {
     graph.pass(from, 10, to);
     graph.after(to, from);
     assert_eq!(graph.start().unwrap_err().error, PostError::Circle);
+    // Lengths that no memory has.
+    let forward = |engine: &mut Engine, lengths: &[usize]| {
+        let mut graph = engine.graph(world);
+        let (from, to) = (graph.receive(Rank(1), TAG), [graph.send(Rank(0), TAG), graph.send(Rank(1), TAG)]);
+        lengths.iter().for_each(|&length| graph.pass(from, length, to));
+        graph.start().unwrap_err().error
+    };
+    for lengths in [&[1 << 60][..], &[usize::MAX, usize::MAX]] {
+        assert!(matches!(forward(engine, lengths), PostError::Length { .. }), "{lengths:?}");
+    }
+    assert_eq!(forward(engine, &[1 << 45]), PostError::NoMemory { bytes: 1 << 45 });
     let empty = posted(engine.graph(world).start());
     cluster.finish(BOUND, 0, empty).unwrap();
     cluster.assert_at_rest();

@@ -1,6 +1,6 @@
 //! Posting the graph of a block: takes its rows. `plan.rs` plans its memory.
 
-use super::builder::{NodeSketch, Sketch};
+use super::builder::{NodeSketch, OutSketch, Sketch};
 use super::plan::Plan;
 use crate::api::collectives::request::own_request;
 use crate::api::graphs::{add_edges, add_graph};
@@ -8,7 +8,7 @@ use crate::api::persistent::Persistent;
 use crate::api::request::{Posted, Rejected};
 use crate::run::engine::Engine;
 use std::mem::ManuallyDrop;
-use tickwire_components::limits::TAG_MAX;
+use tickwire_components::limits::{MESSAGE_MAX, TAG_MAX};
 use tickwire_components::{
     Asking, Blocks, Car, CarKind, CarState, Comm, Communicator, Computation, Graph, NIL, NoLayout, Node, NodeWork,
     PostError, Row, Side, Span, Tag, context,
@@ -72,6 +72,7 @@ impl Engine {
         live(self.store.all().communicators, comm.0)?;
         wrong.map_or(Ok(()), Err)?;
         check_circle(&sketch)?;
+        check_lengths(&sketch)?;
         if sketch.nodes.is_empty() {
             // Every graph ends by Complete, so it has at least one node.
             sketch.nodes.push(NodeSketch::Copy { from: Span::EMPTY, to: Span::EMPTY });
@@ -80,6 +81,9 @@ impl Engine {
         let count = sketch.nodes.len();
         self.need_rows(2 * count + 1)?;
         let mut plan = self.plan(comm, &sketch, &peers);
+        if let Some(bytes) = plan.lacking {
+            return Err(PostError::NoMemory { bytes });
+        }
         let windows = plan.blocks.inlets.iter().filter(|inlet| inlet.is_window()).count();
         self.need_windows(windows)?;
         let mut all = self.store.all();
@@ -252,4 +256,27 @@ fn check_circle(sketch: &Sketch) -> Result<(), PostError> {
         }
     }
     if seen == sketch.nodes.len() { Ok(()) } else { Err(PostError::Circle) }
+}
+
+/// Checks that no message is too long.
+fn check_lengths(sketch: &Sketch) -> Result<(), PostError> {
+    let passed = |message: u32, part: u32| match &sketch.nodes[message as usize] {
+        NodeSketch::Incoming { parts, .. } => parts[part as usize].bytes,
+        _ => 0,
+    };
+    let sent = |part: &OutSketch| match *part {
+        OutSketch::Given(span) => span.len() as u64,
+        OutSketch::Passed { message, part } => passed(message, part),
+    };
+    for node in &sketch.nodes {
+        let length = match node {
+            NodeSketch::Incoming { parts, .. } => parts.iter().fold(0, |all: u64, part| all.saturating_add(part.bytes)),
+            NodeSketch::Outgoing { parts, .. } => parts.iter().fold(0, |all: u64, part| all.saturating_add(sent(part))),
+            NodeSketch::Reduce { .. } | NodeSketch::Copy { .. } => 0,
+        };
+        if length > MESSAGE_MAX {
+            return Err(PostError::Length { length, most: MESSAGE_MAX });
+        }
+    }
+    Ok(())
 }

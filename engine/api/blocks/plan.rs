@@ -75,6 +75,8 @@ pub(super) struct Plan {
     pub(super) temporaries: Vec<Temporary>,
     /// What each node does.
     pub(super) work: Vec<NodeWork>,
+    /// Bytes for which there was no memory, if there was too little.
+    pub(super) lacking: Option<u64>,
 }
 
 impl Plan {
@@ -86,9 +88,15 @@ impl Plan {
         }
     }
 
-    /// Allocates this many bytes, which live as long as the graph.
+    /// Allocates this many bytes, which live as long as the graph. If there is no memory for them, the plan says so, and is not used.
     fn temporary(&mut self, bytes: usize) -> Span {
-        let mut memory: Temporary = vec![0; bytes.div_ceil(size_of::<u128>())].into();
+        let words = bytes.div_ceil(size_of::<u128>());
+        // What is short is always there. What is long is asked for first: `vec!` would end the process.
+        if bytes > PASSED_WHOLE_MAX && Vec::<u128>::new().try_reserve_exact(words).is_err() {
+            self.lacking = Some(bytes as u64);
+            return Span::EMPTY;
+        }
+        let mut memory: Temporary = vec![0; words].into();
         // SAFETY: the plan keeps the memory, then the graph, for as long as its nodes.
         #[expect(unsafe_code, reason = "memory that nodes use by its address")]
         let span = unsafe { Span::new(memory.as_mut_ptr().cast(), bytes) };
