@@ -33,15 +33,18 @@ fn elements(what: &'static str, given: usize, needed: usize) -> PostError {
     PostError::Elements { what, given, needed }
 }
 
-/// One of two ranks makes wrong calls, on boards or by messages. Then the next operation of both must be the same one.
+/// One of two ranks makes wrong calls: on boards, before the boards are open, or by messages. Then the next operation of both must be
+/// the same one.
 fn misused(wrong: impl Fn(&mut Engine, Comm) + Sync) {
-    for boards in [true, false] {
+    for (boards, opened) in [(true, true), (true, false), (false, false)] {
         on_threads(2, |rank, bootstrap| {
             let limits = Limits { boards, ..Limits::default() };
             let mut engine = Engine::builder().limits(limits).build(bootstrap).unwrap();
             let world = engine.comm_world();
-            // The first call that waits opens the boards, which takes both ranks.
-            engine.barrier(world).unwrap();
+            // The first call that waits opens the boards, which takes both ranks. A wrong first call waits for nobody.
+            if opened {
+                engine.barrier(world).unwrap();
+            }
             if rank == 0 {
                 wrong(&mut engine, world);
             }
