@@ -2,8 +2,12 @@
 //! counted, and the other members wait for nobody.
 
 use crate::kit::on_threads;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tickwire::{Comm, Engine, Limits, OperationError, PostError, Rank, Rejected, consecutive, op};
+
+/// Longer than all wrong calls take.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What two buffers hold.
 type Pair = (Vec<u8>, Vec<u8>);
@@ -37,6 +41,7 @@ fn elements(what: &'static str, given: usize, needed: usize) -> PostError {
 /// the same one.
 fn misused(wrong: impl Fn(&mut Engine, Comm) + Sync) {
     for (boards, opened) in [(true, true), (true, false), (false, false)] {
+        let are_over = AtomicBool::new(false);
         on_threads(2, |rank, bootstrap| {
             let limits = Limits { boards, ..Limits::default() };
             let mut engine = Engine::builder().limits(limits).build(bootstrap).unwrap();
@@ -47,6 +52,12 @@ fn misused(wrong: impl Fn(&mut Engine, Comm) + Sync) {
             }
             if rank == 0 {
                 wrong(&mut engine, world);
+                are_over.store(true, Ordering::Release);
+            }
+            let start = Instant::now();
+            while !are_over.load(Ordering::Acquire) {
+                assert!(start.elapsed() < PATIENCE, "a wrong call waits for this rank");
+                engine.tick();
             }
             let mut sum = [0];
             engine.allreduce(&[rank + 1], &mut sum, op::Sum, world).unwrap();
