@@ -140,3 +140,46 @@ fn an_update_that_waits_for_a_connection_ends_with_its_owner() {
         });
     }
 }
+
+#[test]
+fn of_two_fabrics_for_updates_the_one_that_routes_name_does_them() {
+    if !has_libfabric() {
+        return;
+    }
+    // The transports of an engine are in the order in which they were added.
+    for priorities in [[90, 150], [150, 90]] {
+        let (board, hub) = (Board::new(2), Hub::new(2, RING_BYTES));
+        std::thread::scope(|threads| {
+            for rank in 0..2 {
+                let (board, hub) = (&board, hub.clone());
+                threads.spawn(move || {
+                    let upper = gate("upper", &hub, rank, 200, Calls::Open, Arc::default());
+                    let calls: [Arc<AtomicU64>; 2] = Default::default();
+                    let mut builder = Engine::builder().transport(upper).exclude(["shm"]);
+                    for (index, name) in ["one", "two"].into_iter().enumerate() {
+                        let count = calls[index].clone();
+                        let of = fabric((name, board), "tcp;ofi_rxm", rank, priorities[index], Calls::Open, count);
+                        builder = builder.transport(of);
+                    }
+                    let builder = builder.route(TrafficClass::PointToPoint, ["upper"]);
+                    let builder = builder.route(TrafficClass::OneSided, ["upper"]);
+                    let builder = builder.route(TrafficClass::Atomics, ["one", "two"]);
+                    let mut engine = builder.build(board.bootstrap(rank)).unwrap();
+                    let world = engine.comm_world();
+                    let region = engine.expose(vec![0u64; 4], RegionAccess::ALL).unwrap();
+                    let theirs = swap_keys(&mut engine, rank, world, region.key());
+                    assert_eq!(engine.region_fetch_and_op(1u64, op::Sum, &theirs, 0), Ok(0));
+                    engine.barrier(world).unwrap();
+                    let higher = usize::from(priorities[1] > priorities[0]);
+                    let routes = engine.routes(ProcId(1 - rank), TrafficClass::Atomics);
+                    let chosen = routes.into_iter().find(|route| route.chosen).unwrap();
+                    assert_eq!(chosen.transport, ["one", "two"][higher], "{priorities:?}");
+                    // Only one of the two ranks may have called.
+                    assert_eq!(calls[1 - higher].load(Ordering::Relaxed), 0, "{priorities:?}");
+                    assert_eq!(engine.withdraw(region).unwrap()[0], 1);
+                    engine.finalize(Duration::from_secs(20)).unwrap();
+                });
+            }
+        });
+    }
+}

@@ -4,10 +4,12 @@
 use super::span::span_of;
 use crate::api::windows::Route;
 use crate::run::engine::Engine;
+use std::cmp::Reverse;
 use tickwire_components::{
     AtomicsDomain, NIL, Rank, RegionKey, RemoteKind, RequestError, Row, Span, TrafficClass, Vc, VcState, WindowError,
 };
 use tickwire_systems::procs::calls::link_over;
+use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_systems::procs::routes::{names_atomics, updates};
 use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_systems::procs::windows::{FabricKind, OwnMemory};
@@ -24,7 +26,12 @@ impl Engine {
             return Ok(None);
         }
         let mut words = Vec::new();
-        for (number, of) in (0u8..).zip(endpoints.iter_mut()).filter(|(_, of)| of.may_carry(TrafficClass::Atomics)) {
+        let named = (0u8..).zip(endpoints.iter_mut()).filter(|(_, of)| of.may_carry(TrafficClass::Atomics));
+        let named = named.map(|(number, of)| (of.transport.get().capabilities().priority, number, of));
+        let mut named: Vec<(u8, u8, &mut Endpoint)> = named.collect();
+        // The same order as that of routes: of equal ones the first.
+        named.sort_by_key(|&(priority, ..)| Reverse(priority));
+        for (_, number, of) in named {
             match updates(of) {
                 Ok(()) => return Ok(Some(number)),
                 Err(why) => words.push(format!("{} {why}", of.transport.get().name())),
