@@ -52,10 +52,8 @@ pub enum PostError {
         /// What is possible, bytes.
         most: u64,
     },
-    /// There is no memory in which the bytes could be kept until they have gone on to all ranks.
-    #[error(
-        "there is no memory for {bytes} bytes that go on to several ranks: pass them on in parts, or keep them in a buffer"
-    )]
+    /// There is no memory for bytes that a graph passes on, or combines on the way.
+    #[error("there is no memory for {bytes} bytes that are passed on: pass them on in parts, or keep them in a buffer")]
     NoMemory {
         /// What is needed, bytes.
         bytes: u64,

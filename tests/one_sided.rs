@@ -40,7 +40,14 @@ impl Parts {
                 })?;
                 engine.win_create(buffer, comm)?
             }
-            "created" | COPIED => engine.win_create(vec![0u64; count], comm)?,
+            "created" | COPIED => {
+                let is_copied = kind == COPIED && count > 0 && engine.limits().window_copy_max > 0;
+                engine.win_create(vec![0u64; count], comm).map_err(|rejected| {
+                    // Nobody else writes into a buffer that has a copy.
+                    assert!(!is_copied || rejected.buffer.is_some(), "the buffer is lost");
+                    rejected.error
+                })?
+            }
             _ => {
                 let window = engine.win_create_dynamic(comm)?;
                 for _ in 0..if kind == "unlisted" { LISTED } else { 0 } {

@@ -1,5 +1,5 @@
 //! Routes: which transport is used to reach a proc, for each class of traffic. Candidates are the endpoints that reach the proc and that
-//! may be used for the class. The best candidate that has not failed is taken.
+//! may be used for the class. The best candidate that has not failed is taken, unless a link is in use already.
 //!
 //! *Reads* cards, endpoints, the links of a VC. *Writes* nothing.
 //! *Why* a route is looked up when a VC connects, or when a window or a region is made, but never for a message.

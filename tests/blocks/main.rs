@@ -308,7 +308,13 @@ fn wrong_arguments_are_errors_and_nothing_is_left() {
     for lengths in [&[1 << 60][..], &[usize::MAX, usize::MAX]] {
         assert!(matches!(forward(engine, lengths), PostError::Length { .. }), "{lengths:?}");
     }
-    assert_eq!(forward(engine, &[1 << 45]), PostError::NoMemory { bytes: 1 << 45 });
+    // The second one is beyond all addresses that a process has.
+    let mut graph = engine.graph(world);
+    for _ in 0..2 {
+        let (from, to) = (graph.receive(Rank(1), TAG), [graph.send(Rank(0), TAG), graph.send(Rank(1), TAG)]);
+        graph.pass(from, 1 << 46, to);
+    }
+    assert_eq!(graph.start().unwrap_err().error, PostError::NoMemory { bytes: 1 << 46 });
     let empty = posted(engine.graph(world).start());
     cluster.finish(BOUND, 0, empty).unwrap();
     cluster.assert_at_rest();

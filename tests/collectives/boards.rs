@@ -141,6 +141,8 @@ fn with_boards(engine: &mut Engine) -> usize {
 fn sixteen_members_have_boards_and_seventeen_have_none() {
     for size in [16, 17] {
         each_rank(size, true, |engine, rank, world| {
+            // This opens the boards, and runs by messages.
+            engine.barrier(world).unwrap();
             for count in [1, 3_000] {
                 let mut sums = vec![0; count];
                 engine.allreduce(&vec![rank; count], &mut sums, op::Sum, world).unwrap();
@@ -235,6 +237,8 @@ fn operands_in_shared_heaps_are_read_where_they_are() {
                 engine.barrier(comm).unwrap();
                 comm = engine.comm_dup(comm).unwrap();
             }
+            // This opens the boards.
+            engine.barrier(comm).unwrap();
             let sums = |first: usize| -> Vec<i64> {
                 let of =
                     |at: usize| i64::from(size * (size - 1) / 2) * 1_000_003 + i64::from(size) * (at * at + 1) as i64;
@@ -264,6 +268,7 @@ fn more_communicators_than_have_wide_boards_give_the_same() {
     each_rank(2, true, |engine, rank, world| {
         let comms: Vec<Comm> = (0..10).map(|_| engine.comm_dup(world).unwrap()).collect();
         for comm in comms {
+            engine.barrier(comm).unwrap();
             let own = values(rank, 33_000);
             let mut sums = vec![0; own.len()];
             engine.allreduce(&own, &mut sums, mix, comm).unwrap();
@@ -386,11 +391,13 @@ fn communicators_come_and_go_with_their_boards() {
     each_rank(4, true, |engine, rank, world| {
         for round in 0..20u32 {
             let half = engine.comm_split(world, Some(rank % 2), rank as i32).unwrap().unwrap();
+            engine.barrier(half).unwrap();
             let mut total = [0];
             engine.allreduce(&[rank + round], &mut total, op::Sum, half).unwrap();
             assert_eq!(total, [rank % 2 * 2 + 2 + 2 * round]);
             engine.comm_free(half).unwrap();
             let copy = engine.comm_dup(world).unwrap();
+            engine.barrier(copy).unwrap();
             let mut all = vec![0; 4];
             engine.allgather(&[rank], &mut all, copy).unwrap();
             assert_eq!(all, [0, 1, 2, 3]);

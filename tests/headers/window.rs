@@ -78,9 +78,9 @@ impl Asked {
     }
 }
 
-/// Gives an engine a window on its world, as if its peers had one too. All parts are locked, and the epoch of a fence is open. Without `exposes`, peers
-/// may use all of the engine's part. With `exposes`, the window has three regions, and peers may write only the first:
-/// the second may only be read, and only a fabric updates the third.
+/// Gives an engine a window on its world, as if its peers had one too. All parts are locked, and the epoch of a fence is
+/// open. Without `exposes`, peers may use all of the engine's part. With `exposes`, the window has three regions, and
+/// peers may write only the first: the second may only be read, and only a fabric updates the third.
 pub(super) fn add(engine: &mut Engine, procs: u32, exposes: bool) {
     let all = rows(engine);
     let world = &all.communicators[0];

@@ -142,6 +142,8 @@ fn a_target_that_is_asked_admits_only_who_is_in_an_epoch() {
                 // One rank believes that a fence's epoch goes on, and the other one that it has ended.
                 if rank == 0 {
                     engine.win_fence(window).unwrap();
+                    // The other rank may be the last one to leave the fence, and admits this one until then.
+                    engine.barrier(world).unwrap();
                     engine.put(&[5], Rank(1), 0, window).unwrap();
                     refused(engine.win_flush(Rank(1), window), not_exposed);
                     refused(engine.get(&mut [0], Rank(1), 0, window), not_exposed);
@@ -149,6 +151,7 @@ fn a_target_that_is_asked_admits_only_who_is_in_an_epoch() {
                     assert_eq!(engine.wait(&request), Err(RequestError::NotExposed));
                 } else {
                     engine.win_fence_last(window).unwrap();
+                    engine.barrier(world).unwrap();
                 }
                 engine.win_fence_last(window).unwrap();
                 assert_eq!(own(engine, 1, window), [0]);

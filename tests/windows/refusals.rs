@@ -93,6 +93,21 @@ fn a_buffer_comes_back_where_a_member_has_failed() {
 }
 
 #[test]
+fn a_buffer_comes_back_where_another_member_has_no_memory() {
+    for over in ALL {
+        each_rank(3, over, |engine, rank, world| {
+            // Its part would be longer than all memory.
+            if rank == 2 {
+                let failed = engine.win_allocate::<u64>(usize::MAX / 8, world).map(drop).unwrap_err();
+                assert!(matches!(failed, WindowError::Memory { rank: Rank(2), .. }), "{over:?}: {failed}");
+            } else {
+                assert_eq!(back(engine.win_create(vec![7u64; 10], world), "rank 2 has no memory"), [7; 10], "{over:?}");
+            }
+        });
+    }
+}
+
+#[test]
 fn a_group_that_is_not_within_the_window_is_refused() {
     each_rank(3, Over::Shm, |engine: &mut Engine, rank, world| {
         let pair = engine.comm_split(world, Some(rank / 2), 0).unwrap().unwrap();

@@ -1,7 +1,7 @@
 //! Updates are atomic for each element, whichever rank updates it and however it reaches the memory.
 
 use crate::kit::{ALL, Over, each_rank, refused, windows};
-use tickwire::{Datatype, LockKind, Rank, Typed, Window, op};
+use tickwire::{Datatype, LockKind, Rank, Typed, Window, WindowReach, op};
 
 #[test]
 fn no_update_is_lost_whoever_makes_it() {
@@ -178,6 +178,46 @@ fn a_datatype_of_thousands_of_runs_moves_them_all() {
                 engine.win_unlock_all(window).unwrap();
                 engine.win_free(window).unwrap();
             }
+        });
+    }
+}
+
+#[test]
+fn a_datatype_of_thousands_of_runs_moves_them_all_in_memory_that_is_attached() {
+    // More than are moved while the list of attached memory is locked once.
+    const RUNS: usize = 2_500;
+    for over in ALL {
+        each_rank(2, over, |engine, rank, world| {
+            let window = engine.win_create_dynamic(world).unwrap();
+            let own = engine.win_attach(vec![0u64; 3 * RUNS], window).unwrap();
+            let mut places = [0; 2];
+            engine.allgather(&[own], &mut places, world).unwrap();
+            let (other, at) = (Rank(1 - rank), places[1 - rank as usize]);
+            engine.win_lock_all(window).unwrap();
+            let strided = Datatype::vector(RUNS, 2, 3, &Datatype::of::<u64>()).unwrap();
+            let values: Vec<u64> = (1..=2 * RUNS as u64).map(|at| at + u64::from(rank)).collect();
+            let from = Typed::new(values.clone(), &Datatype::of::<u64>(), 2 * RUNS).unwrap();
+            let before = engine.win_counts(other, window).unwrap().issued;
+            engine.put_typed(&from, other, at, (&strided, 1), window).unwrap();
+            engine.win_flush(other, window).unwrap();
+            let mut back = Typed::new(vec![0u64; 2 * RUNS], &Datatype::of::<u64>(), 2 * RUNS).unwrap();
+            engine.get_typed(&mut back, other, at, (&strided, 1), window).unwrap();
+            assert!(back.into_buffer() == values, "{over:?}");
+            let from = Typed::new(values.clone(), &Datatype::of::<u64>(), 2 * RUNS).unwrap();
+            let put = engine.rput_typed(from, other, at, (&strided, 1), window).unwrap();
+            let from = engine.wait_take(put).unwrap().0;
+            if engine.win_reach(other, window).unwrap() == WindowReach::Kernel {
+                let issued = engine.win_counts(other, window).unwrap().issued - before;
+                assert_eq!(issued, 3, "{over:?}: two puts and one get, each of all runs together");
+            }
+            // A run that is not there: the bytes behind the last element of the buffer.
+            let beyond = engine.put_typed(&from, other, at + 2 * size_of::<u64>(), (&strided, 1), window);
+            assert!(beyond.and(engine.win_flush(other, window)).is_err(), "{over:?}");
+            engine.win_unlock_all(window).unwrap();
+            engine.barrier(world).unwrap();
+            let back = engine.win_detach::<Vec<u64>>(own, window).unwrap().unwrap();
+            assert_eq!(back[0], 2 - u64::from(rank), "{over:?}");
+            engine.win_free(window).unwrap();
         });
     }
 }

@@ -61,18 +61,18 @@ pub(super) fn epoch_awaited(dump: &Dump, operation: &OperationDump, peer: &str) 
     Some(format!("{peer} to {what} of {}", window.name()))
 }
 
-/// Why the epoch that a receive waits for does not come: the peer has not begun it. `None` if the receive waits for no epoch.
+/// Why the epoch that a receive waits for does not come, if the reason is that the peer has not begun it.
 pub(super) fn epoch_missing(ranks: &[RankReport], dump: &Dump, operation: &OperationDump) -> Option<Vec<String>> {
     let (window, is_posted) = epoch_of(dump, operation)?;
-    let Some(peer) = operation.peer else { return Some(Vec::new()) };
+    let peer = operation.peer?;
     let dumps = ranks.get(peer as usize).map_or(&[][..], RankReport::dumps);
-    let theirs = dumps.iter().flat_map(|dump| &dump.windows).find(|of| of.context == window.context);
-    let (is_open, what) = match (theirs, is_posted) {
-        (None, _) => return Some(Vec::new()),
-        (Some(theirs), true) => (theirs.has_epoch(WindowDump::EXPOSURE), "posted none"),
-        (Some(theirs), false) => (theirs.has_epoch(WindowDump::ACCESS), "started none"),
+    let theirs = dumps.iter().flat_map(|dump| &dump.windows).find(|of| of.context == window.context)?;
+    let (is_open, what) = match is_posted {
+        true => (theirs.has_epoch(WindowDump::EXPOSURE), "has posted none"),
+        // One that has ended leaves a message that is on its way.
+        false => (theirs.has_epoch(WindowDump::ACCESS), "has no epoch open"),
     };
-    Some(if is_open { Vec::new() } else { vec![format!("rank {peer} has {what}")] })
+    (!is_open).then(|| vec![format!("rank {peer} {what}")])
 }
 
 const fn how(holder: &HolderDump) -> &'static str {
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(waits(epoch::POSTED.0, &[]), (post.clone(), vec!["rank 0 has posted none".into()]));
         assert_eq!(waits(epoch::POSTED.0, &[WindowDump::EXPOSURE]), (post, vec![]));
         let complete = "rank 0 to complete its epoch (win_complete) of window 5".to_owned();
-        assert_eq!(waits(epoch::COMPLETED.0, &[]), (complete.clone(), vec!["rank 0 has started none".into()]));
+        assert_eq!(waits(epoch::COMPLETED.0, &[]), (complete.clone(), vec!["rank 0 has no epoch open".into()]));
         assert_eq!(waits(epoch::COMPLETED.0, &[WindowDump::ACCESS]), (complete, vec![]));
     }
 }

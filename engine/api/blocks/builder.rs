@@ -243,8 +243,8 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
     /// beside the pair of those before it.
     ///
     /// # Errors
-    /// A wrong rank or tag, a handle of another graph, buffers of different lengths, a circle, or no free row. The error gives the buffers
-    /// back.
+    /// A wrong rank or tag, a handle of another graph, buffers of different lengths, a message that is too long, a circle, no memory for what
+    /// is passed on, or no free row. The error gives the buffers back.
     pub fn start(self) -> Posted<B> {
         let GraphBuilder { engine, name, comm, scoped, buffers, sketch, wrong, .. } = self;
         engine.post_blocks(name, comm, buffers, sketch, wrong, scoped)

@@ -77,7 +77,9 @@ impl Engine {
         let (row, context) = self.context_of(comm);
         if self.store.all().boards.is_untried(row, context) {
             // Wrong arguments are refused before this member waits for the others. So the operation that opens the boards runs by messages.
+            // So is a call for which there are no rows: once the boards are open, its repetition would not meet the others.
             let drawn = self.draw(comm, buffer, draw);
+            let drawn = drawn.and_then(|draft| self.need_rows(draft.acts.len() + 1).map(|()| draft));
             return match drawn.map(|draft| (draft, self.open_boards(name, comm))) {
                 Ok((draft, Ok(()))) => Run::Drawn(draft),
                 Ok((_, Err(OperationError::Post(error)))) | Err(error) => Run::Refused(error),

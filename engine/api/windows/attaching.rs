@@ -60,8 +60,10 @@ impl Engine {
         window: Window<u8>,
     ) -> Result<Option<B>, WindowError> {
         let row = self.window(window.handle)?;
+        // Several buffers without bytes may be at one displacement.
         if let OwnMemory::Attached(runs) = &row.own
-            && runs.iter().any(|run| is_at(run, displacement) && !run.buffer.is::<B>())
+            && runs.iter().any(|run| is_at(run, displacement))
+            && !runs.iter().any(|run| is_at(run, displacement) && run.buffer.is::<B>())
         {
             return Ok(None);
         }
@@ -79,7 +81,7 @@ impl Engine {
         let none =
             WindowError::OutOfBounds { target: Rank(row.rank), first: displacement, end: displacement, length: 0 };
         let OwnMemory::Attached(runs) = &mut row.own else { return Err(none) };
-        let place = runs.iter().position(|run| is_at(run, displacement)).ok_or(none)?;
+        let place = runs.iter().position(|run| is_at(run, displacement) && run.buffer.is::<B>()).ok_or(none)?;
         let AttachedRun { buffer, .. } = runs.swap_remove(place);
         Ok(buffer.downcast::<B>().ok().map(|buffer| *buffer))
     }

@@ -3,8 +3,9 @@
 //! The directory is locked meanwhile.
 
 use crate::run::engine::Engine;
+use smallvec::SmallVec;
 use std::time::Instant;
-use tickwire_components::limits::{LOCK_HOLDER_ASKED, LOCKED_BYTES, LOCKED_UPDATE_BYTES};
+use tickwire_components::limits::{LOCK_HOLDER_ASKED, LOCKED_BYTES, LOCKED_RUNS, LOCKED_UPDATE_BYTES};
 use tickwire_components::{NIL, Rank, RegionAccess, RemoteKind, RequestError, Span, VcState, WindowError};
 use tickwire_systems::procs::connections::ask_after_one;
 use tickwire_systems::procs::windows::Reach;
@@ -53,19 +54,9 @@ impl Engine {
                 RemoteKind::CompareSwap(_) => (from, into),
                 _ => (from.part(done, bytes), into.part(done, bytes)),
             };
-            let (mut near, mut asked) = (Near::Elsewhere, None::<Instant>);
-            self.wait_at_once(|engine| {
-                near = engine.try_listed(kind, (at + done, length - done), runs, bytes, (rank, handle));
-                let Near::Busy(holder) = near else { return true };
-                // Looks cannot be counted instead: where ranks share processors, the wait sleeps between them soon.
-                let since = *asked.get_or_insert_with(Instant::now);
-                if handle == REGIONS && since.elapsed() >= LOCK_HOLDER_ASKED {
-                    ask_after_one(&mut engine.store.as_mut(), holder);
-                    asked = None;
-                }
-                false
-            })?;
-            match near {
+            let tried =
+                |engine: &mut Engine| engine.try_listed(kind, (at + done, length - done), runs, bytes, (rank, handle));
+            match self.when_free(handle, tried)? {
                 Near::Done => done += bytes,
                 Near::Lost => return Err(self.out_of_reach(rank, handle)),
                 Near::Closed if done > 0 => return Err(self.out_of_reach(rank, handle)),
@@ -79,6 +70,46 @@ impl Engine {
         }
     }
 
+    /// Moves several runs, each to or from a place in memory that is listed, in as few calls of the kernel as it takes, and counts that as
+    /// one operation. `false` if it is not done: a run is long, or not listed.
+    pub(super) fn runs_listed(
+        &mut self,
+        runs: &[(usize, Span)],
+        writes: bool,
+        (rank, handle): (Rank, u32),
+    ) -> Result<bool, WindowError> {
+        let is_listed = matches!(self.target(rank, handle)?.reach, Reach::Listed { .. });
+        if !is_listed || runs.iter().any(|(_, run)| run.len() > LOCKED_BYTES / LOCKED_RUNS) {
+            return Ok(false);
+        }
+        for some in runs.chunks(LOCKED_RUNS) {
+            match self.when_free(handle, |engine| engine.try_runs(some, writes, (rank, handle)))? {
+                Near::Done => {}
+                Near::Lost => return Err(self.out_of_reach(rank, handle)),
+                // Runs that were moved before are moved once more.
+                Near::Busy(_) | Near::Closed | Near::Elsewhere => return Ok(false),
+            }
+        }
+        self.count_done(rank, handle).map(|()| true)
+    }
+
+    /// Tries an operation until no living member holds the lock of the list.
+    fn when_free(&mut self, handle: u32, mut tried: impl FnMut(&mut Engine) -> Near) -> Result<Near, WindowError> {
+        let (mut near, mut asked) = (Near::Elsewhere, None::<Instant>);
+        self.wait_at_once(|engine| {
+            near = tried(engine);
+            let Near::Busy(holder) = near else { return true };
+            // Looks cannot be counted instead: where ranks share processors, the wait sleeps between them soon.
+            let since = *asked.get_or_insert_with(Instant::now);
+            if handle == REGIONS && since.elapsed() >= LOCK_HOLDER_ASKED {
+                ask_after_one(&mut engine.store.as_mut(), holder);
+                asked = None;
+            }
+            false
+        })?;
+        Ok(near)
+    }
+
     /// Tries the next `length` bytes of an operation, at place `at`. `left` bytes are still to be done from there on.
     fn try_listed(
         &mut self,
@@ -87,6 +118,39 @@ impl Engine {
         runs: (Span, Span),
         length: usize,
         (rank, handle): (Rank, u32),
+    ) -> Near {
+        self.try_locked((rank, handle), |shared, link, part, guard| {
+            // All that is left must be listed: nothing is done if only a part of it is there.
+            let Some(address) = address_of(part, guard, kind, at, left, handle) else { return Near::Elsewhere };
+            // SAFETY: the caller of the operation lends both runs. What is listed is the owner's, and stays so while the list is locked; an
+            // owner that has died gives nothing up.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            unsafe {
+                operate(shared, link, kind, runs, (address, length))
+            }
+        })
+    }
+
+    /// Tries to move short runs.
+    fn try_runs(&mut self, runs: &[(usize, Span)], writes: bool, (rank, handle): (Rank, u32)) -> Near {
+        let kind = if writes { RemoteKind::Put } else { RemoteKind::Get };
+        self.try_locked((rank, handle), |shared, link, part, guard| {
+            let place = |&(at, run): &(usize, Span)| Some((address_of(part, guard, kind, at, run.len(), handle)?, run));
+            let places: Option<SmallVec<[_; 16]>> = runs.iter().map(place).collect();
+            let Some(places) = places else { return Near::Elsewhere };
+            // SAFETY: as in `try_listed`.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            Near::done_if(unsafe {
+                if writes { shared.store_runs(link, &places) } else { shared.fetch_runs(link, &places) }
+            })
+        })
+    }
+
+    /// Does something while the list of a target is locked: with what shares memory, the link, and the part that has the list.
+    fn try_locked(
+        &mut self,
+        (rank, handle): (Rank, u32),
+        act: impl FnOnce(&mut dyn SharedMemory, u32, &Part, &UpdateGuard<'_>) -> Near,
     ) -> Near {
         let all = self.store.all();
         let vcs = &*all.vcs;
@@ -101,17 +165,9 @@ impl Engine {
             REGIONS => vcs.iter().any(|vc| vc.proc == holder && vc.state == VcState::Failed),
             _ => row.is_dead(vcs, holder),
         };
-        let guard = match part.lock_updates(dead) {
-            Ok(guard) => guard,
-            Err(HeldBy(holder)) => return Near::Busy(holder),
-        };
-        // All that is left must be listed: nothing is done if only a part of it is there.
-        let Some(address) = address_of(part, &guard, kind, at, left, handle) else { return Near::Elsewhere };
-        // SAFETY: the caller of the operation lends both runs. What is listed is the owner's, and stays so while the list is locked; an
-        // owner that has died gives nothing up.
-        #[expect(unsafe_code, reason = "bytes that are addresses")]
-        unsafe {
-            operate(shared, *link, kind, runs, (address, length))
+        match part.lock_updates(dead) {
+            Ok(guard) => act(shared, *link, part, &guard),
+            Err(HeldBy(holder)) => Near::Busy(holder),
         }
     }
 }

@@ -179,6 +179,13 @@ impl Engine {
         place: (Rank, u32),
     ) -> Result<SmallVec<[usize; 1]>, WindowError> {
         let mut left = SmallVec::new();
+        if let (RemoteKind::Put | RemoteKind::Get, 2..) = (kind, runs.len()) {
+            let writes = kind == RemoteKind::Put;
+            let spans = runs.iter().map(|run| (run.at, if writes { run.from } else { run.into }));
+            if self.runs_listed(&spans.collect::<Vec<_>>(), writes, place)? {
+                return Ok(left);
+            }
+        }
         for (index, run) in runs.iter().enumerate() {
             if !self.move_listed(kind, run.at, (run.from, run.into), run.length, place)? {
                 left.push(index);

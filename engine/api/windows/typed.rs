@@ -92,6 +92,9 @@ impl Engine {
         if runs.len() > 1 && self.way(target, window.handle)? == Way::Kernel {
             return self.runs_by_kernel(&spans(&mut packed, &runs), true, target, window.handle);
         }
+        if runs.len() > 1 && self.runs_listed(&spans(&mut packed, &runs), true, (target, window.handle))? {
+            return Ok(());
+        }
         for run in runs {
             self.put(&packed[run.packed], target, run.target.start, window.cast())?;
         }
@@ -114,6 +117,8 @@ impl Engine {
         let mut packed = vec![0u8; into.size()];
         if runs.len() > 1 && self.way(target, window.handle)? == Way::Kernel {
             self.runs_by_kernel(&spans(&mut packed, &runs), false, target, window.handle)?;
+        } else if runs.len() > 1 && self.runs_listed(&spans(&mut packed, &runs), false, (target, window.handle))? {
+            // All runs are there.
         } else if runs.len() > 1 && self.way(target, window.handle)? == Way::Engine {
             let get = |(at, into): (usize, Span)| RemoteMove { at, from: Span::EMPTY, into, length: into.len() };
             let gets: Vec<_> = spans(&mut packed, &runs).into_iter().map(get).collect();

@@ -64,7 +64,8 @@ impl Windows {
     }
 }
 
-/// The number of an engine's first region. It is random: a key of an earlier engine of the same proc must name no region of this one.
+/// The number of an engine's first region. It is random, so that a key of an earlier engine of the same proc hardly ever names a region of
+/// this one.
 fn first_number() -> u32 {
     RandomState::new().hash_one(0) as u32 % (REGIONS_MAX / 2)
 }

@@ -27,8 +27,8 @@ const WIDE: u8 = 8;
 const ALONE: u8 = 16;
 
 impl Engine {
-    /// Opens the boards of a communicator. `name` is the operation that the caller runs: a member that
-    /// waits in here waits for members that have not called that operation.
+    /// Opens the boards of a communicator. `name` is the operation that the caller runs: a member that waits in here waits for members that
+    /// have not called that operation.
     ///
     /// # Errors
     /// A member has failed, or messages cannot be posted.
