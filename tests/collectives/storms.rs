@@ -69,7 +69,7 @@ fn sums_of_processes_have_the_same_bits_wherever_the_ranks_are() {
 /// As the [random programs](crate::random) of ranks in threads, but each rank is a process.
 #[test]
 fn processes_run_random_programs() {
-    for (ranks, seeds) in [(2, 0..6), (5, 0..4), (16, 0..2)] {
+    for (ranks, seeds) in [(2, 0..3), (5, 0..2), (16, 0..1)] {
         for seed in seeds {
             for place in ["boards", "heap", "messages"] {
                 run(ranks, &["program", place, &seed.to_string()]);
@@ -87,6 +87,10 @@ fn processes_run_random_programs() {
 fn a_process_that_is_killed_in_a_long_operation_fails_it_and_the_others_go_on() {
     for way in ["cells", "kernel", "messages", "blocks"] {
         for stage in ["start", "posted", "0", "1000", "20000", "60000", "end"] {
+            // By messages, a moment between two others shows nothing new.
+            if matches!((way, stage), ("messages" | "blocks", "posted" | "1000" | "60000")) {
+                continue;
+            }
             let job = Job::new(3).program(env!("CARGO_BIN_EXE_tests-storm")).args(["killed", stage, way]);
             let outcome =
                 job.on_failure(OnFailure::Continue).tag_output(true).timeout(Duration::from_secs(60)).run().unwrap();

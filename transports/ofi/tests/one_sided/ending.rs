@@ -70,10 +70,12 @@ fn an_endpoint_that_keeps_operations_of_a_closed_link_is_given_up_after_a_time()
 }
 
 #[test]
-fn endpoints_are_opened_used_and_closed_200_times_in_a_row() {
+fn endpoints_are_opened_used_and_closed_many_times_in_a_row() {
     for (provider, automatic) in [("sockets", true), ("sockets", false), ("tcp;ofi_rxm", false), ("net", false)] {
         let start = Instant::now();
-        for round in 0..200 {
+        // Connections of this provider take ten times as long as those of the others.
+        let rounds = if provider == "tcp;ofi_rxm" { 60 } else { 200 };
+        for round in 0..rounds {
             let contexts = 1 + round % 3;
             let opened = configured(provider, 2, |config| {
                 (config.choice.contexts, config.choice.has_thread) = (Some(contexts), automatic);
