@@ -17,15 +17,21 @@ fn rounds(cluster: &mut Cluster, bytes: &[u8]) -> u32 {
     rounds
 }
 
+/// A cluster over a network in which a frame takes two rounds.
+fn delayed(size: u32) -> Cluster {
+    let config = SimConfig { delay_ns: 150_000..200_000, ..SimConfig::calm(1) };
+    let mut cluster = Cluster::sim(size, &SimNet::new(size, config));
+    cluster.checked = false;
+    cluster
+}
+
 /// Passing 4 MiB from the first to the last of eight ranks takes less than twice as long as passing them from one rank
 /// to the next. So no rank waits for the whole message. A frame takes two rounds.
 #[test]
 fn a_chain_of_eight_takes_less_than_twice_as_long_as_a_hop() {
     let bytes = numbers(4 << 20);
     let hop = |size: u32| {
-        let config = SimConfig { delay_ns: 150_000..200_000, ..SimConfig::calm(1) };
-        let mut cluster = Cluster::sim(size, &SimNet::new(size, config));
-        cluster.checked = false;
+        let mut cluster = delayed(size);
         // The short message connects the ranks.
         rounds(&mut cluster, b"hello");
         rounds(&mut cluster, &bytes)
@@ -40,9 +46,7 @@ fn a_chain_of_eight_takes_less_than_twice_as_long_as_a_hop() {
 fn a_broadcast_to_eight_takes_less_than_twice_as_long_as_to_two() {
     let bytes = numbers(4 << 20);
     let rounds = |size: u32| {
-        let config = SimConfig { delay_ns: 150_000..200_000, ..SimConfig::calm(1) };
-        let mut cluster = Cluster::sim(size, &SimNet::new(size, config));
-        cluster.checked = false;
+        let mut cluster = delayed(size);
         let mut taken = 0;
         // The short broadcast connects some of the ranks.
         for length in [8, bytes.len(), bytes.len()] {

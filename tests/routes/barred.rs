@@ -1,19 +1,31 @@
-//! Transports that reach memory, under other names. Calls over them have the outcome that the test chose, and are counted.
+//! Transports under other names. Calls over them have the outcome that the test chose. Calls and frames are counted.
 
-use crate::kit::Calls;
 use rustix::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tickwire::internals::components::wire::Header;
+use tickwire::internals::components::wire::{Header, Kind};
 use tickwire::internals::components::{Arrival, Pieces, Row};
 use tickwire::internals::transports::{
-    Capabilities, CreditWindows, LinkEvent, Memory, Ofi, OfiConfig, OneSided, Registering, Sent, SharedMemory, Shm,
-    ShmConfig, Transport,
+    Capabilities, CreditWindows, Hub, LinkEvent, Loopback, Memory, Ofi, OfiConfig, OneSided, Registering, Sent,
+    SharedMemory, Shm, ShmConfig, Transport,
 };
 use tickwire::testing::Board;
 
 /// The first link number of calls that never succeed.
 const NOTHING: u32 = 1 << 20;
+
+/// The outcome of a connection attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Calls {
+    /// It succeeds.
+    Open,
+    /// It cannot even start.
+    Refused,
+    /// It fails when it has been polled this many times.
+    Lost(u32),
+    /// Nobody ever answers it.
+    Silent,
+}
 
 /// See the module. The peer's calls over the transport have the outcome that the peer's side chose.
 pub(crate) struct Barred<T> {
@@ -26,13 +38,25 @@ pub(crate) struct Barred<T> {
     next: u32,
     /// Number of calls, also of those that did not even start.
     calls: Arc<AtomicU64>,
+    /// Number of frames of messages that it has sent.
+    sent: Arc<AtomicU64>,
 }
 
 impl<T: Transport> Barred<T> {
-    fn new(name: &'static str, inner: T, priority: u8, outcome: Calls, calls: Arc<AtomicU64>) -> Self {
+    fn new(name: &'static str, inner: T, priority: u8, outcome: Calls) -> Self {
         let capabilities = Capabilities { priority, ..inner.capabilities().clone() };
-        Barred { name, inner, capabilities, outcome, lost: Vec::new(), next: NOTHING, calls }
+        let (calls, sent) = Default::default();
+        Barred { name, inner, capabilities, outcome, lost: Vec::new(), next: NOTHING, calls, sent }
     }
+}
+
+/// A loopback transport under another name, which reaches no memory. Its connections have the outcome that the test chose.
+pub(crate) type Gate = Barred<Loopback>;
+
+/// A gate of a rank over a hub, and the number of frames of messages that it sends.
+pub(crate) fn gate(name: &'static str, hub: &Hub, rank: u32, priority: u8, calls: Calls, sent: Arc<AtomicU64>) -> Gate {
+    let inner = Loopback::join(&hub.clone().apart(), rank).unwrap();
+    Barred { sent, ..Barred::new(name, inner, priority, calls) }
 }
 
 /// Shared memory of a job of its own.
@@ -44,7 +68,8 @@ pub(crate) fn memory(
     calls: Arc<AtomicU64>,
 ) -> Barred<Shm> {
     let job = format!("{}-{name}", board.bootstrap(rank).job());
-    Barred::new(name, Shm::open(ShmConfig::new(job, rank, 2)).unwrap(), priority, outcome, calls)
+    let inner = Shm::open(ShmConfig::new(job, rank, 2)).unwrap();
+    Barred { calls, ..Barred::new(name, inner, priority, outcome) }
 }
 
 /// A fabric over a provider.
@@ -58,7 +83,7 @@ pub(crate) fn fabric(
 ) -> Barred<Ofi> {
     let mut config = OfiConfig::new(format!("{}-{name}", board.bootstrap(rank).job()), rank, 2);
     config.choice.include = vec![provider.to_owned()];
-    Barred::new(name, Ofi::open(&config).unwrap().remove(0), priority, outcome, calls)
+    Barred { calls, ..Barred::new(name, Ofi::open(&config).unwrap().remove(0), priority, outcome) }
 }
 
 // SAFETY: everything that it lends comes from the transport within.
@@ -128,7 +153,10 @@ unsafe impl<T: Transport> Transport for Barred<T> {
 
     fn send<P: Pieces + ?Sized>(&mut self, link: u32, header: &Header, pieces: &P, state: &mut T::RowState) -> Sent {
         assert!(link < NOTHING, "it was never connected");
-        self.inner.send(link, header, pieces, state)
+        let sent = self.inner.send(link, header, pieces, state);
+        let counts = !matches!(header.kind(), Some(Kind::Call | Kind::Accept | Kind::Bye));
+        self.sent.fetch_add(u64::from(counts && sent == Sent::Done), Ordering::Relaxed);
+        sent
     }
 
     fn flush(&mut self) {

@@ -222,6 +222,33 @@ fn a_datatype_of_thousands_of_runs_moves_them_all_in_memory_that_is_attached() {
     }
 }
 
+/// Peers map the shared heap, and reach each run there by stores.
+#[test]
+fn a_datatype_of_several_runs_goes_to_attached_memory_of_the_shared_heap_run_by_run() {
+    each_rank(2, Over::Heap, |engine, rank, world| {
+        let window = engine.win_create_dynamic(world).unwrap();
+        let buffer = engine.alloc_elements::<u64>(9).unwrap();
+        let own = engine.win_attach(buffer, window).unwrap();
+        let mut places = [0; 2];
+        engine.allgather(&[own], &mut places, world).unwrap();
+        let (other, at) = (Rank(1 - rank), places[1 - rank as usize]);
+        engine.win_lock_all(window).unwrap();
+        let number = Datatype::of::<u64>();
+        let strided = Datatype::vector(3, 2, 3, &number).unwrap();
+        let from = Typed::new(vec![u64::from(rank) + 5; 6], &number, 6).unwrap();
+        engine.put_typed(&from, other, at, (&strided, 1), window).unwrap();
+        engine.win_flush(other, window).unwrap();
+        assert_eq!(engine.win_counts(other, window).unwrap().issued, 3);
+        engine.win_unlock_all(window).unwrap();
+        engine.barrier(world).unwrap();
+        let mut got = [0u64; 9];
+        engine.win_read(&mut got, own / size_of::<u64>(), window.cast()).unwrap();
+        let put = u64::from(other.0) + 5;
+        assert_eq!([0, 1, 3, 4, 6, 7].map(|index: usize| got[index]), [put; 6]);
+        engine.win_free(window).unwrap();
+    });
+}
+
 #[test]
 fn datatypes_say_which_elements_of_both_sides() {
     for over in ALL {

@@ -138,6 +138,11 @@ impl Engine {
             let place = |&(at, run): &(usize, Span)| Some((address_of(part, guard, kind, at, run.len(), handle)?, run));
             let places: Option<SmallVec<[_; 16]>> = runs.iter().map(place).collect();
             let Some(places) = places else { return Near::Elsewhere };
+            // What is mapped is reached faster run by run, without the kernel.
+            let heap = shared.writable_heap(link);
+            if heap.is_some_and(|heap| heap.find_writable(places[0].0, places[0].1.len() as u64).is_some()) {
+                return Near::Elsewhere;
+            }
             // SAFETY: as in `try_listed`.
             #[expect(unsafe_code, reason = "bytes that are addresses")]
             Near::done_if(unsafe {
