@@ -313,6 +313,9 @@ impl Drop for Loopback {
 mod tests {
     use super::*;
     use crate::rings::inbox::SLOTS;
+    use crate::take::Nobody;
+    use tickwire_components::NoBytes;
+    use tickwire_components::wire::Kind;
 
     #[test]
     fn links_that_wait_for_procs_are_bounded_too() {
@@ -323,6 +326,35 @@ mod tests {
             caller.close_link(link);
         }
         assert!(caller.connect(1, &[], 0).is_err_and(|error| error.contains("at most")));
+    }
+
+    #[test]
+    fn frames_that_come_before_the_engine_knows_their_link_wait_for_its_vc() {
+        let hub = Hub::new(2, 4096);
+        let [mut caller, mut called] = [0, 1].map(|me| Loopback::join(&hub, me).expect("a place"));
+        let (mut events, mut arrivals) = (Vec::new(), [Arrival::default(); 4]);
+        let link = caller.connect(1, &[], 0).expect("it has joined");
+        called.control(0, &mut events);
+        let Some(LinkEvent::Accepted { link: back, proc: 0 }) = events.pop() else { panic!("nobody has called") };
+        called.attach(back, 7);
+        for tag in [1, 2] {
+            let header = Header::new(Kind::Eager, 0, 0, tag, 0, 0);
+            assert_eq!(called.send(back, &header, &NoBytes, &mut ()), Sent::Done);
+        }
+        for _ in 0..3 {
+            assert!(caller.ready(), "the engine must go on until it has heard of the link");
+            assert_eq!(caller.drain(0, &mut arrivals) + caller.drain_link(link, 0, &mut arrivals), 0);
+            assert_eq!(caller.deliver(9, &mut Nobody), (0, true));
+            caller.release();
+        }
+        assert!(caller.wants_control());
+        caller.control(0, &mut events);
+        assert_eq!(events, [LinkEvent::Connected { link }]);
+        caller.attach(link, 3);
+        assert_eq!(caller.drain(0, &mut arrivals), 2);
+        assert_eq!([0, 1].map(|n: usize| (arrivals[n].vc, arrivals[n].header.tag())), [(3, 1), (3, 2)]);
+        caller.release();
+        assert!(!caller.ready());
     }
 
     #[test]

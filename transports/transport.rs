@@ -100,7 +100,8 @@ pub unsafe trait Transport: Send {
     /// Why it cannot even start, in words.
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String>;
 
-    /// Tells the transport the engine's own number for the peer of a link.
+    /// Tells the transport the engine's own number for the peer of a link. The transport hands out no frame of the link before: what has
+    /// come waits, since an engine that does not know whose a frame is refuses it.
     fn attach(&mut self, link: u32, vc: Row);
 
     /// How many bytes of a payload, which has at most [`Capabilities::frame_max`] bytes, are sure to fit into a frame of a link once its

@@ -8,7 +8,7 @@ use crate::Take;
 use crate::rings::inbox::SLOTS;
 use crate::rings::ring::{BESIDE_HEADER, Peeked};
 use tickwire_components::limits::{TURN_FRAMES, WATCHED};
-use tickwire_components::{Arrival, ArrivalState, Destination};
+use tickwire_components::{Arrival, ArrivalState, Destination, NIL};
 
 impl Links {
     /// Whether [`Links::drain`] would find something.
@@ -172,6 +172,9 @@ impl Links {
 
     /// As [`Links::drain`], of one connection only.
     pub fn drain_link(&mut self, link: u32, out: &mut [Arrival]) -> usize {
+        if self.row(link).is_none_or(|row| row.vc == NIL) {
+            return 0;
+        }
         let read = self.read(link, out, false);
         self.rewatch(link);
         read
@@ -192,15 +195,26 @@ impl Links {
                 }
             }
         }
-        let mut count = 0;
+        let (mut count, mut unknown) = (0, 0);
         // A peer can fill its ring with questions, which are no frames, and need room for none. So visits are bounded too; links that are left
-        // are visited by the next call.
+        // are visited by the next call. They also end where no link is left but those without a VC (`unknown`).
         let mut visits = self.backlog.len() + out.len();
         while count < out.len()
             && visits > 0
+            && unknown < self.backlog.len()
             && let Some(link) = self.backlog.pop_front()
         {
             visits -= 1;
+            match self.row(link) {
+                Some(row) if row.vc != NIL => {}
+                // The engine is about to hear of this link. Its frames stay in the ring until they have a VC.
+                Some(_) => {
+                    self.backlog.push_back(link);
+                    unknown += 1;
+                    continue;
+                }
+                None => continue,
+            }
             let room = out.len() - count;
             let most = if self.backlog.is_empty() { room } else { room.min(TURN_FRAMES) };
             let read = self.read(link, &mut out[count..count + most], false);

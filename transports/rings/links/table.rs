@@ -78,7 +78,7 @@ impl Links {
         self.rows.len() as u32 - 1
     }
 
-    /// Opens a reserved connection.
+    /// Opens a reserved connection. With `vc` [`NIL`](tickwire_components::NIL), its frames stay in the ring until [`Links::attach`].
     pub fn open(&mut self, link: u32, vc: Row, ends: Ends) {
         let is_own = ends.outgoing.address(0) == ends.incoming.address(0);
         let mut writer =
