@@ -134,6 +134,11 @@ impl Routes {
         }
     }
 
+    /// Forgets a link that ends, wherever one-sided traffic uses it.
+    pub fn forget_one_sided(&mut self, endpoint: u8, link: u32) {
+        self.one_sided.iter_mut().filter(|known| **known == (endpoint, link)).for_each(|known| *known = (0, NIL));
+    }
+
     /// The additional link of a VC over an endpoint, if there is one.
     pub fn side(&self, vc: Row, endpoint: u8) -> Option<SideLink> {
         self.sides.iter().find(|side| side.vc == vc && side.endpoint == endpoint).copied()

@@ -18,6 +18,7 @@ mod answering;
 mod call;
 mod calling;
 mod closing;
+mod deaths;
 mod ending;
 mod line;
 mod lines;
@@ -33,6 +34,8 @@ mod words;
 pub(crate) use call::Call;
 pub(crate) use calling::call;
 pub(crate) use closing::{close, close_link, fail_telling, give_up};
+#[cfg(all(test, not(miri)))]
+pub(crate) use deaths::process_ended;
 pub(crate) use line::Line;
 pub(crate) use medium::{Accepted, Medium, medium_fields};
 pub(crate) use parts::Parts;
@@ -56,7 +59,7 @@ pub(crate) fn look<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<Link
             Token::Visitor(place) => answering::hear_visitor(medium, place, events),
             Token::Call(link) => calling::hear_call(medium, link, now_ns, events),
             Token::Line(link) => lines::hear_line(medium, link, now_ns),
-            Token::Process(link) => lines::process_ended(medium, link, now_ns, events),
+            Token::Process(link) => deaths::process_ended(medium, link, now_ns, events),
         }
     }
 }
@@ -64,7 +67,7 @@ pub(crate) fn look<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<Link
 /// Does the work that no descriptor reports.
 pub(crate) fn tend<M: Medium>(medium: &mut M, now_ns: u64, events: &mut Vec<LinkEvent>) {
     lines::hear_rest(medium, now_ns);
-    lines::ask_after_processes(medium, now_ns, events);
+    deaths::ask_after_processes(medium, now_ns, events);
     calling::hurry_calls(medium, now_ns, events);
     answering::dismiss_visitors(medium, now_ns);
     ending::report_endings(medium, now_ns, events);

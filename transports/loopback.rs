@@ -358,6 +358,26 @@ mod tests {
     }
 
     #[test]
+    fn who_called_and_sent_and_left_is_heard_before_it_is_said_to_have_left() {
+        let hub = Hub::new(2, 4096);
+        let [mut late, mut gone] = [0, 1].map(|me| Loopback::join(&hub, me).expect("a place"));
+        let (mut events, mut arrivals) = (Vec::new(), [Arrival::default(); 4]);
+        let theirs = gone.connect(0, &[], 0).expect("it has joined");
+        assert_eq!(gone.send(theirs, &Header::new(Kind::Eager, 0, 1, 5, 0, 0), &NoBytes, &mut ()), Sent::Done);
+        gone.close();
+        let link = late.connect(1, &[], 0).expect("its call is there");
+        late.control(0, &mut events);
+        assert_eq!(std::mem::take(&mut events), [LinkEvent::Accepted { link, proc: 1 }]);
+        late.attach(link, 3);
+        assert_eq!((late.drain(0, &mut arrivals), arrivals[0].vc, arrivals[0].header.tag()), (1, 3, 5));
+        late.release();
+        late.control(0, &mut events);
+        assert!(matches!(&events[..], [LinkEvent::Failed { link: l, .. }] if *l == link), "{events:?}");
+        late.close_link(link);
+        assert!(late.connect(1, &[], 0).is_err_and(|error| error.contains("has left")));
+    }
+
+    #[test]
     fn who_goes_before_it_has_seen_a_new_link_tells_its_peer() {
         let hub = Hub::new(2, 4096);
         let [mut caller, mut called] = [0, 1].map(|me| Loopback::join(&hub, me).expect("a place"));

@@ -47,6 +47,11 @@ impl Process {
         self.pid
     }
 
+    /// Whether it is the process with this id and start time.
+    pub(crate) fn is(&self, pid: u32, start_time: u64) -> bool {
+        (self.pid, self.start_time) == (pid, start_time)
+    }
+
     /// A descriptor that is readable once the process has ended; `None` if the kernel has none.
     pub(crate) fn descriptor(&self) -> Option<&OwnedFd> {
         self.descriptor.as_ref()

@@ -13,7 +13,9 @@ use crate::procs::routes::message_route;
 use crate::steps::registering::sweep;
 use crate::store::{StoreMut, Tables};
 use tickwire_components::limits::{ARRIVALS, CARS_LOW, PROCS_ASKED_A_LOOK};
-use tickwire_components::{ArrivalState, CarKind, CarState, Ended, NIL, Pending, PostError, Row, VcState};
+use tickwire_components::{
+    ArrivalState, Attempt, CallStage, CarKind, CarState, Ended, NIL, Pending, PostError, Row, VcState,
+};
 use tickwire_transports::LinkEvent;
 
 /// Does what systems have asked for and only the owner of the whole world can do.
@@ -45,6 +47,11 @@ pub fn maintain(store: &mut StoreMut<'_>) {
             Ended::Link(_) if finalized.contains(&row) => depart(&mut all, row, Ended::FINALIZED.to_owned()),
             // The first failure may have put another link in place. The second one is not about that.
             Ended::Link(_) if failed.contains(&row) => {}
+            // Messages that were read before the end, and that Match has not seen yet, are matched first.
+            Ended::Link(words) if is_awaited(&all, row) => {
+                all.progress.ended.push((row, Ended::Link(words)));
+                all.progress.pending |= Pending::WORLD;
+            }
             // A transport is still moving a message that was sent before the goodbye. Wait for that message, or for the end of the link.
             Ended::Finalized if is_moved_to(&all, row) => {
                 let again = (row, Ended::Finalized);
@@ -193,11 +200,16 @@ pub fn process_ended(store: &mut StoreMut<'_>, proc: u32, reason: String, failed
     }
     let Ok(row) = known_row(store, proc) else { return };
     let mut all = store.all();
+    // A call whose link is open has frames to read, though the peer has yet to say that it uses the link.
+    let is_calling = |attempt: &Attempt| attempt.stage == CallStage::Calling;
+    let is_open = all.procs.routes.attempt(row).is_some_and(|attempt| !is_calling(attempt));
     match (all.vcs[row as usize].state, failed) {
         // The connection reports the end itself, after the last frame. If that is a goodbye, the launcher's report of a failure still
         // counts.
         (VcState::Connected, true) => all.procs.fallen.push((proc, reason)),
+        (VcState::Connecting, true) if is_open => all.procs.fallen.push((proc, reason)),
         (VcState::Connected, false) => {}
+        (VcState::Connecting, false) if is_open => {}
         (VcState::Unconnected | VcState::Connecting, true) => fail(&mut all, row, reason),
         (VcState::Unconnected | VcState::Connecting, false) => depart(&mut all, row, reason),
         (VcState::Failed, true) => {

@@ -80,5 +80,6 @@ pub(crate) fn end_sides(all: &mut Tables<'_>, row: Row) {
 /// Closes a side link. Windows can reach nothing over it any more.
 pub(crate) fn close_side(all: &mut Tables<'_>, endpoint: u8, link: u32) {
     all.endpoints[usize::from(endpoint)].transport.get().close_link(link);
+    all.procs.routes.forget_one_sided(endpoint, link);
     all.windows.forget_link(endpoint, link);
 }

@@ -21,6 +21,8 @@ pub(crate) struct Plan {
     takes_any: Vec<bool>,
     /// The rank that goes without a farewell, and before which of its calls.
     gone: Option<(u32, usize)>,
+    /// Whether ranks end as soon as they have nothing left to do. Others may not have looked at their messages by then.
+    ends_early: bool,
     /// How many of 256 moments let another rank go on.
     pub(crate) of_256: u64,
 }
@@ -34,7 +36,7 @@ impl Plan {
         let takes_any = (0..ranks).map(|_| random.below(2) == 0).collect();
         let gone = (random.below(3) == 0).then(|| (random.below(ranks.into()) as u32, random.below(12) as usize));
         let of_256 = [4, 16, 60][random.below(3) as usize];
-        Plan { seed, ranks, counts, takes_any, gone, of_256 }
+        Plan { seed, ranks, counts, takes_any, gone, ends_early: random.below(2) == 0, of_256 }
     }
 
     fn count(&self, from: u32, to: u32) -> u32 {
@@ -101,7 +103,7 @@ pub(crate) fn run(engines: Vec<stage::Make>, plan: &Plan) {
             panic!("it does not end: {plan:?}\n{}", words.join("\n"));
         }
     }
-    for part in stage::close() {
+    for mut part in stage::close() {
         part.judge();
     }
 }
@@ -133,6 +135,10 @@ impl Part {
     /// Makes a call. Returns whether the rank stays.
     pub(crate) fn step(&mut self, now_ns: u64) -> bool {
         if self.plan.gone.is_some_and(|(gone, at)| gone == self.me && self.made >= at) {
+            return false;
+        }
+        if self.plan.ends_early && self.has_nothing_left() {
+            self.judge();
             return false;
         }
         match self.random.below(4) {
@@ -237,12 +243,17 @@ impl Part {
             && (0..self.plan.ranks).all(has_all)
     }
 
+    /// Whether all its calls have been made and have ended.
+    fn has_nothing_left(&self) -> bool {
+        self.calls.is_empty() && self.sends.is_empty() && self.receives.is_empty() && self.is_done()
+    }
+
     fn due(&self, from: u32) -> usize {
         self.plan.count(from, self.me) as usize
     }
 
     /// Checks the order of messages, and that nothing is left.
-    fn judge(mut self) {
+    fn judge(&mut self) {
         let takes_any = self.plan.takes_any[self.me as usize];
         for (from, got) in self.got.iter_mut().enumerate().filter(|_| takes_any) {
             got.sort_unstable();

@@ -125,7 +125,7 @@ fn judge<M: Medium>(
     extra: Extra<M>,
 ) -> Result<Granted<M>, Packet> {
     medium.admits(&extra).map_err(Packet::Refused)?;
-    let process = medium.check(socket, theirs).map_err(Packet::Refused)?;
+    let process = medium.check(socket, theirs, None).map_err(Packet::Refused)?;
     has_place(medium, theirs.proc)?;
     let (more, ends) = medium.meet(theirs, extra, process.as_ref(), None).map_err(Packet::Refused)?;
     Ok(Granted { process, more, ends })

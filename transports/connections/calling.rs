@@ -139,9 +139,9 @@ fn hear_welcome<M: Medium>(
     events: &mut Vec<LinkEvent>,
 ) {
     call.forget_process(medium.watched());
-    let Call { socket: Some(mut socket), request, .. } = call else { return };
+    let Call { socket: Some(mut socket), request, process: called, .. } = call else { return };
     medium.watched().forget(&socket);
-    let opened = medium.check(&socket, theirs).and_then(|process| {
+    let opened = medium.check(&socket, theirs, called).and_then(|process| {
         if theirs.proc != proc {
             return Err(Mismatch::Other { theirs: theirs.proc, expected: proc }.to_string());
         }

@@ -88,14 +88,25 @@ pub(crate) trait Medium: Parts {
     ///
     /// # Errors
     /// What does not fit.
-    fn identify(&self, socket: &Self::Socket, theirs: &Greeting) -> Result<Option<Process>, String>;
-    /// Checks a peer's greeting. Returns its process, if this host's kernel knows it.
+    fn identify(
+        &self,
+        socket: &Self::Socket,
+        theirs: &Greeting,
+        called: Option<Process>,
+    ) -> Result<Option<Process>, String>;
+    /// Checks a peer's greeting. Returns its process, if this host's kernel knows it. A process that was `called` may have ended after it
+    /// answered: what it has sent until then is valid.
     ///
     /// # Errors
     /// What does not fit.
-    fn check(&self, socket: &Self::Socket, theirs: &Greeting) -> Result<Option<Process>, String> {
+    fn check(
+        &self,
+        socket: &Self::Socket,
+        theirs: &Greeting,
+        called: Option<Process>,
+    ) -> Result<Option<Process>, String> {
         theirs.fits(self.greeting()).map_err(|mismatch| mismatch.to_string())?;
-        self.identify(socket, theirs)
+        self.identify(socket, theirs, called)
     }
     /// Checks what the greeting carries besides. `request` is that of the call that it answers, if any.
     ///

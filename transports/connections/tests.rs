@@ -98,7 +98,7 @@ impl Medium for Desk {
         }
         waiting.map(Accepted::Visitor)
     }
-    fn identify(&self, _socket: &OwnedFd, _theirs: &Greeting) -> Result<Option<Process>, String> {
+    fn identify(&self, _: &OwnedFd, _: &Greeting, _: Option<Process>) -> Result<Option<Process>, String> {
         Ok(None)
     }
     fn meet(

@@ -130,12 +130,16 @@ impl Hub {
     pub(super) fn connect(&self, me: u32, proc: u32, known: Option<u32>) -> Result<Connection, String> {
         let mut shared = self.lock();
         let (here, there) = (self.place(me), self.place(proc));
+        if let Some(link) = shared.members[here].as_ref().and_then(|own| own.opened_by(proc)) {
+            // The peer may have left since: what it has sent is read first. Frames on a second link might overtake those on the first.
+            return Ok(Connection::Opened { link });
+        }
         if shared.left.get(there).copied().unwrap_or(true) {
             return Err(format!("proc {proc} has left"));
         }
         let has_joined = shared.members[there].is_some();
         let own = shared.members[here].as_mut().ok_or("closed")?;
-        if known.is_none() && own.opened_by(proc).is_none() && own.is_full() {
+        if known.is_none() && own.is_full() {
             return Err(format!("an engine has {SLOTS} links over loopback at most"));
         }
         if !has_joined {
@@ -143,10 +147,6 @@ impl Hub {
             let link = known.unwrap_or(own.next_link);
             own.next_link = own.next_link.max(link + 1);
             return Ok(Connection::Awaited { link });
-        }
-        if let Some(link) = own.opened_by(proc) {
-            // Frames on a second link might overtake those on the first.
-            return Ok(Connection::Opened { link });
         }
         if here == there {
             let link = own.number();

@@ -141,7 +141,7 @@ impl Medium for Ofi {
         self.meet_watcher(socket, word)
     }
 
-    fn identify(&self, _socket: &Socket, theirs: &Greeting) -> Result<Option<Process>, String> {
+    fn identify(&self, _: &Socket, theirs: &Greeting, _: Option<Process>) -> Result<Option<Process>, String> {
         let Greeting { pid, start_time, boot_id, .. } = *theirs;
         // If the peer's process is not found by its number, it runs in another pid namespace or has ended. In the latter case the socket
         // tells.

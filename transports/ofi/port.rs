@@ -283,11 +283,20 @@ impl Port {
         self.strays
     }
 
+    /// Takes a fault. What has arrived on the link before is read first: the peer may have said goodbye.
     pub(super) fn take_fault(&mut self) -> Option<(u32, String)> {
         if !self.faults.is_empty() {
             self.disturb();
         }
-        self.faults.pop()
+        let is_read = |link: u32| self.unread.is_empty() && self.frames.iter().all(|frame| frame.link != link);
+        let place = self.faults.iter().rposition(|&(link, _)| is_read(link))?;
+        Some(self.faults.remove(place))
+    }
+
+    /// Has a link fail, as if a send on it had.
+    #[cfg(test)]
+    pub(super) fn fault(&mut self, link: u32, words: &str) {
+        self.faults.push((link, words.to_owned()));
     }
 
     /// A peer has disappeared without closing its connection.

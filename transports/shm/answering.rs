@@ -82,8 +82,13 @@ impl Shm {
     }
 }
 
-/// Checks a peer's greeting against what the kernel reports. Returns the peer's process.
-pub(super) fn identify(own: &Own, socket: &OwnedFd, theirs: &Greeting) -> Result<Process, String> {
+/// Checks a peer's greeting against what the kernel reports. Returns the peer's process. That which was `called` may have ended.
+pub(super) fn identify(
+    own: &Own,
+    socket: &OwnedFd,
+    theirs: &Greeting,
+    called: Option<Process>,
+) -> Result<Process, String> {
     theirs.same_host(&own.greeting).map_err(|mismatch| mismatch.to_string())?;
     let pid = same_user(socket, own)?;
     let Greeting { pid: said, start_time, slot, .. } = *theirs;
@@ -96,7 +101,10 @@ pub(super) fn identify(own: &Own, socket: &OwnedFd, theirs: &Greeting) -> Result
     if let Some(found) = processes::start_time(pid).filter(|&found| found != start_time) {
         return Err(format!("peer says process {pid} was started at {start_time}, the kernel says {found}"));
     }
-    Process::find(pid, start_time)
+    match called.filter(|process| process.is(pid, start_time)) {
+        Some(process) => Ok(process),
+        None => Process::find(pid, start_time),
+    }
 }
 
 /// Maps the memory that a peer has passed, and makes the ends of the connection.

@@ -114,8 +114,13 @@ impl Medium for Shm {
         self.accept_peer()
     }
 
-    fn identify(&self, socket: &OwnedFd, theirs: &Greeting) -> Result<Option<Process>, String> {
-        identify(&self.own, socket, theirs).map(Some)
+    fn identify(
+        &self,
+        socket: &OwnedFd,
+        theirs: &Greeting,
+        called: Option<Process>,
+    ) -> Result<Option<Process>, String> {
+        identify(&self.own, socket, theirs, called).map(Some)
     }
 
     fn meet(

@@ -9,8 +9,10 @@ use super::{RejectedBuffer, comm_of};
 use crate::run::engine::Engine;
 use std::collections::VecDeque;
 use tickwire_components::{
-    AtomicsDomain, Comm, Communicator, Element, LeasedBytes, Rank, Row, Sequence, Span, Window, WindowError,
+    AtomicsDomain, Comm, Communicator, Element, LeasedBytes, Rank, Row, Sequence, Span, TrafficClass, Window,
+    WindowError,
 };
+use tickwire_systems::procs::routes::link_for;
 use tickwire_systems::procs::windows::{Epochs, OwnMemory, Reach, Target, WindowRow};
 use tickwire_systems::protocols::one_sided::remove_window;
 use tickwire_transports::RemoteKey;
@@ -316,7 +318,10 @@ impl Engine {
         members: &Members<'_>,
         fences: bool,
     ) -> Option<Reach> {
-        let (offer, link) = (&members.offers[member], members.links[member]);
+        let offer = &members.offers[member];
+        // It may have ended meanwhile, and another link may get its number.
+        let now = link_for(&mut self.store.all(), members.vcs[member], TrafficClass::OneSided);
+        let link = members.links[member].filter(|&link| now == Some(link));
         let (size, rank) = (members.offers.len() as u32, members.rank);
         let Some(run) = run else {
             let (endpoint, link) = link.filter(|&(endpoint, _)| offer.over[1] == self.number_of(Some(endpoint)))?;

@@ -228,12 +228,13 @@ impl Engine {
         let mut to_take = if offers.is_some() { to_give.clone() } else { vec![false; vcs.len()] };
         let waited = self.wait_until(|engine| {
             engine.closed.check_request()?;
-            let all = engine.store.all();
+            let mut all = engine.store.all();
             for member in 0..vcs.len() {
                 if !to_give[member] && !to_take[member] {
                     continue;
                 }
-                let is_there = all.vcs[vcs[member] as usize].state == VcState::Connected;
+                // A link may end while its peer lives: nothing is passed over it any more.
+                let is_there = link_for(&mut all, vcs[member], TrafficClass::OneSided) == links[member];
                 let link = links[member].filter(|_| is_there);
                 let shared = link.and_then(|(endpoint, link)| {
                     Some((link, all.endpoints[usize::from(endpoint)].transport.get().shared_memory()?))

@@ -242,3 +242,51 @@ fn cards_are_found_by_name_and_broken_ones_are_empty() {
     assert_eq!(card_of(&[200, 1], "x"), None);
     assert_eq!(card_of(&[1, b'x', 200, 1], "x"), None);
 }
+
+#[test]
+fn a_link_that_is_open_reports_the_end_of_its_peer_itself() {
+    for failed in [false, true] {
+        let mut world = TestWorld::new(3);
+        let row = contact_proc(&mut world, 1).unwrap();
+        let end = |world: &mut TestWorld| process_ended(&mut world.store.as_mut(), 1, "over".into(), failed);
+        // Its link has opened, and the peer has yet to say that it uses it: what it has sent is there to be read.
+        world.all().procs.routes.attempt_of(row).stage = CallStage::Asked;
+        end(&mut world);
+        assert_eq!(world.vc(row).state, VcState::Connecting);
+        assert_eq!(world.all().procs.fallen.len(), usize::from(failed));
+        world.all().procs.routes.attempt_of(row).stage = CallStage::Calling;
+        end(&mut world);
+        assert_eq!(world.vc(row).state, VcState::Failed, "nobody has answered");
+    }
+}
+
+#[test]
+fn what_was_read_before_a_send_has_failed_is_matched_first() {
+    let mut world = TestWorld::new(2);
+    let row = world.contact(1, VcState::Connected);
+    let posted = world.receive(Some(1), Some(5), &[4]);
+    world.step(crate::tick::match_cars::match_cars);
+    let header = tickwire_components::wire::Header::new(tickwire_components::wire::Kind::Eager, 0, 1, 5, 0, 4);
+    world.arrive(row, header, b"abcd");
+    world.all().progress.ended.push((row, Ended::Link("gone".into())));
+    maintain(&mut world.store.as_mut());
+    assert_eq!(world.vc(row).state, VcState::Connected);
+    assert!(world.all().progress.pending.has(Pending::WORLD));
+    world.step(crate::tick::match_cars::match_cars);
+    world.step(crate::tick::transfer::transfer);
+    maintain(&mut world.store.as_mut());
+    assert_eq!(world.vc(row).state, VcState::Failed);
+    assert_eq!((world.bytes(posted), world.car(posted).flags), (b"abcd".to_vec(), 0));
+}
+
+#[test]
+fn a_side_link_that_is_closed_is_used_for_nothing_more() {
+    let mut world = TestWorld::new(3);
+    let rows = [1, 2].map(|proc| world.contact(proc, VcState::Connected));
+    let mut all = world.all();
+    for (row, link) in rows.into_iter().zip([7, 8]) {
+        all.procs.routes.set_one_sided(row, Some((0, link)));
+    }
+    crate::procs::links::close_side(&mut all, 0, 7);
+    assert_eq!(rows.map(|row| all.procs.routes.one_sided(row)), [None, Some((0, 8))]);
+}

@@ -146,3 +146,20 @@ fn sockets_opens_carries_and_closes_200_times_in_a_row() {
         assert!(start.elapsed() < 3 * BOUND, "round {round}");
     }
 }
+
+#[test]
+fn what_has_arrived_is_read_before_a_send_that_has_failed_ends_the_link() {
+    for provider in ["tcp;ofi_rxm", "net", "sockets"] {
+        let Some(mut world) = World::pair(provider) else { continue };
+        let [link, theirs] = world.connect();
+        world.send(0, link, 1, vec![1; 100]);
+        let start = Instant::now();
+        while !(world.all[1].ready() && world.all[1].port.get_mut().has_frames()) {
+            world.step_those(|rank| rank == 0);
+            assert!(start.elapsed() < BOUND, "{provider}: it does not arrive");
+        }
+        world.all[1].port.get_mut().fault(theirs, "a send has failed");
+        world.until("an end", |world| world.events[1].len() == 2);
+        assert_eq!(world.received[1].len(), 1, "{provider}");
+    }
+}

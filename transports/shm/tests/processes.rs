@@ -15,6 +15,9 @@ fn child() {
         let own = rustix::process::getpid();
         rustix::process::kill_process(own, rustix::process::Signal::STOP).expect("the own process");
     }
+    if std::env::var_os(ANSWERS).is_some() {
+        return answer_and_end(&mut shm);
+    }
     let parent = rustix::process::getppid().expect("a parent").as_raw_nonzero().get() as u32;
     let start_time = crate::processes::start_time(parent).expect("it lives");
     let card = HostCard { pid: parent, start_time, ..shm.own.card };
@@ -37,15 +40,76 @@ fn child() {
 
 /// The variable that has the child stop itself once it is open.
 const STOPS: &str = "TICKWIRE_TEST_SHM_STOPS";
+/// The variable that has the child answer a call, send messages and end.
+const ANSWERS: &str = "TICKWIRE_TEST_SHM_ANSWERS";
+
+fn answer_and_end(shm: &mut Shm) {
+    let started = std::time::Instant::now();
+    let mut events = Vec::new();
+    while started.elapsed().as_secs() < 60 {
+        shm.control(started.elapsed().as_nanos() as u64, &mut events);
+        if let Some(&LinkEvent::Accepted { link, .. }) = events.first() {
+            shm.attach(link, 1);
+            assert!((0..3).all(|tag| send(shm, link, tag, b"last") == Sent::Done));
+            return shm.close();
+        }
+        std::thread::yield_now();
+    }
+}
 
 /// Starts [`child`] as proc 1.
 fn start_child(net: &Net, stops: bool) -> std::process::Child {
+    start(net, stops, false)
+}
+
+fn start(net: &Net, stops: bool, answers: bool) -> std::process::Child {
     let mut command = std::process::Command::new(std::env::current_exe().expect("a path"));
     command.args(["--exact", "shm::tests::processes::child", "--nocapture"]).env(CHILD, &net.job);
     if stops {
         command.env(STOPS, "1");
     }
+    if answers {
+        command.env(ANSWERS, "1");
+    }
     command.stdout(std::process::Stdio::null()).spawn().expect("starts")
+}
+
+/// The card of a child, once it has stopped itself.
+fn card_of_stopped(net: &mut Net, child: &std::process::Child) -> HostCard {
+    let stat = format!("/proc/{}/stat", child.id());
+    let started = std::time::Instant::now();
+    while !std::fs::read_to_string(&stat).expect("it is this test's own").contains(") T ") {
+        assert!(started.elapsed().as_secs() < 60, "it never stopped");
+        std::thread::yield_now();
+    }
+    let start_time = crate::processes::start_time(child.id()).expect("it lives");
+    HostCard { pid: child.id(), start_time, ..net.shm(0).own.card }
+}
+
+#[test]
+fn a_process_that_answers_and_ends_before_anybody_looks_is_heard() {
+    for told in [true, false] {
+        let mut net = Net::with("answers", 1, |config| config.procs = 2);
+        let mut child = start(&net, true, true);
+        let card = card_of_stopped(&mut net, &child);
+        let now_ns = net.now_ns;
+        net.shm(0).connect(1, &card.encode(), now_ns).expect("starts");
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).expect("it is this test's own");
+        assert!(child.wait().expect("it ends").success());
+        if !told {
+            // It hears of the end of the process before it looks at the answer.
+            let (mut events, now_ns) = (Vec::new(), net.now_ns);
+            let shm = net.shm(0);
+            let link = *shm.connections.procs.get(&1).expect("it has called");
+            crate::connections::process_ended(shm, link, now_ns, &mut events);
+            assert_eq!(events, [LinkEvent::Connected { link }]);
+            shm.attach(link, link);
+        }
+        net.until("its end", |net| !net.failures(0).is_empty());
+        assert_eq!(net.frames[0].len(), 3);
+        assert!(net.frames[0].iter().all(|(_, _, bytes)| bytes == b"last"));
+    }
 }
 
 #[test]
@@ -53,14 +117,7 @@ fn a_stopped_process_is_waited_for_until_it_goes_on_or_dies() {
     for (hold, dies) in [(false, false), (false, true), (true, true)] {
         let mut net = Net::with("stopped", 1, |config| config.procs = 2);
         let mut child = start_child(&net, true);
-        let stat = format!("/proc/{}/stat", child.id());
-        let started = std::time::Instant::now();
-        while !std::fs::read_to_string(&stat).expect("it is this test's own").contains(") T ") {
-            assert!(started.elapsed().as_secs() < 60, "it never stopped");
-            std::thread::yield_now();
-        }
-        let start_time = crate::processes::start_time(child.id()).expect("it lives");
-        let card = HostCard { pid: child.id(), start_time, ..net.shm(0).own.card };
+        let card = card_of_stopped(&mut net, &child);
         let now_ns = net.now_ns;
         net.shm(0).connect(1, &card.encode(), now_ns).expect("starts");
         for _ in 0..3600 {
