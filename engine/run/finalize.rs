@@ -10,6 +10,7 @@ use tickwire_components::{
 };
 use tickwire_systems::procs::ending::may_use;
 use tickwire_systems::procs::windows::{Reach, RemoteOperation};
+use tickwire_systems::protocols::board::leave;
 use tickwire_systems::protocols::graph::kept::free_idle;
 use tickwire_systems::protocols::one_sided::close_windows;
 use tickwire_systems::steps::finish::abort;
@@ -79,7 +80,12 @@ impl Engine {
         match self.closed {
             Closed::Finalized => return,
             Closed::Poisoned(_) => {}
-            Closed::No => self.say_goodbye(None, false),
+            Closed::No => {
+                // What boards show of an operation goes with the engine.
+                let all = self.store.all();
+                all.boards.open_ones().for_each(|members| leave(&members.seats, all.endpoints));
+                self.say_goodbye(None, false);
+            }
         }
         self.close_transports();
         self.close();

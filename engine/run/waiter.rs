@@ -8,6 +8,8 @@ pub(crate) struct Waiter {
     pub(super) epoll: OwnedFd,
     /// Whether some transport has no descriptor, so that a sleep must be short.
     pub(super) polls: bool,
+    /// Whether a call waits for a word in shared memory. Its writer rings no doorbell, so that a sleep must be short.
+    pub(crate) on_memory: bool,
     /// Whether a sleep is prepared and has not ended. Until it ends, whoever has something for the engine rings a doorbell.
     pub(super) armed: bool,
 }
@@ -30,6 +32,6 @@ impl Waiter {
                 None => polls = true,
             }
         }
-        Ok(Waiter { epoll, polls, armed: false })
+        Ok(Waiter { epoll, polls, on_memory: false, armed: false })
     }
 }

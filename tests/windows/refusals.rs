@@ -52,6 +52,36 @@ fn back<T>(result: Result<T, tickwire::RejectedBuffer<Vec<u64>>>, words: &str) -
 }
 
 #[test]
+fn of_two_buffers_at_one_place_each_is_detached_as_itself() {
+    for over in ALL {
+        each_rank(2, over, |engine, rank, world| {
+            let window = engine.win_create_dynamic(world).unwrap();
+            let bytes: &'static mut [u8] = Box::leak(vec![3u8; 64].into());
+            let (none, rest) = bytes.split_at_mut(0);
+            let none: &'static mut [u8; 0] = none.try_into().unwrap();
+            let before = engine.win_attach(vec![1u32], window).unwrap();
+            let at = engine.win_attach(rest, window).unwrap();
+            assert_eq!(engine.win_attach(none, window).unwrap(), at);
+            // The last one takes the place of this one in the list.
+            assert!(engine.win_detach::<Vec<u32>>(before, window).unwrap().is_some());
+            let rest = engine.win_detach::<&'static mut [u8]>(at, window).unwrap().expect("it is attached");
+            let mut places = [0; 2];
+            engine.allgather(&[at], &mut places, world).unwrap();
+            let other = Rank(1 - rank);
+            engine.win_lock(LockKind::Shared, other, window).unwrap();
+            let put = engine.put(&[9u8], other, places[other.0 as usize], window);
+            let flushed = engine.win_flush(other, window);
+            assert!(put.and(flushed).is_err(), "{over:?}: it is detached");
+            engine.win_unlock(other, window).unwrap();
+            engine.barrier(world).unwrap();
+            assert!(rest.iter().all(|&byte| byte == 3), "{over:?}");
+            assert!(engine.win_detach::<&'static mut [u8; 0]>(at, window).unwrap().is_some());
+            engine.win_free(window).unwrap();
+        });
+    }
+}
+
+#[test]
 fn a_buffer_that_becomes_no_memory_of_a_window_comes_back() {
     for over in ALL {
         each_rank(2, over, |engine, rank, world| {

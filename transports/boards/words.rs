@@ -4,7 +4,7 @@
 //! acquired that word. The owner writes them again only when the words of all readers say that they have read them. The loom models at
 //! the end check this under every order of accesses.
 
-use crate::rings::atomics::{AtomicU64, Ordering};
+use crate::rings::atomics::{AtomicU64, Ordering, fence};
 
 /// Bytes of a slot.
 pub(super) const SLOT_BYTES: usize = 2048;
@@ -120,6 +120,9 @@ impl SlotWords<'_> {
         let word = operation << COUNT_BITS | ABANDONED;
         self.counts.iter().for_each(|count| say(count, word));
         say(self.begun, word);
+        // The memory that others read belongs to the program again. Whoever reads what the program writes there from now on also sees that
+        // the operation was given up.
+        fence(Ordering::Release);
     }
 }
 

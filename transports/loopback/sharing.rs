@@ -24,9 +24,11 @@ impl Loopback {
             return;
         }
         self.passed.retain(|passed| (passed.link, passed.key) != (link, key));
-        if self.passed.iter().filter(|passed| passed.link == link).count() == SHARED_PASSED
-            && let Some(first) = self.passed.iter().position(|passed| passed.link == link)
-        {
+        let of_link = |passed: &&(usize, &Passed)| passed.1.link == link;
+        let known: Vec<_> = self.passed.iter().enumerate().filter(|passed| of_link(&passed)).collect();
+        if known.len() == SHARED_PASSED {
+            // Rather the news that there is none than a run: nobody may ask for it any more.
+            let first = known.iter().find(|(_, passed)| passed.run.is_none()).unwrap_or(&known[0]).0;
             self.passed.remove(first);
         }
         self.passed.push(Passed { link, key, run });
@@ -186,6 +188,17 @@ mod tests {
         }
         let kept = (0..20).filter(|&key| other.take(theirs, key).is_some());
         assert_eq!(kept.count(), SHARED_PASSED);
+    }
+
+    #[test]
+    fn a_run_is_not_pushed_out_by_the_news_that_there_is_none() {
+        let [(mut one, link), (mut other, theirs)] = pair();
+        one.make(100, 64, Span::EMPTY).expect("there is memory");
+        for key in [100].into_iter().chain(0..20) {
+            one.give(link, key).expect("it is open");
+            other.control(0, &mut Vec::new());
+        }
+        assert!(other.take(theirs, 100).is_some_and(|run| run.is_some()));
     }
 
     #[test]

@@ -198,7 +198,8 @@ impl Shm {
         let shared = &mut line.more.shared;
         shared.retain(|(of, _)| *of != key);
         if shared.len() == SHARED_PASSED {
-            shared.remove(0);
+            // Rather the news that there is none than a run: nobody may ask for it any more.
+            shared.remove(shared.iter().position(|(_, run)| run.is_none()).unwrap_or(0));
         }
         shared.push((key, run));
         Ok(())

@@ -87,7 +87,7 @@ impl Engine {
         if self.store.all().windows.directory.endpoint.is_none() {
             return Ok(());
         }
-        self.wait_at_once(|engine| {
+        self.wait_on_memory(|engine| {
             let all = engine.store.all();
             let Some(row) = all.windows.get(REGIONS) else { return true };
             let Some(part) = row.own_part() else { return true };

@@ -15,7 +15,7 @@ impl Engine {
         at: usize,
     ) -> Result<(), WindowError> {
         let mut done = Some(false);
-        self.wait_at_once(|engine| {
+        self.wait_on_memory(|engine| {
             done = engine.try_region_own(kind, (from, into), length, at);
             done.is_some()
         })?;

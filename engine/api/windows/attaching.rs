@@ -6,8 +6,13 @@ use tickwire_components::{LeasedBytes, Rank, RegionAccess, Sequence, Span, Windo
 use tickwire_systems::procs::windows::{AttachedRun, OwnMemory, WindowRow};
 use tickwire_transports::windows::{Listed, Part, UpdateGuard};
 
+/// Whether a run begins at a displacement. Several may, if they have no bytes.
 fn is_at(run: &AttachedRun, displacement: usize) -> bool {
     run.part.memory().is_some_and(|memory| memory.start().addr() == displacement)
+}
+
+fn out_of_bounds(rank: u32, displacement: usize) -> WindowError {
+    WindowError::OutOfBounds { target: Rank(rank), first: displacement, end: displacement, length: 0 }
 }
 
 impl Engine {
@@ -27,15 +32,17 @@ impl Engine {
             Err(error) => return Err(RejectedBuffer { error, buffer: Some(*boxed) }),
         };
         let displacement = span.start().expose_provenance();
+        let mut serial = 0;
         let row = self.window(window.handle);
         if let Ok(WindowRow { own: OwnMemory::Attached(runs), .. }) = row {
-            runs.push(AttachedRun { part, number: None, buffer: boxed });
+            serial = 1 + runs.iter().map(|run| run.serial).max().unwrap_or(0);
+            runs.push(AttachedRun { part, number: None, serial, buffer: boxed });
         }
-        match self.list_attached(displacement, span.len(), window.handle) {
+        match self.list_attached(serial, displacement, span.len(), window.handle) {
             Ok(()) => Ok(displacement),
             // It was not listed. No peer has heard of it.
             Err(error) => {
-                Err(RejectedBuffer { error, buffer: self.take_attached(displacement, window.handle).ok().flatten() })
+                Err(RejectedBuffer { error, buffer: self.take_attached(serial, window.handle).ok().flatten() })
             }
         }
     }
@@ -60,44 +67,46 @@ impl Engine {
         window: Window<u8>,
     ) -> Result<Option<B>, WindowError> {
         let row = self.window(window.handle)?;
-        // Several buffers without bytes may be at one displacement.
-        if let OwnMemory::Attached(runs) = &row.own
-            && runs.iter().any(|run| is_at(run, displacement))
-            && !runs.iter().any(|run| is_at(run, displacement) && run.buffer.is::<B>())
-        {
-            return Ok(None);
+        let none = out_of_bounds(row.rank, displacement);
+        let OwnMemory::Attached(runs) = &row.own else { return Err(none) };
+        let here: Vec<&AttachedRun> = runs.iter().filter(|run| is_at(run, displacement)).collect();
+        if here.is_empty() {
+            return Err(none);
         }
-        self.unlist_attached(displacement, window.handle)?;
-        self.take_attached(displacement, window.handle)
+        let Some(run) = here.iter().find(|run| run.buffer.is::<B>()) else { return Ok(None) };
+        let serial = run.serial;
+        self.unlist_attached(serial, window.handle)?;
+        self.take_attached(serial, window.handle)
     }
 
     /// Takes a run that is not listed out of a window.
-    fn take_attached<B: Send + Sync + 'static>(
-        &mut self,
-        displacement: usize,
-        handle: u32,
-    ) -> Result<Option<B>, WindowError> {
+    fn take_attached<B: Send + Sync + 'static>(&mut self, serial: u64, handle: u32) -> Result<Option<B>, WindowError> {
         let row = self.window(handle)?;
-        let none =
-            WindowError::OutOfBounds { target: Rank(row.rank), first: displacement, end: displacement, length: 0 };
+        let none = out_of_bounds(row.rank, 0);
         let OwnMemory::Attached(runs) = &mut row.own else { return Err(none) };
-        let place = runs.iter().position(|run| is_at(run, displacement) && run.buffer.is::<B>()).ok_or(none)?;
+        let place = runs.iter().position(|run| run.serial == serial).ok_or(none)?;
         let AttachedRun { buffer, .. } = runs.swap_remove(place);
         Ok(buffer.downcast::<B>().ok().map(|buffer| *buffer))
     }
 
-    /// Lists the run that was attached last. If the directory has no free slot, peers reach the run by way of this engine.
-    fn list_attached(&mut self, displacement: usize, bytes: usize, handle: u32) -> Result<(), WindowError> {
+    /// Lists a run. If the directory has no free slot, peers reach the run by way of this engine.
+    fn list_attached(
+        &mut self,
+        serial: u64,
+        displacement: usize,
+        bytes: usize,
+        handle: u32,
+    ) -> Result<(), WindowError> {
         if bytes == 0 {
             return Ok(());
         }
         let run = Listed { address: displacement as u64, bytes: bytes as u64, access: RegionAccess::ALL.bits() };
-        self.change_attached(displacement, handle, |part, guard, number| *number = part.list_anywhere(guard, run))
+        self.change_attached(serial, handle, |part, guard, number| *number = part.list_anywhere(guard, run))
     }
 
     /// Takes a run out of the directory. When this returns, no peer on this host uses the run, or begins to.
-    fn unlist_attached(&mut self, displacement: usize, handle: u32) -> Result<(), WindowError> {
-        self.change_attached(displacement, handle, |part, guard, number| {
+    fn unlist_attached(&mut self, serial: u64, handle: u32) -> Result<(), WindowError> {
+        self.change_attached(serial, handle, |part, guard, number| {
             if let Some(number) = number.take() {
                 part.unlist(guard, number);
             }
@@ -106,11 +115,11 @@ impl Engine {
 
     fn change_attached(
         &mut self,
-        displacement: usize,
+        serial: u64,
         handle: u32,
         mut change: impl FnMut(&Part, &UpdateGuard<'_>, &mut Option<u32>),
     ) -> Result<(), WindowError> {
-        self.wait_at_once(|engine| {
+        self.wait_on_memory(|engine| {
             let all = engine.store.all();
             let Some(row) = all.windows.get(handle) else { return true };
             let OwnMemory::Attached(runs) = &mut row.own else { return true };
@@ -118,7 +127,7 @@ impl Engine {
             let changed = row.own_part().is_none_or(|part| {
                 // A member that has died is passed over.
                 let Ok(guard) = part.lock_updates(|member| row.is_dead(all.vcs, member)) else { return false };
-                if let Some(run) = runs.iter_mut().find(|run| is_at(run, displacement)) {
+                if let Some(run) = runs.iter_mut().find(|run| run.serial == serial) {
                     change(part, &guard, &mut run.number);
                 }
                 true

@@ -77,7 +77,7 @@ impl Engine {
             std::hint::spin_loop();
         }
         // A target that has died in the middle never ends it.
-        self.wait_at_once(|engine| {
+        self.wait_on_memory(|engine| {
             engine.is_mail_taken(rank, handle) || {
                 let vc = engine.target(rank, handle).map_or(NIL, |target| target.vc);
                 let vc = engine.store.all().vcs.get(vc as usize);
@@ -183,7 +183,7 @@ impl Engine {
         mut change: impl FnMut(Span),
     ) -> Result<(), WindowError> {
         let mut ended = Ok(true);
-        self.wait_at_once(|engine| {
+        self.wait_on_memory(|engine| {
             ended = engine.try_locked_by_kernel(at, room, (rank, handle), &mut change);
             ended != Ok(false)
         })?;
@@ -232,6 +232,18 @@ impl Engine {
         })
     }
 
+    /// As [`Engine::wait_at_once`], for something that another process says by a word in shared memory, such as that it gives a lock back.
+    /// It rings no doorbell then, so that a sleep must be short.
+    pub(crate) fn wait_on_memory(&mut self, mut is_done: impl FnMut(&mut Engine) -> bool) -> Result<(), RequestError> {
+        if is_done(self) {
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut self.waiter.on_memory, true);
+        let waited = self.wait_at_once(is_done);
+        self.waiter.on_memory = before;
+        waited
+    }
+
     /// Memory of a member cannot be reached any more.
     #[cold]
     pub(crate) fn out_of_reach(&mut self, rank: Rank, handle: u32) -> WindowError {
@@ -244,5 +256,25 @@ impl Engine {
             }
             error => error,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Bootstrap;
+    use std::time::Duration;
+
+    #[test]
+    fn a_wait_for_a_word_in_shared_memory_sleeps_shortly() {
+        let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+        let patient = engine.wait_timeout();
+        let mut times = Vec::new();
+        let waited = engine.wait_on_memory(|engine| {
+            times.push(engine.wait_timeout());
+            times.len() == 3
+        });
+        assert_eq!((waited, &times[1..]), (Ok(()), &[Duration::from_millis(1); 2][..]));
+        assert!(patient > times[1] && engine.wait_timeout() == patient, "only as long as it waits");
     }
 }

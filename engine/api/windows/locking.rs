@@ -247,19 +247,18 @@ impl Engine {
             return self.run_answered(RemoteKind::Lock(kind), &[RemoteMove::NONE], (rank, handle));
         }
         let mut failed = Ok(());
-        self.wait_until(|engine| {
-            engine.closed.check_request()?;
+        self.wait_on_memory(|engine| {
             let all = engine.store.all();
-            let Some(window) = all.windows.get(handle) else { return Ok(true) };
+            let Some(window) = all.windows.get(handle) else { return true };
             let target = &window.targets[rank.0 as usize];
-            let Some(part) = target.locks() else { return Ok(true) };
+            let Some(part) = target.locks() else { return true };
             if part.try_lock(hold_of(kind)).is_ok() {
-                return Ok(true);
+                return true;
             }
             if let Some(member) = part.dead_holder(|member| is_dead(&window.targets, all.vcs, member)) {
                 failed = Err(Failure::HolderFailed(member));
             }
-            Ok(failed.is_err())
+            failed.is_err()
         })?;
         failed.map_err(|failure| self.failed(failure, rank, handle))
     }

@@ -96,7 +96,7 @@ impl Engine {
     /// Tries an operation until no living member holds the lock of the list.
     fn when_free(&mut self, handle: u32, mut tried: impl FnMut(&mut Engine) -> Near) -> Result<Near, WindowError> {
         let (mut near, mut asked) = (Near::Elsewhere, None::<Instant>);
-        self.wait_at_once(|engine| {
+        self.wait_on_memory(|engine| {
             near = tried(engine);
             let Near::Busy(holder) = near else { return true };
             // Looks cannot be counted instead: where ranks share processors, the wait sleeps between them soon.

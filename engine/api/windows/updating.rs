@@ -228,7 +228,7 @@ impl Engine {
         PartPlace { rank, displacement, handle }: PartPlace,
     ) -> Result<(), WindowError> {
         let mut updated = Ok(false);
-        self.wait_at_once(|engine| {
+        self.wait_on_memory(|engine| {
             engine.in_memory(at, operands.len(), (rank, handle), |part, at, dead| {
                 // SAFETY: buffers are lent for the call, and the second one is as long as the first.
                 #[expect(unsafe_code, reason = "addresses of elements")]
@@ -331,7 +331,7 @@ impl Engine {
         PartPlace { rank, displacement, handle }: PartPlace,
     ) -> Result<[u8; 8], WindowError> {
         let mut swapped = Ok(None);
-        self.wait_at_once(|engine| {
+        self.wait_on_memory(|engine| {
             engine.in_memory(at, number.size(), (rank, handle), |part, at, dead| {
                 swapped = part.compare_swap(number, at, expected, new, dead);
                 swapped.is_ok()

@@ -99,6 +99,7 @@ impl Engine {
         let endpoints = self.store.endpoints();
         let unknown = endpoints.iter().any(|e| e.rows.is_some());
         let polls = self.waiter.polls
+            || self.waiter.on_memory
             || self.observer.has_visitors()
             || endpoints.iter_mut().any(|e| e.transport.get().must_poll());
         let ms = if (blocked && unknown) || refused || polls { SLEEP_POLL_MS } else { self.limits.sleep_ms_max };

@@ -14,6 +14,8 @@ pub struct AttachedRun {
     pub part: Part,
     /// Its number in the directory, if it is listed there.
     pub number: Option<u32>,
+    /// Tells it from the other runs that are attached to the window.
+    pub serial: u64,
     /// The buffer.
     pub buffer: Box<dyn Any + Send + Sync>,
 }

@@ -128,3 +128,27 @@ fn loom_an_operation_that_is_given_up_ends_every_wait() {
         other.join().expect("the other thread has not panicked");
     });
 }
+
+/// Where others read an operand in its owner's memory, they look at the count once more behind what they have read. What the owner writes
+/// there after it has given the operation up is never taken for the operand.
+#[test]
+fn loom_memory_that_is_used_again_is_not_taken_for_the_operand() {
+    loom::model(|| {
+        let (own, operand) = (Model::new(), Arc::new(AtomicU64::new(1)));
+        let (seen, reading) = (own.clone(), operand.clone());
+        let other = thread::spawn(move || {
+            if seen.words().count(1, Count::Written) != Stage::At(1) {
+                return;
+            }
+            let found = reading.load(Ordering::Relaxed);
+            fence(Ordering::Acquire);
+            if seen.words().count(1, Count::Written) == Stage::At(1) {
+                assert_eq!(found, 1);
+            }
+        });
+        own.words().set(1, Count::Written, 1);
+        own.words().abandon(1);
+        operand.store(2, Ordering::Relaxed);
+        other.join().expect("the other thread has not panicked");
+    });
+}
