@@ -1,9 +1,9 @@
-//! An exchange of messages by parts that go on in the middle of each other's calls, and what must be true of it in the end.
+//! An exchange of messages and sums by parts that go on in the middle of each other's calls, and what must be true of it in the end.
 
 use super::stage;
 use std::collections::VecDeque;
 use tickwire::testing::{SplitMix, check_invariants};
-use tickwire::{Comm, Engine, PostError, Rank, Request, RequestError, Source, Tag, TagFilter, Test};
+use tickwire::{Comm, Engine, PostError, Rank, Request, RequestError, Source, Tag, TagFilter, Test, op};
 
 /// Steps after which all must be over. Far more than any seed takes.
 const STEPS_MAX: usize = 400_000;
@@ -17,6 +17,8 @@ pub(crate) struct Plan {
     pub(crate) ranks: u32,
     /// The number of messages from one rank to another, by sender and receiver.
     counts: Vec<Vec<u32>>,
+    /// The lengths of the sums that all ranks make, in elements.
+    sums: Vec<usize>,
     /// Whether each rank receives from any source, with any tag.
     takes_any: Vec<bool>,
     /// The rank that goes without a farewell, and before which of its calls.
@@ -33,10 +35,11 @@ impl Plan {
         let ranks = 2 + random.below(3) as u32;
         let mut counts = || (0..ranks).map(|_| random.below(6) as u32).collect::<Vec<_>>();
         let counts = (0..ranks).map(|_| counts()).collect();
+        let sums = (0..random.below(4)).map(|_| [1, 300, 6000][random.below(3) as usize]).collect();
         let takes_any = (0..ranks).map(|_| random.below(2) == 0).collect();
         let gone = (random.below(3) == 0).then(|| (random.below(ranks.into()) as u32, random.below(12) as usize));
         let of_256 = [4, 16, 60][random.below(3) as usize];
-        Plan { seed, ranks, counts, takes_any, gone, ends_early: random.below(2) == 0, of_256 }
+        Plan { seed, ranks, counts, sums, takes_any, gone, ends_early: random.below(2) == 0, of_256 }
     }
 
     fn count(&self, from: u32, to: u32) -> u32 {
@@ -64,6 +67,7 @@ impl Plan {
 enum Call {
     Send { to: u32, number: u32 },
     Receive { from: u32, number: u32 },
+    Sum { number: u32 },
 }
 
 /// A receive that has not ended.
@@ -84,6 +88,7 @@ pub(crate) struct Part {
     made: usize,
     sends: Vec<(u32, Request<Vec<u8>>)>,
     receives: Vec<Receive>,
+    sums: Vec<(u32, Request<(Vec<u64>, Vec<u64>)>)>,
     /// The messages received, by sender: the position of the receive in the order of posting, and the number of the message.
     got: Vec<Vec<(usize, u32)>>,
 }
@@ -116,20 +121,24 @@ impl Part {
             calls.extend((0..plan.count(me, other)).map(|number| Call::Send { to: other, number }));
             calls.extend((0..plan.count(other, me)).map(|number| Call::Receive { from: other, number }));
         }
+        calls.extend(plan.sums.iter().map(|_| Call::Sum { number: 0 }));
         for last in (1..calls.len()).rev() {
             calls.swap(last, random.below(last as u64 + 1) as usize);
         }
-        // The messages to one rank keep their order.
-        let mut next = vec![0; plan.ranks as usize];
+        // The messages to one rank keep their order, and so do the sums.
+        let (mut next, mut next_sum) = (vec![0; plan.ranks as usize], 0);
         for call in &mut calls {
-            if let Call::Send { to, number } = call {
-                *number = next[*to as usize];
-                next[*to as usize] += 1;
-            }
+            let (number, next) = match call {
+                Call::Send { to, number } => (number, &mut next[*to as usize]),
+                Call::Sum { number } => (number, &mut next_sum),
+                Call::Receive { .. } => continue,
+            };
+            *number = *next;
+            *next += 1;
         }
         let got = vec![Vec::new(); plan.ranks as usize];
-        let (sends, receives) = Default::default();
-        Part { plan: plan.clone(), me, engine, random, calls: calls.into(), made: 0, sends, receives, got }
+        let (sends, receives, sums) = Default::default();
+        Part { plan: plan.clone(), me, engine, random, calls: calls.into(), made: 0, sends, receives, sums, got }
     }
 
     /// Makes a call. Returns whether the rank stays.
@@ -143,7 +152,10 @@ impl Part {
         }
         match self.random.below(4) {
             0 => self.make(),
-            1 => self.collect(),
+            1 => {
+                self.collect();
+                self.collect_sums();
+            }
             _ => drop(self.engine.tick_at(now_ns)),
         }
         if let Err(wrong) = check_invariants(&mut self.engine) {
@@ -158,6 +170,7 @@ impl Part {
         match self.calls.pop_front() {
             Some(Call::Send { to, number }) => self.send(to, number),
             Some(Call::Receive { from, number }) => self.receive(from, number),
+            Some(Call::Sum { number }) => self.sum(number),
             None => {}
         }
     }
@@ -188,6 +201,39 @@ impl Part {
                 self.calls.push_back(Call::Receive { from, number });
             }
             Err(rejected) => assert!(self.is_of_gone(&rejected.error, from), "a receive: {}", rejected.error),
+        }
+    }
+
+    fn sum(&mut self, number: u32) {
+        let own: Vec<u64> = self.addends(number).map(|addend| addend(self.me)).collect();
+        let into = vec![0; own.len()];
+        match self.engine.iallreduce(own, into, op::Sum, Comm::WORLD) {
+            Ok(request) => self.sums.push((number, request)),
+            Err(rejected) => assert!(self.plan.gone.is_some(), "sum {number}: {}", rejected.error),
+        }
+    }
+
+    /// For each element of a sum, what a rank adds to it.
+    fn addends(&self, number: u32) -> impl Iterator<Item = impl Fn(u32) -> u64 + use<>> + use<> {
+        let (seed, length) = (self.plan.seed, self.plan.sums[number as usize] as u64);
+        (0..length).map(move |at| move |rank: u32| seed ^ u64::from(rank) << 20 ^ u64::from(number) << 16 ^ at)
+    }
+
+    /// Takes the sums that have ended.
+    fn collect_sums(&mut self) {
+        let engine = &mut self.engine;
+        let is_over = |(_, request): &mut (u32, _)| !matches!(engine.test(request), Ok(Test::Pending));
+        let over: Vec<_> = self.sums.extract_if(.., is_over).collect();
+        for (number, request) in over {
+            match self.engine.take(request) {
+                Ok(((_, sums), _)) => {
+                    let ranks = self.plan.ranks;
+                    let of_all = |addend: &dyn Fn(u32) -> u64| (0..ranks).map(addend).fold(0, u64::wrapping_add);
+                    let expected = self.addends(number).map(|addend| of_all(&addend));
+                    assert!(sums.into_iter().eq(expected), "rank {}: sum {number} differs", self.me);
+                }
+                Err(failed) => assert!(self.plan.gone.is_some(), "rank {}: a sum: {}", self.me, failed.error),
+            }
         }
     }
 
@@ -237,9 +283,10 @@ impl Part {
     fn is_done(&self) -> bool {
         let has_all = |from: u32| self.plan.is_gone(from) || self.got[from as usize].len() == self.due(from);
         self.sends.is_empty()
+            && self.sums.is_empty()
             && self.receives.iter().all(|receive| receive.from.is_none())
             && !self.plan.is_gone(self.me)
-            && !self.calls.iter().any(|call| matches!(call, Call::Send { .. }))
+            && !self.calls.iter().any(|call| matches!(call, Call::Send { .. } | Call::Sum { .. }))
             && (0..self.plan.ranks).all(has_all)
     }
 

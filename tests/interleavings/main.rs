@@ -26,7 +26,7 @@ fn bare() -> Builder {
 }
 
 fn loopback(hub: &Hub, rank: u32) -> Loopback {
-    Loopback::join(hub, rank).unwrap()
+    Loopback::join(hub, rank).expect("a place")
 }
 
 /// What a rank publishes and learns when its engine is built. It waits for nobody: of a rank that has not begun, it takes the card to be as
@@ -72,7 +72,7 @@ fn run<J: 'static>(
         let (job, board) = (Rc::new(job(&plan)), Board::new(plan.ranks));
         let engines = (0..plan.ranks).map(|rank| {
             let (job, plan, exchange) = (job.clone(), plan.clone(), Unhurried(board.exchange(rank)));
-            let engine = move || make(&job, &plan, rank).build(Bootstrap::custom(exchange)).unwrap();
+            let engine = move || make(&job, &plan, rank).build(Bootstrap::custom(exchange)).expect("an engine");
             Box::new(engine) as Make
         });
         exchange::run(engines.collect(), &plan);
@@ -90,7 +90,7 @@ fn over_shared_memory() {
     static JOBS: AtomicU32 = AtomicU32::new(0);
     let job = |_: &Plan| format!("interleavings-{}-{}", std::process::id(), JOBS.fetch_add(1, Ordering::Relaxed));
     run(80, job, |job, plan, rank| {
-        let shm = Shm::open(ShmConfig::new(job.clone(), rank, plan.ranks)).unwrap();
+        let shm = Shm::open(ShmConfig::new(job.clone(), rank, plan.ranks)).expect("an endpoint");
         // A rank reaches itself by the loopback that the engine brings along.
         Engine::builder().exclude(["shm"]).initial_rows(ROWS).transport(Interleaved::new("only", shm, 100))
     });
