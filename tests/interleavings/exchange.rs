@@ -70,6 +70,9 @@ enum Call {
     Sum { number: u32 },
 }
 
+/// A sum that has not ended.
+type Sum = Request<(Vec<u64>, Vec<u64>)>;
+
 /// A receive that has not ended.
 struct Receive {
     place: usize,
@@ -88,7 +91,7 @@ pub(crate) struct Part {
     made: usize,
     sends: Vec<(u32, Request<Vec<u8>>)>,
     receives: Vec<Receive>,
-    sums: Vec<(u32, Request<(Vec<u64>, Vec<u64>)>)>,
+    sums: Vec<(u32, Sum)>,
     /// The messages received, by sender: the position of the receive in the order of posting, and the number of the message.
     got: Vec<Vec<(usize, u32)>>,
 }
