@@ -1,12 +1,13 @@
-//! An exchange of messages and sums by parts that go on in the middle of each other's calls, and what must be true of it in the end.
+//! An exchange of messages and sums by ranks that go on in the middle of each other's calls, and what must be true of it in the end.
 
 use super::stage;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use tickwire::testing::{SplitMix, check_invariants};
 use tickwire::{Comm, Engine, PostError, Rank, Request, RequestError, Source, Tag, TagFilter, Test, op};
 
-/// Steps after which all must be over. Far more than any seed takes.
-const STEPS_MAX: usize = 400_000;
+/// Time between two steps, ns.
+const STEP_NS: u64 = 5_000;
 /// Longest message, bytes: longer than a ring, and longer than what goes without an offer.
 const LENGTH_MAX: u64 = 40_000;
 
@@ -82,7 +83,7 @@ struct Receive {
 }
 
 /// One rank's part.
-pub(crate) struct Part {
+struct Part {
     plan: Plan,
     me: u32,
     engine: Engine,
@@ -96,28 +97,54 @@ pub(crate) struct Part {
     got: Vec<Vec<(usize, u32)>>,
 }
 
-/// Runs the exchange, and checks what came of it.
-///
-/// # Panics
-/// If a message is lost, changed or out of order, an operation does not end, or an engine's tables contradict each other.
-pub(crate) fn run(engines: Vec<stage::Make>, plan: &Plan) {
-    stage::open(engines, plan);
-    let mut steps = 0;
-    while !stage::all(Part::is_done) {
-        stage::step();
-        steps += 1;
-        if steps == STEPS_MAX {
-            let words: Vec<String> = stage::close().into_iter().map(|mut part| part.words()).collect();
-            panic!("it does not end: {plan:?}\n{}", words.join("\n"));
-        }
-    }
-    for mut part in stage::close() {
-        part.judge();
+/// What the ranks of an exchange share.
+pub(crate) struct Shared {
+    now_ns: AtomicU64,
+    /// Ranks that have not got everything.
+    busy: AtomicU32,
+}
+
+impl Shared {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        let busy = plan.ranks - u32::from(plan.gone.is_some());
+        Shared { now_ns: AtomicU64::new(0), busy: AtomicU32::new(busy) }
     }
 }
 
+/// Plays a rank, and checks what came of it.
+///
+/// # Panics
+/// If a message is lost, changed or out of order, an operation fails, or the engine's tables contradict each other.
+pub(crate) fn play(plan: &Plan, me: u32, engine: Engine, shared: &Shared) {
+    let (mut part, mut is_done) = (Part::new(plan, me, engine), false);
+    while is_done || !plan.ends_early || !part.has_nothing_left() {
+        if plan.gone.is_some_and(|(gone, at)| gone == me && part.made >= at) {
+            // It goes without a farewell: its engine is dropped.
+            return;
+        }
+        if !is_done && part.is_done() {
+            is_done = true;
+            shared.busy.fetch_sub(1, Ordering::Relaxed);
+        }
+        if is_done && shared.busy.load(Ordering::Relaxed) == 0 {
+            break;
+        }
+        part.step(shared.now_ns.fetch_add(STEP_NS, Ordering::Relaxed));
+        if stage::is_late() {
+            eprintln!("it does not end: {plan:?}\n{}", part.words());
+            loop {
+                stage::end_turn();
+            }
+        }
+    }
+    if !is_done {
+        shared.busy.fetch_sub(1, Ordering::Relaxed);
+    }
+    part.judge();
+}
+
 impl Part {
-    pub(crate) fn new(plan: &Plan, me: u32, engine: Engine) -> Self {
+    fn new(plan: &Plan, me: u32, engine: Engine) -> Self {
         let mut random = SplitMix::new(plan.seed ^ u64::from(me) << 32 ^ 0x57A6E);
         let mut calls = Vec::new();
         for other in 0..plan.ranks {
@@ -144,15 +171,8 @@ impl Part {
         Part { plan: plan.clone(), me, engine, random, calls: calls.into(), made: 0, sends, receives, sums, got }
     }
 
-    /// Makes a call. Returns whether the rank stays.
-    pub(crate) fn step(&mut self, now_ns: u64) -> bool {
-        if self.plan.gone.is_some_and(|(gone, at)| gone == self.me && self.made >= at) {
-            return false;
-        }
-        if self.plan.ends_early && self.has_nothing_left() {
-            self.judge();
-            return false;
-        }
+    /// Makes a call.
+    fn step(&mut self, now_ns: u64) {
         match self.random.below(4) {
             0 => self.make(),
             1 => {
@@ -164,7 +184,8 @@ impl Part {
         if let Err(wrong) = check_invariants(&mut self.engine) {
             panic!("{wrong}\n{}", self.words());
         }
-        true
+        // Others may go on where this rank makes no call of its transport, too.
+        stage::moment();
     }
 
     fn make(&mut self) {

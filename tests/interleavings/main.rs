@@ -1,24 +1,30 @@
 //! Engines that go on in the middle of each other's calls, in one thread and from seeds.
 //!
 //! A cluster of the test kit ticks one engine after another, so whatever a peer does comes between two ticks. In a job it may come at any
-//! moment. Here each transport lets other engines make calls before and after its own call ([`interleaved`]). So a peer begins, connects,
-//! sends or goes where only threads on several processors would let it, and a seed that fails does so each time.
+//! moment. Here each rank is a coroutine ([`stage`]), and each transport may end its turn before and after its own calls
+//! ([`interleaved`]). So a peer begins, connects, sends or goes where only threads on several processors would let it, and a seed that fails
+//! does so each time.
 
 mod exchange;
 mod interleaved;
 mod stage;
 
-use exchange::Plan;
+use exchange::{Plan, Shared};
 use interleaved::Interleaved;
-use stage::Make;
-use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use proptest::strategy::{Strategy, ValueTree};
+use stage::Rank;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tickwire::bootstrap::{BootstrapError, Exchange};
 use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
 use tickwire::internals::transports::{Hub, Loopback, Shm, ShmConfig};
 use tickwire::testing::{Board, BoardExchange, ROWS, SplitMix};
-use tickwire::{Bootstrap, Builder, Engine};
+use tickwire::{Bootstrap, Builder, Engine, Limits};
 use tickwire_tests::faults::runner::seeds;
+use tickwire_tests::model::program::runner;
+use tickwire_tests::random_calls::play::play;
+use tickwire_tests::random_calls::program::programs_of;
 
 /// An engine without the transports that it brings along.
 fn bare() -> Builder {
@@ -61,48 +67,99 @@ impl Exchange for Unhurried {
 }
 
 /// Runs the first seeds, or those that the environment asks for. `make` is the builder of a rank in the job of a seed.
-fn run<J: 'static>(
+fn exchange<J: Send + Sync + 'static>(
     seeds_unless_asked: u64,
     job: impl Fn(&Plan) -> J,
-    make: impl Fn(&J, &Plan, u32) -> Builder + Copy + 'static,
+    make: impl Fn(&J, &Plan, u32) -> Builder + Copy + Send + 'static,
 ) {
     let (first, end) = seeds(seeds_unless_asked);
     for seed in first..end {
-        let plan = Plan::of(seed);
-        let (job, board) = (Rc::new(job(&plan)), Board::new(plan.ranks));
-        let engines = (0..plan.ranks).map(|rank| {
-            let (job, plan, exchange) = (job.clone(), plan.clone(), Unhurried(board.exchange(rank)));
-            let engine = move || make(&job, &plan, rank).build(Bootstrap::custom(exchange)).expect("an engine");
-            Box::new(engine) as Make
+        let plan = Arc::new(Plan::of(seed));
+        let (job, board, shared) = (Arc::new(job(&plan)), Board::new(plan.ranks), Arc::new(Shared::new(&plan)));
+        let ranks = (0..plan.ranks).map(|rank| {
+            let (job, plan, shared, exchange) =
+                (job.clone(), plan.clone(), shared.clone(), Unhurried(board.exchange(rank)));
+            let rank = move || {
+                let engine = make(&job, &plan, rank).build(Bootstrap::custom(exchange)).expect("an engine");
+                exchange::play(&plan, rank, engine, &shared);
+            };
+            Box::new(rank) as Rank
         });
-        exchange::run(engines.collect(), &plan);
+        stage::run(seed, plan.of_256, ranks.collect());
     }
+}
+
+/// Runs random programs of collective operations in all forms, and compares their results with those of the serial model.
+fn programs<J: Send + Sync + 'static>(
+    seeds_unless_asked: u64,
+    job: impl Fn(u32) -> J,
+    make: impl Fn(&J, u32, u32) -> Builder + Copy + Send + 'static,
+) {
+    let (first, end) = seeds(seeds_unless_asked);
+    for seed in first..end {
+        let tree = programs_of(2u32..=5).new_tree(&mut runner(seed));
+        let program = Arc::new(tree.expect("a program").current());
+        let (job, board) = (Arc::new(job(program.ranks)), Board::new(program.ranks));
+        let ranks = (0..program.ranks).map(|rank| {
+            let (job, program, exchange) = (job.clone(), program.clone(), Unhurried(board.exchange(rank)));
+            let rank = move || {
+                // Waits look at sockets soon, since no time passes.
+                let limits = Limits { spins: 8, yields: 0, ..Limits::default() };
+                let builder = make(&job, program.ranks, rank).limits(limits);
+                let mut engine = builder.build(Bootstrap::custom(exchange)).expect("an engine");
+                play(&mut engine, rank, false, &program, &AtomicUsize::new(0));
+                engine.finalize(Duration::from_secs(60)).expect("it ends in order");
+            };
+            Box::new(rank) as Rank
+        });
+        println!("seed {seed}");
+        stage::run(seed, [16, 64, 128][seed as usize % 3], ranks.collect());
+    }
+}
+
+/// Endpoints over shared memory for the ranks of a job. In a job, all have opened theirs before anybody learns of the others.
+fn endpoints(ranks: u32) -> Vec<Mutex<Option<Shm>>> {
+    static JOBS: AtomicU32 = AtomicU32::new(0);
+    let job = format!("interleavings-{}-{}", std::process::id(), JOBS.fetch_add(1, Ordering::Relaxed));
+    let open = |rank| Shm::open(ShmConfig::new(job.clone(), rank, ranks)).expect("an endpoint");
+    (0..ranks).map(|rank| Mutex::new(Some(open(rank)))).collect()
+}
+
+/// An engine over one of them. It reaches itself by the loopback that it brings along.
+fn shared(endpoint: &Mutex<Option<Shm>>) -> Builder {
+    let shm = endpoint.lock().expect("nobody panics with it").take().expect("it is taken once");
+    Engine::builder().exclude(["shm"]).initial_rows(ROWS).transport(Interleaved::new("only", shm, 100))
 }
 
 #[test]
 fn over_loopback() {
     let job = |plan: &Plan| Hub::new(plan.ranks, LOOPBACK_RING_BYTES);
-    run(400, job, |hub, _, rank| bare().transport(Interleaved::new("only", loopback(hub, rank), 100)));
+    exchange(600, job, |hub, _, rank| bare().transport(Interleaved::new("only", loopback(hub, rank), 100)));
 }
 
 #[test]
 fn over_shared_memory() {
-    static JOBS: AtomicU32 = AtomicU32::new(0);
-    let job = |_: &Plan| format!("interleavings-{}-{}", std::process::id(), JOBS.fetch_add(1, Ordering::Relaxed));
-    run(80, job, |job, plan, rank| {
-        let shm = Shm::open(ShmConfig::new(job.clone(), rank, plan.ranks)).expect("an endpoint");
-        // A rank reaches itself by the loopback that the engine brings along.
-        Engine::builder().exclude(["shm"]).initial_rows(ROWS).transport(Interleaved::new("only", shm, 100))
-    });
+    exchange(80, |plan| endpoints(plan.ranks), |endpoints, _, rank| shared(&endpoints[rank as usize]));
 }
 
 #[test]
 fn over_two_transports_one_of_which_may_not_call() {
     let job = |plan: &Plan| [0; 2].map(|_| Hub::new(plan.ranks, LOOPBACK_RING_BYTES));
-    run(300, job, |[first, second], plan, rank| {
+    exchange(300, job, |[first, second], plan, rank| {
         // To its peers a rank may call over the second one only. They may call it over the first one at the same time.
         let is_barred = SplitMix::new(plan.seed ^ u64::from(rank)).below(2) == 0;
         let first = Interleaved::new("first", loopback(first, rank), 200).barred(is_barred);
         bare().transport(first).transport(Interleaved::new("second", loopback(second, rank), 100))
     });
+}
+
+#[test]
+fn collectives_over_loopback() {
+    let job = |ranks| Hub::new(ranks, LOOPBACK_RING_BYTES);
+    programs(30, job, |hub, _, rank| bare().transport(Interleaved::new("only", loopback(hub, rank), 100)));
+}
+
+#[test]
+fn collectives_over_shared_memory() {
+    programs(10, endpoints, |endpoints, _, rank| shared(&endpoints[rank as usize]));
 }
