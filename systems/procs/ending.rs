@@ -126,6 +126,7 @@ fn end(all: &mut Tables<'_>, row: Row, reason: String, close: impl FnOnce(&mut A
     all.progress.provider.acknowledgements.retain(|(vc, _)| *vc != row);
     // The data of these offers is lost with the peer. Eager messages that have arrived can still be received.
     all.progress.unexpected.drain(|u| u.vc == row && u.message() != NIL);
+    all.progress.offered.retain(|(vc, _), _| *vc != row);
     true
 }
 
@@ -182,7 +183,7 @@ pub fn remind(all: &mut Tables<'_>) {
         }
         let Some(vc) = failed_member(all.communicators, all.vcs, context) else { continue };
         if entry.notified && all.callbacks.slot(request).is_some() {
-            withdraw(all, row);
+            withdraw(all, row, vc);
             continue;
         }
         entry.disturbed = true;
@@ -195,8 +196,8 @@ pub fn remind(all: &mut Tables<'_>) {
     }
 }
 
-/// Ends a receive from any source because a member has failed that might have sent its message.
-fn withdraw(all: &mut Tables<'_>, row: Row) {
+/// Ends a receive from any source because a member, that of a VC, has failed that might have sent its message.
+fn withdraw(all: &mut Tables<'_>, row: Row, vc: Row) {
     let car = &all.cars[row as usize];
     let removed = match car.state {
         CarState::New => all.progress.new_receives.remove(all.cars, row),
@@ -206,6 +207,8 @@ fn withdraw(all: &mut Tables<'_>, row: Row) {
         _ => remove_posted(all.progress, all.cars, all.vcs, row),
     };
     if removed {
+        // The error names that member.
+        all.cars[row as usize].vc = vc;
         abort(all.progress, all.cars, row, car_flags::PEER_FAILED);
     }
 }

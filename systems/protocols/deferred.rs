@@ -2,14 +2,14 @@
 //! returned the receive, or has paired it with another message. Later messages of the same sender wait behind it. See
 //! [`provider_matched`](crate::protocols::provider_matched).
 
+use crate::protocols::graph::messages::{forget_abandonment, is_empty};
 use crate::rows::Rows;
-use crate::steps::credit::forget;
 use crate::steps::finish::abort;
 use crate::steps::posted::{key, leave_index};
 use crate::steps::provider::{is_at_provider, recall};
 use crate::steps::unexpected::{find_place, receive_unexpected};
 use tickwire_components::index::EnvelopeKey;
-use tickwire_components::{Arrival, ArrivalState, DeferredMessage, Kept, NIL, Pending, car_flags, context};
+use tickwire_components::{Arrival, ArrivalState, DeferredMessage, NIL, Pending, car_flags, context};
 
 /// Defers a message that was not paired, if it must wait for a receive or behind another message. `false` if it need not wait.
 #[cold]
@@ -58,8 +58,7 @@ pub(crate) fn match_deferred(rows: &mut Rows<'_>, arrivals: &[Arrival]) -> bool 
         let replaced = EnvelopeKey { context: context::abandoned(found.context), ..found.key() };
         if receive == NIL
             && matches!(context::plane(found.context), context::ABANDONED | context::BLOCK_ABANDONED)
-            && found.length == 0
-            && matches!(found.kept, Kept::Whole { buffer: NIL })
+            && is_empty(&found)
             && let Some(row) = rows.progress.posted.find(&replaced)
         {
             // The message that this one replaces never comes. Its receive ends.
@@ -67,7 +66,7 @@ pub(crate) fn match_deferred(rows: &mut Rows<'_>, arrivals: &[Arrival]) -> bool 
             rows.progress.provider.deferred.remove(place);
             rows.progress.starved_peers -= 1;
             rows.progress.unexpected.release(deferred.entry);
-            forget(&mut rows.progress, &mut rows.vcs, &found);
+            forget_abandonment(&mut rows.progress, &mut rows.vcs, &found);
             abort(&mut rows.progress, &mut rows.cars, row, car_flags::ABANDONED);
             continue;
         }

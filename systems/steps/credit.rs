@@ -62,6 +62,7 @@ pub fn forget(progress: &mut Progress, vcs: &mut [Vc], entry: &Unexpected) {
     if entry.message() == NIL {
         owe_lines(progress, vcs, entry.vc, entry.length);
     } else {
+        progress.offered.remove(&(entry.vc, entry.message()));
         release_offer(progress, vcs, entry.vc);
     }
 }

@@ -10,7 +10,7 @@
 
 use crate::rows::Rows;
 use crate::steps::credit::{list_granter, release_offer, take_envelope};
-use tickwire_components::{Control, Pending, Progress, Row, Vc};
+use tickwire_components::{Control, Pending, Progress, Row, Vc, VcState};
 
 /// Counts an offer that this side has given to a VC's transport.
 #[cold]
@@ -38,6 +38,10 @@ pub(crate) fn tell(rows: &mut Rows<'_>, vc_row: Row) {
 pub(crate) fn hear(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, made: u32) -> bool {
     let endpoint = progress.provider.endpoint;
     let Some(vc) = vcs.get_mut(vc_row as usize).filter(|vc| u32::from(vc.endpoint) == endpoint) else { return false };
+    if vc.state == VcState::Failed {
+        // Nothing is granted any more.
+        return true;
+    }
     let peer = progress.provider.peer(vc_row);
     // Offers that were made after this count was sent may have been paired before it arrived.
     let waiting = (made.wrapping_sub(peer.paired) as i32).max(0) as u32;
@@ -54,6 +58,9 @@ pub(crate) fn hear(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, made: u
 
 /// Counts an offer that was paired or claimed at the transport. `false` if the peer had no envelope credit for it.
 pub(crate) fn paired(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) -> bool {
+    if vcs.get(vc_row as usize).is_none_or(|vc| vc.state == VcState::Failed) {
+        return true;
+    }
     let peer = progress.provider.peer(vc_row);
     peer.paired = peer.paired.wrapping_add(1);
     if peer.there == 0 {
@@ -108,6 +115,15 @@ mod tests {
         }
         assert!(!paired(all.progress, all.vcs, vc), "more than were granted");
         assert_eq!(state(&mut world, vc), (0, 0, 64));
+    }
+
+    #[test]
+    fn a_peer_that_has_failed_counts_as_nobody_who_waits_for_credit() {
+        let (mut world, vc) = world(1);
+        let all = world.all();
+        all.vcs[vc as usize].state = VcState::Failed;
+        assert!(hear(all.progress, all.vcs, vc, 5) && paired(all.progress, all.vcs, vc));
+        assert_eq!((all.progress.starved_peers, all.vcs[vc as usize].envelopes_left), (0, 1));
     }
 
     #[test]

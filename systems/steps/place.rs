@@ -123,10 +123,11 @@ pub(crate) fn place_rest(rows: &mut Rows<'_>, arrival: &mut Arrival) {
         if blocks::place(rows, arrival, row) {
             return;
         }
-        // Match accepted this piece in the same pass as the piece that has completed the message.
-        rows.progress.ended.push((arrival.vc, Ended::Corrupt("a piece behind the end of its message".into())));
-        rows.progress.pending |= Pending::WORLD;
-        return;
+        return refuse_piece(&mut rows.progress, arrival.vc);
+    }
+    let missing = rows.large[row as usize].wanted.saturating_sub(car.done);
+    if arrival.payload.len() as u64 > missing {
+        return refuse_piece(&mut rows.progress, arrival.vc);
     }
     let moved = if car.chain == NIL {
         // SAFETY: as in `place`.
@@ -141,6 +142,13 @@ pub(crate) fn place_rest(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     if car.done >= message.wanted {
         finish_car(&mut rows.progress, &mut rows.cars, row, message.length, false);
     }
+}
+
+/// Refuses a piece behind the end of its message. Match has accepted it in the same pass as pieces before it, which were not counted then.
+#[cold]
+fn refuse_piece(progress: &mut Progress, vc: Row) {
+    progress.ended.push((vc, Ended::Corrupt("a piece behind the end of its message".into())));
+    progress.pending |= Pending::WORLD;
 }
 
 /// Copies a payload into the data CARs under an envelope, in their order. Returns the bytes that there was room for.

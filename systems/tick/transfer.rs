@@ -264,6 +264,25 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn pieces_of_one_pass_are_together_no_longer_than_what_was_asked_for() {
+        for (lengths, second) in [(&[100][..], 60), (&[30, 70][..], 2)] {
+            let (mut world, vc) = world();
+            let posted = receiving(&mut world, vc, lengths, 100);
+            world.all().large[posted.car as usize] = Large { wanted: 60, ..Large::of(60) };
+            for length in [59, second] {
+                let header = Header::new(Kind::Piece, 0, 0, 0, posted.car, length as u64);
+                world.arrive(vc, header, &vec![7; length]);
+            }
+            world.step(crate::tick::match_cars::match_cars);
+            assert!(world.take_ended().is_empty(), "each by itself would fit");
+            world.step(transfer);
+            assert!(matches!(world.take_ended()[..], [(row, Ended::Corrupt(_))] if row == vc));
+            assert_eq!(world.bytes(posted), [vec![7; 59], vec![0xEE; 41]].concat());
+            assert!(world.finished().is_empty());
+        }
+    }
+
+    #[test]
     fn unexpected_payloads_wait_in_temporaries_and_these_are_used_again() {
         let (mut world, vc) = world();
         let free = world.free_buffers();

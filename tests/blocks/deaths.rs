@@ -2,10 +2,11 @@
 //! communicate.
 
 use crate::kit::{BOUND, TAG, numbers, posted};
+use tickwire::internals::components::credit::cost;
 use tickwire::internals::components::limits::FORWARD_WINDOW;
 use tickwire::internals::transports::sim::Death;
 use tickwire::testing::{Cluster, SimConfig, SimNet, rows};
-use tickwire::{Rank, Request, RequestError, Tag, op};
+use tickwire::{Limits, Rank, Request, RequestError, Tag, op};
 use tickwire_tests::survivors::check_given_back;
 
 /// Lengths that are passed along, bytes: one is short, one goes through windows, one through many windows.
@@ -114,6 +115,44 @@ fn those_that_wait_for_room_are_told_too() {
     assert_eq!(cluster.finish(BOUND, 3, posted(last)).unwrap_err().error, RequestError::Abandoned(Rank(2)));
     check_given_back(&mut cluster, &[1, 2, 3]);
     talk_on(&mut cluster, &[1, 2, 3]);
+}
+
+/// A member that cannot go on has no credit left for a message: its peer does not receive others. It says that nothing will come all the same,
+/// as an offer. Whether the receive is posted before or later, it ends, and so does the send.
+#[test]
+fn who_has_no_credit_for_a_message_says_too_that_nothing_will_come() {
+    for is_late in [false, true] {
+        let net = SimNet::new(3, SimConfig::calm(5));
+        let limits = Limits { unexpected_bytes_max: 64 << 10, ..Limits::default() };
+        let mut cluster = Cluster::sim_with(3, &net, |builder| builder.limits(limits.clone()));
+        let world = cluster.engines[0].comm_world();
+        let count = rows(&mut cluster.engines[1]).progress.window.lines / cost(0) + 1;
+        let other = Tag(TAG.0 + 7);
+        let sends: Vec<_> =
+            (0..count).map(|_| cluster.engines[1].isend(vec![0u8; 0], Rank(2), other, world).unwrap()).collect();
+        cluster.tick_times(300);
+        let vcs = rows(&mut cluster.engines[1]).vcs;
+        assert!(vcs.iter().any(|vc| vc.proc == 2 && vc.lines < cost(0)), "the credit is used up");
+        let forward = cluster.engines[1].scatter_block(Rank(0), TAG, world).forward(600, Rank(2));
+        let forward = posted(forward.start());
+        let receive = |cluster: &mut Cluster| {
+            posted(cluster.engines[2].scatter_block(Rank(1), TAG, world).recv(vec![0u8; 600]).start())
+        };
+        let posted_before = (!is_late).then(|| receive(&mut cluster));
+        cluster.tick_times(20);
+        net.kill(0, Death::At(cluster.now_ns));
+        check(&cluster.finish(BOUND, 1, forward).unwrap_err().error);
+        cluster.tick_times(300);
+        let last = posted_before.unwrap_or_else(|| receive(&mut cluster));
+        assert_eq!(cluster.finish(BOUND, 2, last).unwrap_err().error, RequestError::Abandoned(Rank(1)));
+        for send in sends {
+            let receive = cluster.engines[2].irecv(vec![0u8; 0], Rank(1), other, world).unwrap();
+            cluster.finish(BOUND, 2, receive).unwrap();
+            cluster.finish(BOUND, 1, send).unwrap();
+        }
+        check_given_back(&mut cluster, &[1, 2]);
+        talk_on(&mut cluster, &[1, 2]);
+    }
 }
 
 /// If a source of a gather block dies, the block fails as a whole. Its target gets an error. The living source gets rid

@@ -224,18 +224,23 @@ pub(crate) fn take_piece(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<(
     if car.vc != arrival.vc {
         return Err(NotTaken::Wrong("a piece for a receive from another proc"));
     }
+    if length > missing(rows, row) {
+        return Err(NotTaken::Wrong("a piece longer than what was asked for"));
+    }
+    (arrival.to, arrival.state) = (Destination::Receive(row), ArrivalState::Placed);
+    Ok(())
+}
+
+/// Bytes of a message that its sender was asked for and that have not come.
+fn missing(rows: &Rows<'_>, row: Row) -> u64 {
+    let (car, node) = (&rows.cars[row as usize], &rows.nodes[row as usize]);
     let mut may = rows.large[row as usize].wanted;
-    let node = rows.nodes[row as usize];
     if car.state == CarState::Queued
         && let Some(blocks) = rows.progress.graphs.get(node.graph).and_then(|graph| graph.blocks.as_deref())
     {
         may = blocks.incoming[node.incoming() as usize].told;
     }
-    if length > may.saturating_sub(car.done) {
-        return Err(NotTaken::Wrong("a piece longer than what was asked for"));
-    }
-    (arrival.to, arrival.state) = (Destination::Receive(row), ArrivalState::Placed);
-    Ok(())
+    may.saturating_sub(car.done)
 }
 
 /// Whether pieces may come for a receive, as far as its sender was told to go.
@@ -261,6 +266,8 @@ pub(crate) fn place(rows: &mut Rows<'_>, arrival: &Arrival, row: Row) -> bool {
     }
     let length = arrival.payload.len() as u64;
     let taken = match rows.nodes[row as usize].graph {
+        // Match has not counted the pieces that came in the same pass.
+        _ if length > missing(rows, row) => 0,
         // Thrown away.
         NIL => length,
         _ => take_in(rows, row, arrival.payload),

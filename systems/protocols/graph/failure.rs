@@ -16,7 +16,8 @@ use super::messages::start_message;
 use super::passing::wake;
 use super::remains::leave;
 use crate::rows::Rows;
-use crate::steps::credit::owe_lines;
+use crate::steps::credit::{owe_lines, take_envelope};
+use crate::steps::dismiss::dismiss;
 use crate::steps::finish::{abort, free_car};
 use crate::steps::matching::find_posted;
 use tickwire_components::wire::Header;
@@ -140,9 +141,10 @@ fn leave_send(rows: &mut Rows<'_>, row: Row) {
     }
 }
 
-/// Whether a message replaces one of a collective operation that its sender could not go on with.
+/// Whether a message replaces one of a collective operation that its sender could not go on with. It is an offer if its sender had no
+/// credit for a message.
 pub(crate) fn is_abandonment(header: &Header) -> bool {
-    let empty = header.is_eager() && header.length == 0;
+    let empty = (header.is_eager() || header.is_offer()) && header.length == 0;
     empty && matches!(context::plane(header.context()), context::ABANDONED | context::BLOCK_ABANDONED)
 }
 
@@ -160,7 +162,12 @@ pub(crate) fn abandon(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
     let meant = Header::eager(word, header.source(), header.tag(), 0);
     let Rows { progress, cars, vcs, .. } = rows;
     let Some(row) = find_posted(progress, arrival.vc, &meant, cars, vcs) else { return false };
-    owe_lines(progress, vcs, arrival.vc, header.length);
+    if header.is_offer() {
+        take_envelope(progress, vcs, arrival.vc);
+        dismiss(progress, vcs, arrival.vc, header.context(), header.message());
+    } else {
+        owe_lines(progress, vcs, arrival.vc, header.length);
+    }
     abort(progress, cars, row, car_flags::ABANDONED);
     arrival.state = ArrivalState::Handled;
     progress.pending |= Pending::TRANSFER;

@@ -3,12 +3,13 @@
 use super::passing::gather;
 use crate::rows::Rows;
 use crate::steps::credit::forget;
+use crate::steps::dismiss::dismiss;
 use crate::steps::finish::abort;
 use crate::steps::posted::key;
 use crate::steps::posting::{queue_receive, queue_send};
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::{
-    Blocks, CarKind, CarState, Kept, NIL, Node, NodeWork, Passage, Progress, Row, Unexpected, VcState, car_flags,
+    Blocks, CarKind, CarState, Kept, NIL, Node, NodeWork, Passage, Progress, Row, Unexpected, Vc, VcState, car_flags,
     context,
 };
 
@@ -58,6 +59,19 @@ pub(super) fn passage_of<'a>(progress: &'a Progress, nodes: &[Node], row: Row) -
     }
 }
 
+/// Whether a kept message has no bytes, and none to come.
+pub(crate) fn is_empty(entry: &Unexpected) -> bool {
+    entry.length == 0 && (entry.message() != NIL || matches!(entry.kept, Kept::Whole { buffer: NIL }))
+}
+
+/// Gives back what a message has taken that was sent in the place of another one, and ends its sender's send.
+pub(crate) fn forget_abandonment(progress: &mut Progress, vcs: &mut [Vc], found: &Unexpected) {
+    forget(progress, vcs, found);
+    if found.message() != NIL {
+        dismiss(progress, vcs, found.vc, found.context, found.message());
+    }
+}
+
 /// A receive that is to be posted ends at once if its peer has said that it cannot go on with the message. But an older message that the
 /// receive matches goes first: another operation of the same tag was abandoned then.
 pub(crate) fn take_abandoned(rows: &mut Rows<'_>, row: Row) -> bool {
@@ -72,12 +86,11 @@ pub(crate) fn take_abandoned(rows: &mut Rows<'_>, row: Row) -> bool {
         return false;
     }
     // A message that replaces another has no bytes. One with bytes is not from an engine like this one, and nobody takes it.
-    let Unexpected { length, kept, .. } = progress.unexpected.entries[entry as usize];
-    if length != 0 || !matches!(kept, Kept::Whole { buffer: NIL }) {
+    if !is_empty(&progress.unexpected.entries[entry as usize]) {
         return false;
     }
     let found = progress.unexpected.remove(entry);
-    forget(progress, vcs, &found);
+    forget_abandonment(progress, vcs, &found);
     abort(progress, cars, row, car_flags::ABANDONED);
     true
 }

@@ -8,6 +8,7 @@ use super::asking::{is_time, send};
 use crate::collectives::draft::{PERSISTENT_TAG, STEP_BITS};
 use crate::procs::communicators::{give_back, known};
 use crate::rows::Rows;
+use crate::steps::dismiss::dismiss;
 use crate::steps::finish::abort;
 use crate::steps::posted::remove_posted;
 use crate::store::Tables;
@@ -92,7 +93,7 @@ pub(super) fn end_left(rows: &mut Rows<'_>, denied: &Inquiry, vc_row: Row) {
 /// Throws messages away that have come for operations that are over.
 ///
 /// An operation ends with the last message that it expects, and members call them in one order. So a message of one that is over has no
-/// receive, and will have none. An offer stays until its sender asks for it.
+/// receive, and will have none. An offer stays until its sender asks after it.
 #[cold]
 pub fn drop_strays(all: &mut Tables<'_>) {
     let Tables { progress, communicators, .. } = &mut *all;
@@ -114,11 +115,16 @@ pub fn drop_strays(all: &mut Tables<'_>) {
     progress.graphs.has_unexpected = others || row != NIL;
     let found: Vec<Unexpected> = strays.into_iter().map(|row| progress.unexpected.remove(row)).collect();
     give_back(all, &found);
+    for offer in found.iter().filter(|message| message.message() != NIL) {
+        dismiss(all.progress, all.vcs, offer.vc, offer.context, offer.message());
+    }
 }
 
 /// Whether nobody will receive a message of a collective operation, since that is over.
 fn is_stray(graphs: &Graphs, communicators: &[Communicator], entry: &Unexpected) -> bool {
-    if !context::is_collective(entry.context) || entry.tag & PERSISTENT_TAG != 0 || entry.message() != NIL {
+    // The sender of an offer asks after it, but not of one that stands in the place of another message.
+    let asks = entry.message() != NIL && context::plane(entry.context) != context::ABANDONED;
+    if !context::is_collective(entry.context) || entry.tag & PERSISTENT_TAG != 0 || asks {
         return false;
     }
     let Some(communicator) = known(communicators, entry.context) else { return false };

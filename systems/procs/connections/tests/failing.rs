@@ -4,6 +4,7 @@ use super::*;
 use crate::tick::match_cars::match_cars;
 use crate::tick::supply_buffers::supply_buffers;
 use crate::tick::transfer::transfer;
+use tickwire_components::Members;
 use tickwire_components::submission::OwedToThread;
 use tickwire_components::wire::{Header, Kind};
 
@@ -199,4 +200,44 @@ fn a_goodbye_that_was_read_before_the_end_of_the_link_is_no_failure() {
     maintain(&mut world.store.as_mut());
     assert_eq!((world.vc(one).state, world.all().procs.reason(one)), (VcState::Failed, Ended::FINALIZED));
     assert_eq!((world.all().procs.departed.clone(), world.all().progress.unacknowledged), (vec![one], 0));
+}
+
+#[test]
+fn what_is_known_of_urgent_offers_goes_with_their_sender() {
+    let mut world = TestWorld::new(3);
+    let [one, two] = [1, 2].map(|proc| world.contact(proc, VcState::Connected));
+    for (vc, source) in [(one, 1), (two, 2)] {
+        let header = Header::new(Kind::Rts, 0, source, 5, 9, 100_000).with_priority(2);
+        world.arrive(vc, header, &[]);
+    }
+    world.step(match_cars);
+    assert_eq!(world.all().progress.offered.len(), 2);
+    tell(&mut world, &[LinkEvent::Failed { link: 1, reason: "killed".into() }]);
+    world.step(transfer);
+    maintain(&mut world.store.as_mut());
+    assert!(world.all().progress.offered.keys().eq([&(two, 9)]));
+    let all = world.all();
+    let found = all.progress.unexpected.drain(|_| true);
+    crate::procs::communicators::give_back(&mut world.all(), &found);
+    assert!(world.all().progress.offered.is_empty(), "nobody takes it");
+}
+
+#[test]
+fn a_receive_of_another_thread_is_told_of_the_failed_member_of_its_communicator() {
+    let mut world = TestWorld::new(3);
+    let posted = world.receive(None, Some(1), &[1]);
+    let all = world.all();
+    // A communicator of procs 0 and 2.
+    let communicator = &mut all.communicators[1];
+    (communicator.size, communicator.members) = (2, Members::List([0, 2].into()));
+    all.cars[posted.car as usize].context = communicator.context;
+    all.callbacks.await_in(posted.car, 3);
+    all.requests[posted.car as usize].notified = true;
+    process_ended(&mut world.store.as_mut(), 1, "a stranger".into(), true);
+    assert_eq!(world.request(posted).state, RequestState::Active);
+    process_ended(&mut world.store.as_mut(), 2, "killed".into(), true);
+    world.step(crate::tick::complete::complete);
+    let all = world.all();
+    let outcome = crate::steps::finish::outcome(all.progress, all.cars, all.large, all.vcs, all.procs, posted.car);
+    assert_eq!(outcome, Err(RequestError::PeerFailed { proc: ProcId(2), reason: "killed".into() }));
 }
