@@ -170,8 +170,22 @@ impl Submissions {
     /// was dropped because nobody waits any more. The caller answers the other slots before it propagates a panic.
     #[must_use = "others are to be told before a panic goes on"]
     pub fn answer(&self, slot: u32, answer: Answer, lease: Lease) -> Option<Panic> {
+        self.answer_unless(slot, answer, lease, |_| false)
+    }
+
+    /// As [`Submissions::answer`], unless something is true of the slot.
+    fn answer_unless(
+        &self,
+        slot: u32,
+        answer: Answer,
+        lease: Lease,
+        stays: impl FnOnce(&SlotState) -> bool,
+    ) -> Option<Panic> {
         let cell = self.slots.get(slot as usize)?;
         let mut state = cell.lock().unwrap_or_else(PoisonError::into_inner);
+        if stays(&state) {
+            return None;
+        }
         if state.abandoned {
             let left = state.clear();
             drop(state);
@@ -199,12 +213,10 @@ impl Submissions {
             free[slot as usize] = true;
         }
         for slot in (0..self.slots.len()).filter(|&slot| !free[slot]) {
-            let cell = &self.slots[slot];
-            let answered = cell.lock().unwrap_or_else(PoisonError::into_inner).answer.is_some();
-            if !answered {
-                // The operation may still use the buffer, so the engine keeps the buffer.
-                let _ = self.answer(slot as u32, Answer::Done(Err(error.clone())), Lease::default());
-            }
+            // The operation may still use the buffer, so the engine keeps the buffer. A thread that has refused its own task meanwhile has
+            // its buffer.
+            let answer = Answer::Done(Err(error.clone()));
+            let _ = self.answer_unless(slot as u32, answer, Lease::default(), |slot| slot.answer.is_some());
         }
     }
 }

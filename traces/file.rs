@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use tickwire_components::check_file_bytes;
 
 /// Writes the events of an engine to a file.
@@ -159,6 +159,8 @@ impl BufferedFile {
         self.file.write_all_at(moved, end)?;
         let state = State { behind: state.behind + buffered.len() as u64, buffered: 0 };
         window.words()[STATE].store(state.word(), Ordering::Release);
+        // The buffer is written anew from here on. Who reads any of that also sees the new state.
+        fence(Ordering::Release);
         (self.at, self.state) = (PAGE_WORDS, Some(state));
         Ok(())
     }

@@ -19,11 +19,12 @@ impl Signals {
         let mut idle = lock();
         let mut signals = Self { caught: Vec::new() };
         idle.jobs += 1;
-        idle.flag.store(false, Ordering::SeqCst);
         let mut result = idle.keep_statuses();
         for signal in [Signal::INT, Signal::TERM] {
             result = result.and_then(|()| idle.prepare(signal)).and_then(|()| signals.add(signal));
         }
+        // Only now: a signal between these steps ends the process, as before, and is not lost.
+        idle.flag.store(false, Ordering::SeqCst);
         drop(idle);
         result.map(|()| signals)
     }
@@ -51,12 +52,12 @@ impl Signals {
 
 impl Drop for Signals {
     fn drop(&mut self) {
-        for (_, _, id) in &self.caught {
-            signal_hook::low_level::unregister(*id);
-        }
         let mut idle = lock();
         idle.jobs -= 1;
         idle.flag.store(idle.jobs == 0, Ordering::SeqCst);
+        for (_, _, id) in &self.caught {
+            signal_hook::low_level::unregister(*id);
+        }
     }
 }
 

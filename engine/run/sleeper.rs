@@ -4,6 +4,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, read, write};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::thread::JoinHandle;
@@ -114,7 +115,8 @@ impl Shared {
         };
         if due && let Order::Sleep(_, waker) = std::mem::replace(&mut *order, Order::Rest) {
             drop(order);
-            waker.wake();
+            // A waker that panics must not end this thread, which has other futures to wake later.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
     }
 

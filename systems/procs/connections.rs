@@ -218,6 +218,7 @@ pub fn process_ended(store: &mut StoreMut<'_>, proc: u32, reason: String, failed
                 all.procs.reasons.push((row, reason));
                 all.vcs[row as usize].acknowledged = false;
                 all.progress.unacknowledged += 1;
+                all.progress.pending |= Pending::COMPLETE;
                 remind(&mut all);
             }
         }

@@ -82,6 +82,8 @@ fn end(all: &mut Tables<'_>, row: Row, reason: String, close: impl FnOnce(&mut A
     all.progress.starved_peers -= u32::from(vc.envelopes_left == 0);
     vc.envelopes_left = 1;
     all.progress.vc_changes += 1;
+    // Whoever waits looks again before it sleeps: what it waits for may have failed without a CAR that ends.
+    all.progress.pending |= Pending::COMPLETE;
     (vc.sends, vc.data, vc.posted) = (Queue::EMPTY, Queue::EMPTY, Queue::EMPTY);
     all.procs.reasons.push((row, reason));
     if link != NIL {
@@ -187,11 +189,11 @@ pub fn remind(all: &mut Tables<'_>) {
             continue;
         }
         entry.disturbed = true;
+        all.progress.pending |= Pending::COMPLETE;
         if std::mem::take(&mut entry.notified) {
             let (proc, reason) = (ProcId(all.vcs[vc as usize].proc), all.procs.reason(vc).to_owned());
             all.callbacks.tell_later(request, &Err(RequestError::PeerFailedPending { proc, reason }));
             all.progress.late = true;
-            all.progress.pending |= Pending::COMPLETE;
         }
     }
 }

@@ -12,8 +12,8 @@ use std::mem::MaybeUninit;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use tickwire::internals::transports::ofi::Choice;
-use tickwire::testing::Board;
-use tickwire::{Bootstrap, Builder, Engine, Limits, ProcId, Rank, Request, Source, Tag, TrafficClass};
+use tickwire::testing::{Board, Cluster};
+use tickwire::{Bootstrap, Builder, Engine, Limits, ProcId, Rank, Request, RequestError, Source, Tag, TrafficClass};
 use tickwire_tests::cases::content;
 use tickwire_tests::clocks::thread_time;
 use tickwire_tests::needs::has_libfabric;
@@ -283,4 +283,24 @@ fn a_wait_over_shared_memory_and_a_fabric_sleeps_and_is_woken_by_either() {
         }
         engine.finalize(PATIENCE).unwrap();
     });
+}
+
+/// A process that was never contacted ends, and no operation ends by that. A receive from any source has to be told, so there is something to
+/// look at before the next sleep.
+#[test]
+fn a_failure_that_is_found_before_a_sleep_is_not_slept_over() {
+    let mut cluster = Cluster::loopback(2);
+    let world = cluster.engines[0].comm_world();
+    let receive = cluster.engines[0].irecv(vec![0u8; 1], Source::Any, Tag(1), world).unwrap();
+    cluster.tick_times(3);
+    let engine = &mut cluster.engines[0];
+    assert!(engine.prepare_wait(), "nothing to do");
+    engine.end_wait();
+    cluster.board.end(1, "killed");
+    assert!(!engine.prepare_wait(), "there is something to tick for");
+    assert!(matches!(engine.test(&receive), Err(RequestError::PeerFailedPending { proc: ProcId(1), .. })));
+    // It is told once. Until it is acknowledged, an application may sleep.
+    engine.tick();
+    assert!(engine.prepare_wait());
+    engine.end_wait();
 }

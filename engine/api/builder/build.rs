@@ -102,8 +102,23 @@ impl Builder {
     }
 
     /// Makes the engine, with its tables, its schedule and its waiter. Nothing is connected yet.
-    fn into_engine(mut self, world: World, mut opened: Opened) -> Result<Engine, BuildError> {
-        let (home, epoch) = Home::take();
+    fn into_engine(self, world: World, opened: Opened) -> Result<Engine, BuildError> {
+        let home = Home::take();
+        let made = self.at_home(world, opened, home);
+        if made.is_err() {
+            // Nothing has been given out that could come back to it.
+            home.0.leave(home.1);
+        }
+        made
+    }
+
+    /// As [`Builder::into_engine`], at a home and from an epoch on.
+    fn at_home(
+        mut self,
+        world: World,
+        mut opened: Opened,
+        (home, epoch): (&'static Home, u64),
+    ) -> Result<Engine, BuildError> {
         let submissions = Submissions::new(self.limits.submissions_max).map_err(BuildError::Descriptors)?;
         let waiter = opened.waiter(&submissions)?;
         let [holders, prompt, others] = opened.rows_by_look();
