@@ -4,7 +4,7 @@ use super::stage::moment;
 use tickwire::internals::components::wire::Header;
 use tickwire::internals::components::{Arrival, Pieces, Row};
 use tickwire::internals::transports::{
-    Capabilities, CreditWindows, LinkEvent, Memory, Registering, Sent, Take, Transport,
+    Capabilities, CreditWindows, LinkEvent, Memory, Registering, Sent, SharedMemory, Take, Transport,
 };
 
 /// See the module.
@@ -14,17 +14,24 @@ pub(crate) struct Interleaved<T> {
     capabilities: Capabilities,
     /// Whether it calls nobody. Others may call it.
     is_barred: bool,
+    /// Whether it shares memory with peers, for boards, windows and exposed memory.
+    shares: bool,
 }
 
 impl<T: Transport> Interleaved<T> {
     pub(crate) fn new(name: &'static str, inner: T, priority: u8) -> Self {
         let capabilities = Capabilities { priority, ..inner.capabilities().clone() };
-        Interleaved { name, inner, capabilities, is_barred: false }
+        Interleaved { name, inner, capabilities, is_barred: false, shares: false }
     }
 
     /// This transport, changed so that it calls nobody, or as it is.
     pub(crate) fn barred(self, is_barred: bool) -> Self {
         Interleaved { is_barred, ..self }
+    }
+
+    /// This transport, changed so that it shares memory with peers, or as it is.
+    pub(crate) fn sharing(self, shares: bool) -> Self {
+        Interleaved { shares, ..self }
     }
 
     /// Makes a call, with a moment before it and one behind it.
@@ -67,6 +74,10 @@ unsafe impl<T: Transport> Transport for Interleaved<T> {
 
     fn credit_windows(&mut self) -> Option<&mut dyn CreditWindows> {
         self.inner.credit_windows()
+    }
+
+    fn shared_memory(&mut self) -> Option<&mut dyn SharedMemory> {
+        if self.shares { self.inner.shared_memory() } else { None }
     }
 
     fn connect(&mut self, proc: u32, card: &[u8], now_ns: u64) -> Result<u32, String> {

@@ -5,6 +5,7 @@
 //! ([`interleaved`]). So a peer begins, connects, sends or goes where only threads on several processors would let it, and a seed that fails
 //! does so each time.
 
+mod counters;
 mod exchange;
 mod interleaved;
 mod stage;
@@ -89,25 +90,28 @@ fn exchange<J: Send + Sync + 'static>(
     }
 }
 
-/// Runs random programs of collective operations in all forms, and compares their results with those of the serial model.
+/// What a rank of a program does, with its engine and its number.
+type Program = Arc<dyn Fn(&mut Engine, u32) + Send + Sync>;
+
+/// Runs programs. `draw` draws one by a seed: the number of its ranks, and what each of them does.
 fn programs<J: Send + Sync + 'static>(
     seeds_unless_asked: u64,
+    draw: impl Fn(u64) -> (u32, Program),
     job: impl Fn(u32) -> J,
-    make: impl Fn(&J, u32, u32) -> Builder + Copy + Send + 'static,
+    make: impl Fn(&J, u32) -> Builder + Copy + Send + 'static,
 ) {
     let (first, end) = seeds(seeds_unless_asked);
     for seed in first..end {
-        let tree = programs_of(2u32..=5).new_tree(&mut runner(seed));
-        let program = Arc::new(tree.expect("a program").current());
-        let (job, board) = (Arc::new(job(program.ranks)), Board::new(program.ranks));
-        let ranks = (0..program.ranks).map(|rank| {
+        let (ranks, program) = draw(seed);
+        let (job, board) = (Arc::new(job(ranks)), Board::new(ranks));
+        let ranks = (0..ranks).map(|rank| {
             let (job, program, exchange) = (job.clone(), program.clone(), Unhurried(board.exchange(rank)));
             let rank = move || {
-                // Waits look at sockets soon, since no time passes.
+                // Waits look at sockets soon, since other ranks have no processor of their own.
                 let limits = Limits { spins: 8, yields: 0, ..Limits::default() };
-                let builder = make(&job, program.ranks, rank).limits(limits);
+                let builder = make(&job, rank).limits(limits);
                 let mut engine = builder.build(Bootstrap::custom(exchange)).expect("an engine");
-                play(&mut engine, rank, false, &program, &AtomicUsize::new(0));
+                program(&mut engine, rank);
                 engine.finalize(Duration::from_secs(60)).expect("it ends in order");
             };
             Box::new(rank) as Rank
@@ -115,6 +119,19 @@ fn programs<J: Send + Sync + 'static>(
         println!("seed {seed}");
         stage::run(seed, [16, 64, 128][seed as usize % 3], ranks.collect());
     }
+}
+
+/// A random program of collective operations in all forms. Its results are compared with those of the serial model.
+fn collectives(seed: u64) -> (u32, Program) {
+    let tree = programs_of(2u32..=5).new_tree(&mut runner(seed));
+    let program = tree.expect("a program").current();
+    (program.ranks, Arc::new(move |engine, rank| play(engine, rank, false, &program, &AtomicUsize::new(0))))
+}
+
+/// Counters in windows and exposed memory.
+fn counters(seed: u64) -> (u32, Program) {
+    let ranks = 2 + (seed % 3) as u32;
+    (ranks, Arc::new(move |engine, _| counters::play(engine, ranks, seed)))
 }
 
 /// Endpoints over shared memory for the ranks of a job. In a job, all have opened theirs before anybody learns of the others.
@@ -126,20 +143,29 @@ fn endpoints(ranks: u32) -> Vec<Mutex<Option<Shm>>> {
 }
 
 /// An engine over one of them. It reaches itself by the loopback that it brings along.
-fn shared(endpoint: &Mutex<Option<Shm>>) -> Builder {
+fn shared(endpoint: &Mutex<Option<Shm>>, shares: bool) -> Builder {
     let shm = endpoint.lock().expect("nobody panics with it").take().expect("it is taken once");
-    Engine::builder().exclude(["shm"]).initial_rows(ROWS).transport(Interleaved::new("only", shm, 100))
+    let interleaved = Interleaved::new("only", shm, 100).sharing(shares);
+    Engine::builder().exclude(["shm"]).initial_rows(ROWS).transport(interleaved)
+}
+
+fn hub(ranks: u32) -> Hub {
+    Hub::new(ranks, LOOPBACK_RING_BYTES)
+}
+
+/// An engine over a hub alone.
+fn looped(hub: &Hub, rank: u32, shares: bool) -> Builder {
+    bare().transport(Interleaved::new("only", loopback(hub, rank), 100).sharing(shares))
 }
 
 #[test]
 fn over_loopback() {
-    let job = |plan: &Plan| Hub::new(plan.ranks, LOOPBACK_RING_BYTES);
-    exchange(600, job, |hub, _, rank| bare().transport(Interleaved::new("only", loopback(hub, rank), 100)));
+    exchange(400, |plan| hub(plan.ranks), |hub, _, rank| looped(hub, rank, false));
 }
 
 #[test]
 fn over_shared_memory() {
-    exchange(80, |plan| endpoints(plan.ranks), |endpoints, _, rank| shared(&endpoints[rank as usize]));
+    exchange(80, |plan| endpoints(plan.ranks), |endpoints, _, rank| shared(&endpoints[rank as usize], false));
 }
 
 #[test]
@@ -155,11 +181,26 @@ fn over_two_transports_one_of_which_may_not_call() {
 
 #[test]
 fn collectives_over_loopback() {
-    let job = |ranks| Hub::new(ranks, LOOPBACK_RING_BYTES);
-    programs(30, job, |hub, _, rank| bare().transport(Interleaved::new("only", loopback(hub, rank), 100)));
+    programs(30, collectives, hub, |hub, rank| looped(hub, rank, false));
 }
 
 #[test]
 fn collectives_over_shared_memory() {
-    programs(10, endpoints, |endpoints, _, rank| shared(&endpoints[rank as usize]));
+    programs(10, collectives, endpoints, |endpoints, rank| shared(&endpoints[rank as usize], false));
+}
+
+#[test]
+fn collectives_on_boards() {
+    programs(10, collectives, endpoints, |endpoints, rank| shared(&endpoints[rank as usize], true));
+}
+
+#[test]
+fn counters_that_engines_count_up() {
+    programs(30, counters, hub, |hub, rank| looped(hub, rank, false));
+}
+
+#[test]
+fn counters_in_shared_memory() {
+    programs(30, counters, hub, |hub, rank| looped(hub, rank, true));
+    programs(10, counters, endpoints, |endpoints, rank| shared(&endpoints[rank as usize], true));
 }
