@@ -117,8 +117,8 @@ fn those_that_wait_for_room_are_told_too() {
     talk_on(&mut cluster, &[1, 2, 3]);
 }
 
-/// A member that cannot go on has no credit left for a message: its peer does not receive others. It says that nothing will come all the same,
-/// as an offer. Whether the receive is posted before or later, it ends, and so does the send.
+/// A member that cannot go on has no credit left for a message: its peer does not receive others. It says that nothing will come all the
+/// same, as an offer. Whether the receive is posted before or later, it ends, and so does the send.
 #[test]
 fn who_has_no_credit_for_a_message_says_too_that_nothing_will_come() {
     for is_late in [false, true] {

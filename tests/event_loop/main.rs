@@ -285,8 +285,8 @@ fn a_wait_over_shared_memory_and_a_fabric_sleeps_and_is_woken_by_either() {
     });
 }
 
-/// A process that was never contacted ends, and no operation ends by that. A receive from any source has to be told, so there is something to
-/// look at before the next sleep.
+/// A process that was never contacted ends, and no operation ends by that. A receive from any source has to be told, so there is something
+/// to look at before the next sleep.
 #[test]
 fn a_failure_that_is_found_before_a_sleep_is_not_slept_over() {
     let mut cluster = Cluster::loopback(2);

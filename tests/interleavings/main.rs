@@ -2,8 +2,8 @@
 //!
 //! A cluster of the test kit ticks one engine after another, so whatever a peer does comes between two ticks. In a job it may come at any
 //! moment. Here each rank is a coroutine ([`stage`]), and each transport may end its turn before and after its own calls
-//! ([`interleaved`]). So a peer begins, connects, sends or goes where only threads on several processors would let it, and a seed that fails
-//! does so each time.
+//! ([`interleaved`]). So a peer begins, connects, sends or goes where only threads on several processors would let it, and a seed that
+//! fails does so each time.
 
 mod counters;
 mod exchange;
