@@ -8,6 +8,7 @@ pub mod block_storm;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod cases;
 pub mod clocks;
+pub mod exchanges;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod faults;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]

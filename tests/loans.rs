@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
-use tickwire::bootstrap::{BootstrapError, BootstrapEvent, Exchange};
+use tickwire::bootstrap::{BootstrapEvent, Exchange};
 use tickwire::internals::traces::{Event, Sink};
 use tickwire::testing::{Board, BoardExchange};
 use tickwire::{Bootstrap, Engine, List, OperationError, PostError, Rank, RequestError, Tag, Test};
@@ -56,30 +56,11 @@ impl Sink for Trap {
 struct Launcher(BoardExchange, Trap);
 
 impl Exchange for Launcher {
-    fn rank(&self) -> u32 {
-        self.0.rank()
-    }
-    fn size(&self) -> u32 {
-        self.0.size()
-    }
-    fn job(&self) -> &str {
-        self.0.job()
-    }
-    fn put(&mut self, key: &str, value: &[u8]) -> Result<(), BootstrapError> {
-        self.0.put(key, value)
-    }
-    fn fence(&mut self) -> Result<(), BootstrapError> {
-        self.0.fence()
-    }
-    fn get(&mut self, rank: u32, key: &str) -> Result<Option<Vec<u8>>, BootstrapError> {
-        self.0.get(rank, key)
-    }
+    tickwire_tests::exchanged!(rank size job put fence get finish);
+
     fn poll_event(&mut self) -> Option<BootstrapEvent> {
         self.1.spring(Place::Launcher);
         self.0.poll_event()
-    }
-    fn finish(&mut self) {
-        self.0.finish();
     }
 }
 

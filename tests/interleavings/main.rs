@@ -41,21 +41,7 @@ fn loopback(hub: &Hub, rank: u32) -> Loopback {
 struct Unhurried(BoardExchange);
 
 impl Exchange for Unhurried {
-    fn rank(&self) -> u32 {
-        self.0.rank()
-    }
-
-    fn size(&self) -> u32 {
-        self.0.size()
-    }
-
-    fn job(&self) -> &str {
-        self.0.job()
-    }
-
-    fn put(&mut self, key: &str, value: &[u8]) -> Result<(), BootstrapError> {
-        self.0.put(key, value)
-    }
+    tickwire_tests::exchanged!(rank size job put);
 
     fn fence(&mut self) -> Result<(), BootstrapError> {
         Ok(())
