@@ -112,6 +112,9 @@ pub struct ProcTable {
     pub departed: Vec<Row>,
     /// Procs whose processes have failed according to the launcher, and why, while their last frames have not been read yet. Few.
     pub fallen: Vec<(u32, String)>,
+    /// Procs whose processes are known to have ended because a lock of theirs was in the way, by the rows of their VCs. Few. A VC that has
+    /// failed is not enough: its process may live, and give the lock back soon.
+    pub gone: Vec<Row>,
     /// The state of the routes to the procs.
     pub routes: Routes,
 }

@@ -4,7 +4,7 @@ use crate::bootstrap::{BootstrapEvent, EXITED};
 use crate::run::engine::{Closed, Engine};
 use tickwire_components::Pending;
 use tickwire_components::limits::MEMBERS_CHECK_NS;
-use tickwire_systems::procs::connections::{ask_after, control, process_ended};
+use tickwire_systems::procs::connections::{ask_after, ask_after_holders, control, process_ended};
 use tickwire_systems::procs::ending::remind;
 use tickwire_systems::protocols::graph::inquiry::inquire;
 use tickwire_systems::protocols::graph::remains::drop_strays;
@@ -69,6 +69,7 @@ impl Engine {
         }
         self.look_after_communicators();
         self.give_directory();
+        ask_after_holders(&mut self.store.as_mut());
         if self.is_lost() {
             return;
         }

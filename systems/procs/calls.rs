@@ -17,8 +17,7 @@
 //! [`Kind::Call`]: tickwire_components::wire::Kind::Call
 //! [`Kind::Accept`]: tickwire_components::wire::Kind::Accept
 
-use crate::procs::cards::card_of;
-use crate::procs::ending::fail;
+use crate::procs::ending::{fail, why_ended};
 use crate::procs::links::{close_side, connected, has_exposed, has_lent};
 use crate::procs::routes::{card_for, endpoint_for, may_cross, message_route};
 use crate::store::Tables;
@@ -79,12 +78,7 @@ fn no_route_is_left(all: &mut Tables<'_>, row: Row) -> PostError {
 fn ended_since(all: &mut Tables<'_>, row: Row) -> Option<String> {
     let (_, why) = all.procs.routes.failed(row).last()?.clone();
     let proc = all.vcs[row as usize].proc;
-    let has_ended = all.endpoints.iter_mut().any(|endpoint| {
-        let transport = endpoint.transport.get();
-        let card = card_of(all.procs.card(proc), transport.name()).unwrap_or_default();
-        transport.has_ended(proc, card).is_some()
-    });
-    has_ended.then_some(why)
+    why_ended(all, proc).map(|_| why)
 }
 
 /// Handles the failure of this side's call. The next route is tried, and first of all a link that the peer has called over. If a message

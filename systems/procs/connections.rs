@@ -6,8 +6,7 @@
 //! *Why* tables grow and procs appear only here, so that no system ever sees a row move.
 
 use crate::procs::calls::{accepted, call, call_failed, hear, opened, side_ended, side_opened};
-use crate::procs::cards::card_of;
-use crate::procs::ending::{depart, fail, remind};
+use crate::procs::ending::{depart, fail, remind, why_ended};
 use crate::procs::endpoint::Endpoint;
 use crate::procs::routes::message_route;
 use crate::steps::registering::sweep;
@@ -244,13 +243,40 @@ pub fn ask_after_one(store: &mut StoreMut<'_>, proc: u32) {
     if proc == all.procs.me || all.vcs.get(row as usize).is_some_and(|vc| vc.state != VcState::Unconnected) {
         return;
     }
-    let ended = all.endpoints.iter_mut().find_map(|endpoint| {
-        let transport = endpoint.transport.get();
-        let card = card_of(all.procs.card(proc), transport.name()).unwrap_or_default();
-        transport.has_ended(proc, card)
-    });
-    if let Some(reason) = ended {
+    if let Some(reason) = why_ended(&mut store.all(), proc) {
         process_ended(store, proc, reason, true);
+    }
+}
+
+/// Asks the transports whether the process of a proc that has an update lock has ended, whatever its connection says. If so, the lock may
+/// be taken over.
+pub fn ask_after_holder(store: &mut StoreMut<'_>, proc: u32) {
+    let mut all = store.all();
+    let Some(known) = all.procs.known.get(proc as usize) else { return };
+    if proc == all.procs.me || all.procs.gone.contains(&known.row) {
+        return;
+    }
+    let Some(reason) = why_ended(&mut all, proc) else { return };
+    let Ok(row) = known_row(store, proc) else { return };
+    let all = store.all();
+    all.procs.gone.push(row);
+    // Otherwise the connection reports the end.
+    if all.vcs[row as usize].state == VcState::Unconnected {
+        process_ended(store, proc, reason, true);
+    }
+}
+
+/// Asks after the members that have the update locks that requests of other members wait for.
+pub fn ask_after_holders(store: &mut StoreMut<'_>) {
+    let all = store.all();
+    let waiting = all.windows.busy.iter().filter_map(|&row| all.windows.list.get(row as usize)?.as_deref());
+    let holders: Vec<u32> = waiting
+        .flat_map(|window| window.served.iter().map(move |served| (window, served)))
+        .filter(|(_, served)| !served.is_done() && served.holder != NIL)
+        .filter_map(|(window, served)| window.proc_of(all.vcs, served.holder))
+        .collect();
+    for proc in holders {
+        ask_after_holder(store, proc);
     }
 }
 

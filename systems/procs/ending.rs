@@ -2,6 +2,7 @@
 //!
 //! *Bound* a look at each CAR row, once for each VC that ends.
 
+use crate::procs::cards::card_of;
 use crate::procs::communicators::known;
 use crate::procs::links::end_sides;
 use crate::protocols::one_sided::fail_windows;
@@ -67,6 +68,15 @@ fn links_of(all: &Tables<'_>, row: Row) -> SmallVec<[(u8, u32); 2]> {
     }
     let sides = all.procs.routes.sides.iter().filter(|side| side.vc == row).map(|side| (side.endpoint, side.link));
     sides.chain([(vc.endpoint, vc.link)]).filter(|(_, link)| *link != NIL).collect()
+}
+
+/// Why the process of a proc has ended, if a transport knows that it has.
+pub(crate) fn why_ended(all: &mut Tables<'_>, proc: u32) -> Option<String> {
+    all.endpoints.iter_mut().find_map(|endpoint| {
+        let transport = endpoint.transport.get();
+        let card = card_of(all.procs.card(proc), transport.name()).unwrap_or_default();
+        transport.has_ended(proc, card)
+    })
 }
 
 /// Ends a VC: every operation that needs it gets the reason, and all others go on. `false` if the VC had ended before.

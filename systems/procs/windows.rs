@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::VecDeque;
 use tickwire_components::{
-    AtomicsDomain, Communicator, LockKind, NIL, RemoteKind, RemoteOutcome, Row, Span, Vc, VcState, context,
+    AtomicsDomain, Communicator, LockKind, NIL, ProcTable, RemoteKind, RemoteOutcome, Row, Span, Vc, VcState, context,
 };
 use tickwire_transports::windows::{Hold, Part};
 use tickwire_transports::{Channel, RemoteKey};
@@ -211,6 +211,8 @@ pub struct Served {
     pub is_batch: bool,
     /// Its operations: one, or those of a batch.
     pub operations: SmallVec<[ServedOperation; 1]>,
+    /// The member that has the update lock that it waits for, else [`NIL`].
+    pub holder: u32,
     /// How many of its operations are done.
     pub done: usize,
     /// Its payload, if it has to wait.
@@ -332,6 +334,30 @@ impl WindowRow {
             _ => is_dead(&self.targets, vcs, rank),
         }
     }
+
+    /// The proc of a member. Members of the window of regions are procs.
+    pub fn proc_of(&self, vcs: &[Vc], rank: u32) -> Option<u32> {
+        match &self.own {
+            OwnMemory::Exposed(_) => Some(rank),
+            _ => vcs.get(self.targets.get(rank as usize)?.vc as usize).map(|vc| vc.proc),
+        }
+    }
+
+    /// Whether a member's process is known to have ended, so that its update lock may be taken over.
+    pub fn is_gone(&self, procs: &ProcTable, rank: u32) -> bool {
+        match &self.own {
+            // Another proc may use regions of this proc without being a target of it.
+            OwnMemory::Exposed(_) => {
+                procs.known.get(rank as usize).is_some_and(|known| known.row != NIL && procs.gone.contains(&known.row))
+            }
+            _ => is_gone(&self.targets, procs, rank),
+        }
+    }
+}
+
+/// Whether a member's process is known to have ended, so that its update lock may be taken over.
+pub fn is_gone(targets: &[Target], procs: &ProcTable, rank: u32) -> bool {
+    targets.get(rank as usize).is_some_and(|target| procs.gone.contains(&target.vc))
 }
 
 /// Whether a member has failed.

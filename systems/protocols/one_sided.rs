@@ -55,9 +55,9 @@ pub fn move_windows(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
 
 /// Sends requests and answers of one window. Returns whether something could not be sent or done yet.
 fn move_window(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], row: Row) -> bool {
-    let Rows { windows, vcs, progress, .. } = rows;
+    let Rows { windows, vcs, procs, progress, .. } = rows;
     let Some(Some(window)) = windows.list.get_mut(row as usize) else { return false };
-    let mut left = serve_waiting(window, vcs);
+    let mut left = serve_waiting(window, (vcs, procs));
     left |= send_answers(window, vcs, endpoints, progress);
     for rank in 0..window.targets.len() {
         left |= send_requests(window, rank, vcs, endpoints, progress);

@@ -63,6 +63,7 @@ pub(super) fn spawn(world: &mut World, plan: &Plan, submissions: Arc<Submissions
             reasons: Vec::new(),
             departed: Vec::new(),
             fallen: Vec::new(),
+            gone: Vec::new(),
             routes: Routes::default(),
         },
         Inbound::new(submissions),

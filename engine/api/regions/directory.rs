@@ -87,14 +87,13 @@ impl Engine {
         if self.store.all().windows.directory.endpoint.is_none() {
             return Ok(());
         }
-        self.wait_on_memory(|engine| {
+        self.wait_on_holder(REGIONS, |engine| {
             let all = engine.store.all();
-            let Some(row) = all.windows.get(REGIONS) else { return true };
-            let Some(part) = row.own_part() else { return true };
-            // A lock of a peer that has died is ignored.
-            let Ok(guard) = part.lock_updates(|proc| row.is_dead(all.vcs, proc)) else { return false };
+            let Some(row) = all.windows.get(REGIONS) else { return Ok(()) };
+            let Some(part) = row.own_part() else { return Ok(()) };
+            let guard = part.lock_updates(|proc| row.is_gone(all.procs, proc))?;
             change(part, &guard);
-            true
+            Ok(())
         })?;
         Ok(())
     }

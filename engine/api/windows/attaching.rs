@@ -119,18 +119,17 @@ impl Engine {
         handle: u32,
         mut change: impl FnMut(&Part, &UpdateGuard<'_>, &mut Option<u32>),
     ) -> Result<(), WindowError> {
-        self.wait_on_memory(|engine| {
+        self.wait_on_holder(handle, |engine| {
             let all = engine.store.all();
-            let Some(row) = all.windows.get(handle) else { return true };
-            let OwnMemory::Attached(runs) = &mut row.own else { return true };
+            let Some(row) = all.windows.get(handle) else { return Ok(()) };
+            let OwnMemory::Attached(runs) = &mut row.own else { return Ok(()) };
             let mut runs = std::mem::take(runs);
-            let changed = row.own_part().is_none_or(|part| {
-                // A member that has died is passed over.
-                let Ok(guard) = part.lock_updates(|member| row.is_dead(all.vcs, member)) else { return false };
+            let changed = row.own_part().map_or(Ok(()), |part| {
+                let guard = part.lock_updates(|member| row.is_gone(all.procs, member))?;
                 if let Some(run) = runs.iter_mut().find(|run| run.serial == serial) {
                     change(part, &guard, &mut run.number);
                 }
-                true
+                Ok(())
             });
             row.own = OwnMemory::Attached(runs);
             changed

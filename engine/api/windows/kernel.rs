@@ -1,11 +1,13 @@
 //! Operations on memory of another process that only the kernel reaches. The target takes no part.
 
 use crate::run::engine::Engine;
-use tickwire_components::limits::{KERNEL_UPDATE_BYTES, MAIL_PAUSE, MAIL_POLLS, MAIL_TAKEN_POLLS};
+use std::time::Instant;
+use tickwire_components::limits::{KERNEL_UPDATE_BYTES, LOCK_HOLDER_ASKED, MAIL_PAUSE, MAIL_POLLS, MAIL_TAKEN_POLLS};
 use tickwire_components::{NIL, Rank, RequestError, Span, VcState, WindowError};
-use tickwire_systems::procs::windows::{Reach, is_dead};
+use tickwire_systems::procs::connections::ask_after_holder;
+use tickwire_systems::procs::windows::Reach;
 use tickwire_transports::SharedMemory;
-use tickwire_transports::windows::Updater;
+use tickwire_transports::windows::{HeldBy, Updater};
 
 impl Engine {
     /// Writes bytes. Short ones are left for the target's engine, which the next flush waits for.
@@ -182,43 +184,72 @@ impl Engine {
         (rank, handle): (Rank, u32),
         mut change: impl FnMut(Span),
     ) -> Result<(), WindowError> {
-        let mut ended = Ok(true);
-        self.wait_on_memory(|engine| {
-            ended = engine.try_locked_by_kernel(at, room, (rank, handle), &mut change);
-            ended != Ok(false)
-        })?;
-        match ended {
-            Ok(_) => Ok(()),
-            Err(()) => Err(self.out_of_reach(rank, handle)),
+        let tried = |engine: &mut Engine| engine.try_locked_by_kernel(at, room, (rank, handle), &mut change);
+        match self.wait_on_holder(handle, tried)? {
+            true => Ok(()),
+            false => Err(self.out_of_reach(rank, handle)),
         }
     }
 
-    /// `Ok(false)` if somebody else has the lock.
+    /// `Ok(false)` if the memory is out of reach.
     fn try_locked_by_kernel(
         &mut self,
         at: usize,
         room: Span,
         (rank, handle): (Rank, u32),
         change: &mut impl FnMut(Span),
-    ) -> Result<bool, ()> {
+    ) -> Result<bool, HeldBy> {
         let all = self.store.all();
-        let window = all.windows.get(handle).ok_or(())?;
-        let (targets, vcs) = (&window.targets, &*all.vcs);
-        let Reach::Kernel { part, endpoint, link, address } = &targets[rank.0 as usize].reach else { return Err(()) };
+        let procs = &*all.procs;
+        let Some(window) = all.windows.get(handle) else { return Ok(false) };
+        let Reach::Kernel { part, endpoint, link, address } = &window.targets[rank.0 as usize].reach else {
+            return Ok(false);
+        };
         let shared = all.endpoints.get_mut(usize::from(*endpoint)).and_then(|of| of.transport.get().shared_memory());
-        let shared = shared.ok_or(())?;
-        let Ok(guard) = part.lock_updates(|member| is_dead(targets, vcs, member)) else { return Ok(false) };
+        let Some(shared) = shared else { return Ok(false) };
+        let _guard = part.lock_updates(|member| window.is_gone(procs, member))?;
         let address = address.wrapping_add(at as u64);
         // SAFETY: room of the caller's own; the kernel checks the address, as above.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
-        let moved = unsafe {
-            shared.fetch(*link, address, room) && {
+        unsafe {
+            Ok(shared.fetch(*link, address, room) && {
                 change(room);
                 shared.store(*link, address, room)
+            })
+        }
+    }
+
+    /// Repeats something that takes an update lock until no living member is in its way. Looks cannot be counted to know when to ask after
+    /// the holder: where ranks share processors, the wait soon sleeps between them.
+    pub(crate) fn wait_on_holder<T>(
+        &mut self,
+        handle: u32,
+        mut tried: impl FnMut(&mut Engine) -> Result<T, HeldBy>,
+    ) -> Result<T, RequestError> {
+        let (mut done, mut asked) = (None, None::<Instant>);
+        self.wait_on_memory(|engine| {
+            match tried(engine) {
+                Ok(ended) => done = Some(ended),
+                Err(HeldBy(holder)) => {
+                    let since = *asked.get_or_insert_with(Instant::now);
+                    if since.elapsed() >= LOCK_HOLDER_ASKED {
+                        engine.ask_after_holder(handle, holder);
+                        asked = None;
+                    }
+                }
             }
-        };
-        drop(guard);
-        if moved { Ok(true) } else { Err(()) }
+            done.is_some()
+        })?;
+        Ok(done.expect("the wait ends when it is done"))
+    }
+
+    #[cold]
+    fn ask_after_holder(&mut self, handle: u32, member: u32) {
+        let all = self.store.all();
+        let holder = all.windows.get(handle).and_then(|window| window.proc_of(all.vcs, member));
+        if let Some(proc) = holder {
+            ask_after_holder(&mut self.store.as_mut(), proc);
+        }
     }
 
     /// Repeats something until it is done, such as taking a lock. If the first try succeeds, there is no further cost.

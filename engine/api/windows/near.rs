@@ -4,10 +4,8 @@
 
 use crate::run::engine::Engine;
 use smallvec::SmallVec;
-use std::time::Instant;
-use tickwire_components::limits::{LOCK_HOLDER_ASKED, LOCKED_BYTES, LOCKED_RUNS, LOCKED_UPDATE_BYTES};
-use tickwire_components::{NIL, Rank, RegionAccess, RemoteKind, RequestError, Span, VcState, WindowError};
-use tickwire_systems::procs::connections::ask_after_one;
+use tickwire_components::limits::{LOCKED_BYTES, LOCKED_RUNS, LOCKED_UPDATE_BYTES};
+use tickwire_components::{NIL, Rank, RegionAccess, RemoteKind, RequestError, Span, WindowError};
 use tickwire_systems::procs::windows::Reach;
 use tickwire_systems::procs::windows::regions::{REGIONS, needed, region_of};
 use tickwire_transports::SharedMemory;
@@ -16,8 +14,6 @@ use tickwire_transports::windows::{HeldBy, Part, UpdateGuard, Updater, get_bytes
 /// What became of an operation.
 enum Near {
     Done,
-    /// A member has the lock.
-    Busy(u32),
     /// The directory does not say that this is possible. The owner's engine does it, or says why not.
     Elsewhere,
     /// The link has closed. The owner's engine does it.
@@ -56,13 +52,13 @@ impl Engine {
             };
             let tried =
                 |engine: &mut Engine| engine.try_listed(kind, (at + done, length - done), runs, bytes, (rank, handle));
-            match self.when_free(handle, tried)? {
+            match self.wait_on_holder(handle, tried)? {
                 Near::Done => done += bytes,
                 Near::Lost => return Err(self.out_of_reach(rank, handle)),
                 Near::Closed if done > 0 => return Err(self.out_of_reach(rank, handle)),
                 // The memory was listed a moment ago. The engine must not do again what is done already.
                 Near::Elsewhere if done > 0 => return Err(RequestError::OutOfBounds.into()),
-                Near::Busy(_) | Near::Closed | Near::Elsewhere => return Ok(false),
+                Near::Closed | Near::Elsewhere => return Ok(false),
             }
             if done == length {
                 return self.count_done(rank, handle).map(|()| true);
@@ -83,31 +79,14 @@ impl Engine {
             return Ok(false);
         }
         for some in runs.chunks(LOCKED_RUNS) {
-            match self.when_free(handle, |engine| engine.try_runs(some, writes, (rank, handle)))? {
+            match self.wait_on_holder(handle, |engine| engine.try_runs(some, writes, (rank, handle)))? {
                 Near::Done => {}
                 Near::Lost => return Err(self.out_of_reach(rank, handle)),
                 // Runs that were moved before are moved once more.
-                Near::Busy(_) | Near::Closed | Near::Elsewhere => return Ok(false),
+                Near::Closed | Near::Elsewhere => return Ok(false),
             }
         }
         self.count_done(rank, handle).map(|()| true)
-    }
-
-    /// Tries an operation until no living member holds the lock of the list.
-    fn when_free(&mut self, handle: u32, mut tried: impl FnMut(&mut Engine) -> Near) -> Result<Near, WindowError> {
-        let (mut near, mut asked) = (Near::Elsewhere, None::<Instant>);
-        self.wait_on_memory(|engine| {
-            near = tried(engine);
-            let Near::Busy(holder) = near else { return true };
-            // Looks cannot be counted instead: where ranks share processors, the wait sleeps between them soon.
-            let since = *asked.get_or_insert_with(Instant::now);
-            if handle == REGIONS && since.elapsed() >= LOCK_HOLDER_ASKED {
-                ask_after_one(&mut engine.store.as_mut(), holder);
-                asked = None;
-            }
-            false
-        })?;
-        Ok(near)
     }
 
     /// Tries the next `length` bytes of an operation, at place `at`. `left` bytes are still to be done from there on.
@@ -118,7 +97,7 @@ impl Engine {
         runs: (Span, Span),
         length: usize,
         (rank, handle): (Rank, u32),
-    ) -> Near {
+    ) -> Result<Near, HeldBy> {
         self.try_locked((rank, handle), |shared, link, part, guard| {
             // All that is left must be listed: nothing is done if only a part of it is there.
             let Some(address) = address_of(part, guard, kind, at, left, handle) else { return Near::Elsewhere };
@@ -132,7 +111,7 @@ impl Engine {
     }
 
     /// Tries to move short runs.
-    fn try_runs(&mut self, runs: &[(usize, Span)], writes: bool, (rank, handle): (Rank, u32)) -> Near {
+    fn try_runs(&mut self, runs: &[(usize, Span)], writes: bool, (rank, handle): (Rank, u32)) -> Result<Near, HeldBy> {
         let kind = if writes { RemoteKind::Put } else { RemoteKind::Get };
         self.try_locked((rank, handle), |shared, link, part, guard| {
             let place = |&(at, run): &(usize, Span)| Some((address_of(part, guard, kind, at, run.len(), handle)?, run));
@@ -156,24 +135,17 @@ impl Engine {
         &mut self,
         (rank, handle): (Rank, u32),
         act: impl FnOnce(&mut dyn SharedMemory, u32, &Part, &UpdateGuard<'_>) -> Near,
-    ) -> Near {
+    ) -> Result<Near, HeldBy> {
         let all = self.store.all();
-        let vcs = &*all.vcs;
-        let Some(row) = all.windows.get(handle) else { return Near::Elsewhere };
+        let procs = &*all.procs;
+        let Some(row) = all.windows.get(handle) else { return Ok(Near::Elsewhere) };
         let Reach::Listed { part, endpoint, link } = &row.targets[rank.0 as usize].reach else {
-            return Near::Elsewhere;
+            return Ok(Near::Elsewhere);
         };
         let shared = all.endpoints.get_mut(usize::from(*endpoint)).and_then(|of| of.transport.get().shared_memory());
-        let Some(shared) = shared.filter(|_| *link != NIL) else { return Near::Closed };
-        // A holder that has died is passed over. The holder of a lock of regions is a proc, which need not be a target of this one.
-        let dead = |holder| match handle {
-            REGIONS => vcs.iter().any(|vc| vc.proc == holder && vc.state == VcState::Failed),
-            _ => row.is_dead(vcs, holder),
-        };
-        match part.lock_updates(dead) {
-            Ok(guard) => act(shared, *link, part, &guard),
-            Err(HeldBy(holder)) => Near::Busy(holder),
-        }
+        let Some(shared) = shared.filter(|_| *link != NIL) else { return Ok(Near::Closed) };
+        let guard = part.lock_updates(|holder| row.is_gone(procs, holder))?;
+        Ok(act(shared, *link, part, &guard))
     }
 }
 

@@ -8,8 +8,8 @@ use crate::run::engine::Engine;
 use tickwire_components::{
     Integer, LeasedBytes, Number, NumberType, Rank, RemoteKind, Sequence, Span, Update, Window, WindowError, bytemuck,
 };
-use tickwire_systems::procs::windows::{Access, Reach, is_dead};
-use tickwire_transports::windows::{Part, Updater};
+use tickwire_systems::procs::windows::{Access, Reach};
+use tickwire_transports::windows::{HeldBy, Part, Updater};
 
 impl Engine {
     /// Combines elements of a rank's part of a window with these (`MPI_Accumulate`): each element is updated as a whole, and updates of one
@@ -172,11 +172,10 @@ impl Engine {
         };
         let Reach::Memory(part) = &target.reach else { return false };
         let old = if into.is_empty() { std::ptr::null_mut() } else { into.start() };
-        let vcs = &*all.vcs;
+        let procs = &*all.procs;
         // SAFETY: buffers are lent for the call, and the second one is as long as the first.
         #[expect(unsafe_code, reason = "addresses of elements")]
-        let updated =
-            unsafe { part.update(updater, at, operands, old, |member| is_dead(&window.targets, vcs, member)) };
+        let updated = unsafe { part.update(updater, at, operands, old, |member| window.is_gone(procs, member)) };
         if updated != Ok(true) {
             return false;
         }
@@ -227,21 +226,19 @@ impl Engine {
         old: *mut u8,
         PartPlace { rank, displacement, handle }: PartPlace,
     ) -> Result<(), WindowError> {
-        let mut updated = Ok(false);
-        self.wait_on_memory(|engine| {
-            engine.in_memory(at, operands.len(), (rank, handle), |part, at, dead| {
+        let updated = self.wait_on_holder(handle, |engine| {
+            engine.in_memory(at, operands.len(), (rank, handle), |part, at, gone| {
                 // SAFETY: buffers are lent for the call, and the second one is as long as the first.
                 #[expect(unsafe_code, reason = "addresses of elements")]
                 unsafe {
-                    updated = part.update(updater, at, operands, old, dead);
+                    part.update(updater, at, operands, old, gone)
                 }
-                updated.is_ok()
             })
         })?;
         match updated {
-            Ok(true) => Ok(()),
+            true => Ok(()),
             // The elements are within the part, so it is their alignment.
-            _ => Err(WindowError::Unaligned { target: rank, displacement }),
+            false => Err(WindowError::Unaligned { target: rank, displacement }),
         }
     }
 
@@ -261,9 +258,9 @@ impl Engine {
                 && let (Reach::Memory(part), true) = (&target.reach, target.access != Access::None)
                 && let Some(at) = displacement.checked_mul(number.size())
             {
-                let vcs = &*all.vcs;
-                let dead = |member| is_dead(&window.targets, vcs, member);
-                if let Ok(Some(old)) = part.compare_swap(number, at, expected, new, dead) {
+                let procs = &*all.procs;
+                let gone = |member| window.is_gone(procs, member);
+                if let Ok(Some(old)) = part.compare_swap(number, at, expected, new, gone) {
                     let target = &mut window.targets[rank.0 as usize];
                     (target.issued, target.completed) = (target.issued + 1, target.completed + 1);
                     return Ok(old);
@@ -330,34 +327,31 @@ impl Engine {
         at: usize,
         PartPlace { rank, displacement, handle }: PartPlace,
     ) -> Result<[u8; 8], WindowError> {
-        let mut swapped = Ok(None);
-        self.wait_on_memory(|engine| {
-            engine.in_memory(at, number.size(), (rank, handle), |part, at, dead| {
-                swapped = part.compare_swap(number, at, expected, new, dead);
-                swapped.is_ok()
+        let swapped = self.wait_on_holder(handle, |engine| {
+            engine.in_memory(at, number.size(), (rank, handle), |part, at, gone| {
+                part.compare_swap(number, at, expected, new, gone)
             })
         })?;
-        swapped.ok().flatten().ok_or(WindowError::Unaligned { target: rank, displacement })
+        swapped.ok_or(WindowError::Unaligned { target: rank, displacement })
     }
 
-    /// Tries to change bytes of a part in memory; those of the own part may be attached. Returns whether that has ended. It has if the
-    /// bytes are not there.
-    fn in_memory(
+    /// Tries to change bytes of a part in memory; those of the own part may be attached. The default, if the bytes are not there.
+    fn in_memory<T: Default>(
         &mut self,
         at: usize,
         bytes: usize,
         (rank, handle): (Rank, u32),
-        change: impl FnOnce(&Part, usize, &dyn Fn(u32) -> bool) -> bool,
-    ) -> bool {
+        change: impl FnOnce(&Part, usize, &dyn Fn(u32) -> bool) -> Result<T, HeldBy>,
+    ) -> Result<T, HeldBy> {
         let all = self.store.all();
-        let Some(window) = all.windows.get(handle) else { return true };
-        let vcs = &*all.vcs;
+        let procs = &*all.procs;
+        let Some(window) = all.windows.get(handle) else { return Ok(T::default()) };
         let place = match &window.targets[rank.0 as usize].reach {
             _ if window.rank == rank.0 => window.place(at, bytes),
             Reach::Memory(part) => Some((part, at)),
             _ => None,
         };
-        place.is_none_or(|(part, at)| change(part, at, &|member| is_dead(&window.targets, vcs, member)))
+        place.map_or(Ok(T::default()), |(part, at)| change(part, at, &|member| window.is_gone(procs, member)))
     }
 
     /// Says that elements in memory that the kernel reaches are not aligned.

@@ -1,7 +1,7 @@
 mod failing;
 
 use super::*;
-use crate::procs::cards::add_card;
+use crate::procs::cards::{add_card, card_of};
 use crate::procs::ending::failed_member;
 use crate::testing::{Posted, TestWorld};
 use tickwire_components::limits::Limits;

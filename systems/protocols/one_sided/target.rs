@@ -10,8 +10,10 @@ use crate::steps::check::NotTaken;
 use smallvec::smallvec;
 use tickwire_components::limits::REMOTE_FRAMES;
 use tickwire_components::wire::{Header, Kind};
-use tickwire_components::{Arrival, NIL, Pending, Pieces, RemoteKind, RemoteOutcome, Span, Vc, VcState, context};
-use tickwire_transports::windows::Updater;
+use tickwire_components::{
+    Arrival, NIL, Pending, Pieces, ProcTable, RemoteKind, RemoteOutcome, Span, Vc, VcState, context,
+};
+use tickwire_transports::windows::{HeldBy, Updater};
 use tickwire_transports::{Sent, copy};
 
 /// Sends an answer.
@@ -74,10 +76,10 @@ pub(crate) fn take_request(rows: &mut Rows<'_>, arrival: &Arrival) -> Result<(),
     let operations = operations.ok_or(WRONG)?;
     let answer = if is_batch { vec![0; batch::outcomes(operations.len())] } else { Vec::new() };
     let (number, kept) = (header.message(), Box::default());
-    let mut served = Served { origin, number, is_batch, operations, done: 0, kept, answer, state: None };
+    let mut served = Served { origin, number, is_batch, operations, holder: NIL, done: 0, kept, answer, state: None };
     // Requests keep their order: this one must not be done before a waiting one of the same origin.
     let waits = window.served.iter().any(|served| served.origin == origin && !served.is_done());
-    if waits || !serve(window, vcs, &mut served, arrival.payload) {
+    if waits || !serve(window, (vcs, procs), &mut served, arrival.payload) {
         served.kept = copy::gather(&One(arrival.payload));
     }
     window.served.push_back(served);
@@ -98,7 +100,7 @@ unsafe impl Pieces for One {
 }
 
 /// Performs requests that wait, in the order of each origin. Returns whether one still waits.
-pub(super) fn serve_waiting(window: &mut WindowRow, vcs: &[Vc]) -> bool {
+pub(super) fn serve_waiting(window: &mut WindowRow, (vcs, procs): (&[Vc], &ProcTable)) -> bool {
     if window.served.iter().all(Served::is_done) {
         return false;
     }
@@ -106,7 +108,7 @@ pub(super) fn serve_waiting(window: &mut WindowRow, vcs: &[Vc]) -> bool {
     let mut stuck: Vec<u32> = Vec::new();
     for served in list.iter_mut().filter(|served| !served.is_done()) {
         let kept = std::mem::take(&mut served.kept);
-        if stuck.contains(&served.origin) || !serve(window, vcs, served, span_of(&kept)) {
+        if stuck.contains(&served.origin) || !serve(window, (vcs, procs), served, span_of(&kept)) {
             stuck.push(served.origin);
             served.kept = kept;
         }
@@ -118,13 +120,17 @@ pub(super) fn serve_waiting(window: &mut WindowRow, vcs: &[Vc]) -> bool {
 }
 
 /// Performs the operations of a request that are not done yet. `false` if one must wait for a lock.
-fn serve(window: &WindowRow, vcs: &[Vc], served: &mut Served, payload: Span) -> bool {
+fn serve(window: &WindowRow, procs: (&[Vc], &ProcTable), served: &mut Served, payload: Span) -> bool {
     while let Some(operation) = served.operations.get_mut(served.done) {
         let operands = payload.part(operation.operands, operation.kind.operands(operation.length) as usize);
         let (start, origin) = (served.answer.len(), served.origin);
-        let Some(outcome) = operate(window, vcs, origin, operation, operands, &mut served.answer) else {
-            served.answer.truncate(start);
-            return false;
+        let outcome = match operate(window, procs, origin, operation, operands, &mut served.answer) {
+            Ok(outcome) => outcome,
+            Err(holder) => {
+                served.answer.truncate(start);
+                served.holder = holder;
+                return false;
+            }
         };
         operation.outcome = outcome;
         let is_done = outcome == RemoteOutcome::Done;
@@ -156,35 +162,38 @@ fn append(answer: &mut Vec<u8>, from: Span) {
     unsafe { copy::copy_long(Span::new(answer[start..].as_mut_ptr(), from.len()), from) };
 }
 
-/// Performs an operation. `None` if it must wait for a lock. Old values are added to `old`.
+/// Performs an operation. Old values are added to `old`.
+///
+/// # Errors
+/// It must wait for a lock: the holder of the update lock, or [`NIL`] if it is the access lock.
 fn operate(
     window: &WindowRow,
-    vcs: &[Vc],
+    (vcs, procs): (&[Vc], &ProcTable),
     origin: u32,
     operation: &ServedOperation,
     operands: Span,
     old: &mut Vec<u8>,
-) -> Option<RemoteOutcome> {
+) -> Result<RemoteOutcome, u32> {
     let &ServedOperation { kind, at, length, .. } = operation;
-    let dead = |rank| window.is_dead(vcs, rank);
-    let Some(own) = window.own_part() else { return Some(RemoteOutcome::OutOfBounds) };
+    let gone = |rank| window.is_gone(procs, rank);
+    let Some(own) = window.own_part() else { return Ok(RemoteOutcome::OutOfBounds) };
     let done = |is_done| if is_done { RemoteOutcome::Done } else { RemoteOutcome::OutOfBounds };
     let (at, length) = (at as usize, length as usize);
     if !kind.is_of_lock() && !window.admits(origin) {
-        return Some(RemoteOutcome::NotExposed);
+        return Ok(RemoteOutcome::NotExposed);
     }
     let placed = match kind.is_of_lock() {
         true => Some((own, 0)),
         false => window.place(at, length).filter(|_| window.permits(kind, at)),
     };
-    let Some((own, at)) = placed else { return Some(RemoteOutcome::OutOfBounds) };
+    let Some((own, at)) = placed else { return Ok(RemoteOutcome::OutOfBounds) };
     match kind {
         // SAFETY: a payload that is there until it is released, or a copy of one that the caller keeps.
-        RemoteKind::Put => Some(done(unsafe { own.put(at, operands) })),
-        RemoteKind::Get => Some(done(at.checked_add(length).is_some_and(|end| end <= own.bytes()))),
+        RemoteKind::Put => Ok(done(unsafe { own.put(at, operands) })),
+        RemoteKind::Get => Ok(done(at.checked_add(length).is_some_and(|end| end <= own.bytes()))),
         RemoteKind::Update(code) | RemoteKind::FetchUpdate(code) => {
             // Requests with an unknown type or operation were refused.
-            let Some(updater) = Updater::named(code) else { return Some(RemoteOutcome::OutOfBounds) };
+            let Some(updater) = Updater::named(code) else { return Ok(RemoteOutcome::OutOfBounds) };
             let (start, fetches) = (old.len(), matches!(kind, RemoteKind::FetchUpdate(_)));
             let into = if fetches {
                 old.resize(start + length, 0);
@@ -193,29 +202,30 @@ fn operate(
                 std::ptr::null_mut()
             };
             // SAFETY: as above, and room for as many bytes.
-            unsafe { own.update(updater, at, operands, into, dead) }.map(done).ok()
+            unsafe { own.update(updater, at, operands, into, gone) }.map(done).map_err(|HeldBy(holder)| holder)
         }
         RemoteKind::CompareSwap(number) => {
             // SAFETY: as above; there are 16 bytes.
             let [expected, new] = [0, 8].map(|place| unsafe { copy::word(operands.part(place, 8)) }.unwrap_or(0));
-            let was = own.compare_swap(number, at, expected.to_ne_bytes(), new.to_ne_bytes(), dead).ok()?;
+            let swapped = own.compare_swap(number, at, expected.to_ne_bytes(), new.to_ne_bytes(), gone);
+            let was = swapped.map_err(|HeldBy(holder)| holder)?;
             old.extend(was.iter().flat_map(|was| &was[..number.size()]));
-            Some(done(was.is_some()))
+            Ok(done(was.is_some()))
         }
         // A member that holds a lock asks for no other one, and a second share would be counted as somebody else's.
-        RemoteKind::Lock(_) if own.held_by(origin).is_some() => Some(RemoteOutcome::OutOfBounds),
+        RemoteKind::Lock(_) if own.held_by(origin).is_some() => Ok(RemoteOutcome::OutOfBounds),
         RemoteKind::Lock(kind) => match own.try_lock_for(origin, hold_of(kind)) {
-            Ok(()) => Some(RemoteOutcome::Done),
-            Err(_) => own.dead_holder(dead).map(RemoteOutcome::HolderFailed),
+            Ok(()) => Ok(RemoteOutcome::Done),
+            Err(_) => own.dead_holder(|rank| window.is_dead(vcs, rank)).map(RemoteOutcome::HolderFailed).ok_or(NIL),
         },
         RemoteKind::Unlock(kind) => {
             let held = own.held_by(origin) == Some(hold_of(kind));
             if held {
                 own.unlock_for(origin, hold_of(kind));
             }
-            Some(done(held))
+            Ok(done(held))
         }
         // A batch is never an operation itself: its operations are performed one by one.
-        RemoteKind::Batch => Some(RemoteOutcome::OutOfBounds),
+        RemoteKind::Batch => Ok(RemoteOutcome::OutOfBounds),
     }
 }

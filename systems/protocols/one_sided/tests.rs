@@ -3,6 +3,7 @@ mod origin;
 
 use super::frames::LEAD;
 use super::*;
+use crate::procs::connections::ask_after_holders;
 use crate::procs::ending::fail;
 use crate::procs::windows::{Epochs, OwnMemory, Reach, Target};
 use crate::testing::{SentFrame, TestWorld};
@@ -321,6 +322,32 @@ fn who_waits_for_a_lock_is_told_that_its_holder_has_failed() {
     fail(&mut world.all(), vc, "it has died".into());
     world.step(transfer);
     assert_eq!(answers(&mut world), [(2, 0, RemoteOutcome::HolderFailed(1), vec![])]);
+}
+
+#[test]
+fn an_update_lock_is_taken_over_from_a_process_that_has_ended_not_from_one_whose_connection_has_failed() {
+    let (mut world, [vc, other]) = world();
+    let run = SharedRun::private(control_bytes(3) + BYTES).unwrap();
+    let [own, holders] = [0, 1].map(|me| Part::new(run.clone(), Memory::Behind(BYTES), 3, me, false).unwrap());
+    window(&mut world).targets[0].reach = Reach::Memory(own);
+    let guard = holders.lock_updates(|_| false).unwrap();
+    assert_eq!(ask(&mut world, other, 2, RemoteKind::Update(SUM), 0, &request(0, 8, &words(&[5]))), None);
+    assert_eq!(
+        ask(&mut world, other, 2, RemoteKind::CompareSwap(NumberType::U64), 1, &request(0, 8, &words(&[5, 6]))),
+        None
+    );
+    fail(&mut world.all(), vc, "its call has failed".into());
+    let look = |world: &mut TestWorld| {
+        ask_after_holders(&mut world.store.as_mut());
+        world.step(transfer);
+        answers(world)
+    };
+    assert_eq!(look(&mut world), [], "its process lives");
+    world.wire().ended.push(1);
+    let done = [(2, 0, RemoteOutcome::Done, vec![]), (2, 1, RemoteOutcome::Done, words(&[5]))];
+    assert_eq!(look(&mut world), done);
+    assert_eq!((memory(&mut world)[..8].to_vec(), world.all().procs.gone.clone()), (words(&[6]), vec![vc]));
+    drop(guard);
 }
 
 #[test]

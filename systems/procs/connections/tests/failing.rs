@@ -147,6 +147,29 @@ fn procs_that_were_never_contacted_are_asked_after_and_no_others() {
 }
 
 #[test]
+fn holders_of_locks_are_asked_after_however_their_connections_stand() {
+    let mut world = TestWorld::new(5);
+    let [one, two] = [1, 2].map(|proc| world.contact(proc, VcState::Connected));
+    fail(&mut world.all(), two, "its call has failed".into());
+    let ask = |world: &mut TestWorld| {
+        for proc in [0, 1, 2, 3, 9] {
+            ask_after_holder(&mut world.store.as_mut(), proc);
+        }
+        world.all().procs.gone.clone()
+    };
+    assert_eq!(ask(&mut world), [NIL; 0]);
+    world.wire().ended.extend([0, 1, 2, 3, 9]);
+    let three = 3;
+    assert_eq!(ask(&mut world), [one, two, three]);
+    assert_eq!(ask(&mut world), [one, two, three], "once is enough");
+    let all = world.all();
+    use VcState::{Connected, Failed};
+    // The connection of proc 1 reports its end itself, after what it has sent.
+    assert_eq!([one, two, three].map(|row| all.vcs[row as usize].state), [Connected, Failed, Failed]);
+    assert_eq!(all.vcs[three as usize].proc, 3);
+}
+
+#[test]
 fn callbacks_and_submissions_of_receives_from_any_source_hear_of_a_failure() {
     let mut world = TestWorld::new(3);
     let [awaited, submitted] = [1, 2].map(|tag| world.receive(None, Some(tag), &[1]));
