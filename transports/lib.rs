@@ -42,6 +42,7 @@ pub use frames::{Frame, LinkEvent, MemoryRead, Peeked, ReceiveEnvelope, Sent, Tr
 pub use heap::{HeapBuffer, HeapError, SharedHeap};
 pub use loopback::{Hub, Loopback};
 pub use ofi::{Ofi, OfiConfig, OfiError};
+pub use processes::{Peer, peer_of};
 pub use remote::{
     AtomicOperation, AtomicWidths, AtomicWord, Channel, FailedOperation, Issued, RemoteAccess, RemoteKey, RemoteRun,
     Settled,

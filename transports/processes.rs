@@ -4,9 +4,10 @@
 //! If the kernel has a descriptor for it (`pidfd_open(2)`), the descriptor reports its end and can be slept on. Otherwise, and if no
 //! descriptor is left, `/proc` and `kill(2)` are asked now and then.
 
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
+use std::io;
 
 /// Bytes of a process in a card.
 pub(crate) const CARD_BYTES: usize = 7;
@@ -84,6 +85,34 @@ impl Process {
             Some((_, started)) => self.start_time != 0 && started != self.start_time,
             None => test_kill_process(pid) == Err(Errno::SRCH),
         }
+    }
+}
+
+/// Who is at the other end of a local socket, as the kernel reports it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Peer {
+    /// The process. `None` if it has no number in this process's pid namespace.
+    pub pid: Option<u32>,
+    /// The user.
+    pub uid: u32,
+}
+
+/// Who is at the other end of a local socket. rustix cannot say that of a process that has no number here: to rustix, no number is 0.
+///
+/// # Errors
+/// The system's, such as that it is no local socket.
+pub fn peer_of(socket: impl AsFd) -> io::Result<Peer> {
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most as many bytes as the structure has, and any bytes are one.
+    #[expect(unsafe_code, reason = "a system call")]
+    let result = unsafe {
+        let socket = socket.as_fd().as_raw_fd();
+        libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut found).cast(), &mut length)
+    };
+    match result {
+        0 => Ok(Peer { pid: u32::try_from(found.pid).ok().filter(|&pid| pid != 0), uid: found.uid }),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

@@ -15,18 +15,18 @@ use crate::bootstrap::{ENV_JOB, ENV_RANK, ENV_SIZE, job_is_valid};
 use crate::observe::door::{DUMPS, name_of};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 use tickwire_components::limits::PROCS_MAX;
 use tickwire_traces::dump::Dump;
 use tickwire_traces::hosts::ANSWER_BYTES_MAX;
 use tickwire_traces::page::{NAME, Snapshot};
+use tickwire_transports::peer_of;
 
 /// Most hosts that are asked at the same time.
 const HOSTS_AT_ONCE: usize = 64;
@@ -44,8 +44,15 @@ pub struct Process {
     pub rank: u32,
     /// The number of ranks in the job.
     pub size: u32,
-    /// Its statistics pages, one for each engine. There are none before the first engine is built and after the last is dropped.
-    pub pages: Vec<File>,
+    /// Where its statistics pages are, one for each engine. There are none before the first engine is built and after the last is dropped.
+    pub pages: Vec<PathBuf>,
+}
+
+impl Process {
+    /// What its statistics pages say now. One is open at a time: there may be more engines than this process may have files open.
+    pub fn snapshots(&self) -> impl Iterator<Item = Snapshot> {
+        self.pages.iter().filter_map(|page| read_page(page))
+    }
 }
 
 /// Why a process has given no dump.
@@ -138,10 +145,16 @@ pub fn processes() -> io::Result<Vec<Process>> {
 pub fn process(pid: u32) -> Option<Process> {
     let place = Path::new("/proc").join(pid.to_string());
     let own = names(&place, pid);
+    let mut first = None;
     let mut pages = pages(&place);
     // A process that watches a rank, or was forked by one, has that rank's page open too.
-    pages.retain(|page| Snapshot::read(page).is_ok_and(|page| own.contains(&page.identity.pid)));
-    if let Some(page) = pages.iter().find_map(|page| Snapshot::read(page).ok()) {
+    pages.retain(|page| {
+        let page = read_page(page).filter(|page| own.contains(&page.identity.pid));
+        let is_own = page.is_some();
+        first = first.take().or(page);
+        is_own
+    });
+    if let Some(page) = first {
         let (rank, size) = (page.identity.rank as u32, page.identity.size as u32);
         let is_possible = rank < size && size as usize <= PROCS_MAX && job_is_valid(&page.job);
         return is_possible.then_some(Process { pid, job: page.job, rank, size, pages });
@@ -166,15 +179,22 @@ fn names(place: &Path, pid: u32) -> Vec<u64> {
 }
 
 /// The pages among a process's descriptors, in the order of their paths.
-fn pages(place: &Path) -> Vec<File> {
+fn pages(place: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(place.join("fd")) else { return Vec::new() };
-    let wanted = format!("/memfd:{NAME}");
-    let is_page = |path: &std::path::PathBuf| {
-        std::fs::read_link(path).is_ok_and(|link| link.to_str().is_some_and(|link| link.starts_with(&wanted)))
-    };
-    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(is_page).collect();
+    let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).filter(|path| is_page(path)).collect();
     paths.sort();
-    paths.iter().flat_map(File::open).collect()
+    paths
+}
+
+/// Whether a descriptor in `/proc` is a page.
+fn is_page(path: &Path) -> bool {
+    let is_named = |link: &str| link.strip_prefix("/memfd:").is_some_and(|name| name.starts_with(NAME));
+    std::fs::read_link(path).is_ok_and(|link| link.to_str().is_some_and(is_named))
+}
+
+/// What a page says, if it is still there. The process may have another descriptor of the same number meanwhile.
+fn read_page(path: &Path) -> Option<Snapshot> {
+    is_page(path).then(|| Snapshot::read(&File::open(path).ok()?).ok())?
 }
 
 /// Whether a word names a process's job: the start of the job's name, its launcher's process id, or the id of this process.
@@ -217,10 +237,10 @@ fn ask_all(processes: &[&Process], patience: Duration) -> Vec<Result<Vec<Dump>, 
 }
 
 /// The pages of the engines of a process that are not closed: a closed engine does not tick, so it would not answer.
-fn open_pages(process: &Process) -> Result<Vec<(Snapshot, &File)>, AskError> {
+fn open_pages(process: &Process) -> Result<Vec<(Snapshot, &Path)>, AskError> {
     let pid = process.pid;
-    let read = |file| Some((Snapshot::read(file).ok()?, file));
-    let mut pages: Vec<(Snapshot, &File)> = process.pages.iter().filter_map(read).collect();
+    let pages = process.pages.iter().filter_map(|path| Some((read_page(path)?, path.as_path())));
+    let mut pages: Vec<(Snapshot, &Path)> = pages.collect();
     if pages.is_empty() {
         return Err(AskError::NoEngine { pid });
     }
@@ -231,7 +251,7 @@ fn open_pages(process: &Process) -> Result<Vec<(Snapshot, &File)>, AskError> {
 /// What an engine has answered. `page` is what its page said before.
 fn dump_of(
     pid: u32,
-    (page, file): &(Snapshot, &File),
+    (page, path): &(Snapshot, &Path),
     answer: io::Result<Vec<u8>>,
     patience: Duration,
 ) -> Result<Dump, AskError> {
@@ -242,7 +262,7 @@ fn dump_of(
         }
         Ok(_) => Err(AskError::NoEngine { pid }),
         Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-            let now = Snapshot::read(file).unwrap_or_else(|_| page.clone());
+            let now = read_page(path).unwrap_or_else(|| page.clone());
             let ticks = now.ticks.saturating_sub(page.ticks);
             let ns = now_ns().saturating_sub(now.figures.written_ns);
             if now.figures.written_ns == 0 {
@@ -274,8 +294,7 @@ fn call(pid: u32, page: &Snapshot, kind: &str) -> io::Result<UnixStream> {
         Err(Errno::AGAIN) => return Err(io::ErrorKind::TimedOut.into()),
         connected => connected?,
     }
-    let who = socket_peercred(&stream)?;
-    if who.pid.as_raw_nonzero().get() as u32 != pid {
+    if peer_of(&stream)?.pid != Some(pid) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "another process answers in its name"));
     }
     Ok(stream)

@@ -2,12 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tickwire::jobs::{Process, is_named, processes};
 
 use crate::fault::Fault;
 
-/// All processes that take part in a job, but this one.
+/// All processes that take part in a job, but this one. Many are asked at the same time, each over a descriptor, so this process may have as
+/// many open as it is allowed to.
 fn others() -> Result<Vec<Process>, Fault> {
+    let limit = getrlimit(Resource::Nofile);
+    // If the system refuses, some processes may be asked in vain, and are reported so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let own = std::process::id();
     Ok(processes()?.into_iter().filter(|process| process.pid != own).collect())
 }

@@ -100,7 +100,7 @@ impl Watch {
         let (at, now_ns) = (Instant::now(), now_ns());
         let mut ranks: BTreeMap<u32, Seen> = BTreeMap::new();
         for process in &processes {
-            let page = process.pages.iter().find_map(|page| Snapshot::read(page).ok());
+            let page = process.snapshots().next();
             // Of several processes of one rank, such as a shell and its program, the one with an engine counts.
             if page.is_some() || !ranks.contains_key(&process.rank) {
                 let page = page.map(|page| (Box::new(page), now_ns));

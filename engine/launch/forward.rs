@@ -1,14 +1,26 @@
 //! Forwards the output from the ranks' pipes to the launcher's stdout and stderr.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use super::error::LaunchError;
-use super::events::{PIPES, READ_BYTES, SINK, STREAM, failed, wait, watch};
-use super::output::{Sink, Source, streams_are_one};
+use super::events::{LEFT_BYTES_MAX, PIPES, READ_BYTES, SINK, STREAM, failed, wait, watch};
+use super::output::{self, Sink, Source, streams_are_one};
 use super::ranks::Rank;
+
+/// How long output of a rank that has ended is waited for, if a process that it has left behind can still write: one that passes it on, as
+/// `tee` does.
+const LEFT_TIME: Duration = Duration::from_secs(1);
+
+/// A rank that has ended, and whose last output has not been read yet: it does not fit into the sinks, or may still come.
+struct Left {
+    rank: usize,
+    /// Output that has not come until then is not waited for.
+    until: Instant,
+}
 
 pub(super) struct Forward {
     /// The ranks' pipes have an epoll of their own, so that one change stops reading from all of them.
@@ -18,8 +30,9 @@ pub(super) struct Forward {
     sinks: [Sink; 2],
     one_sink: bool,
     watched: [bool; 2],
-    /// Ranks that have ended, and whose last output does not fit into the sinks yet.
-    left: Vec<usize>,
+    /// The launcher's streams as they are written to, where that is not the inherited descriptor.
+    own: [Option<OwnedFd>; 2],
+    left: Vec<Left>,
     buffer: Vec<u8>,
     /// The first error of writing the ranks' output.
     lost: Option<String>,
@@ -35,6 +48,7 @@ impl Forward {
             sinks: [Sink::new(tag), Sink::new(tag)],
             one_sink: streams_are_one().unwrap_or(false),
             watched: [false; 2],
+            own: [0, 1].map(output::stream),
             left: Vec::new(),
             buffer: vec![0; READ_BYTES],
             lost: None,
@@ -76,8 +90,31 @@ impl Forward {
 
     /// Reads the last output of a rank, now or when there is room for it.
     pub(super) fn rank_ended(&mut self, ranks: &mut [Rank], number: usize) {
+        for stream in &mut ranks[number].streams {
+            stream.left = Some(LEFT_BYTES_MAX);
+        }
         if !self.drain(ranks, number) {
-            self.left.push(number);
+            self.left.push(Left { rank: number, until: Instant::now() + LEFT_TIME });
+        }
+    }
+
+    /// When output of a rank that has ended is not waited for any longer. `None` if there is no such rank, or no room for its output.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        self.left.iter().map(|left| left.until).min().filter(|_| !self.is_congested())
+    }
+
+    /// Continues with the last output of ranks that have ended, as far as there is room.
+    fn read_left(&mut self, ranks: &mut [Rank]) {
+        let now = Instant::now();
+        for Left { rank, until } in std::mem::take(&mut self.left) {
+            if self.drain(ranks, rank) {
+                continue;
+            }
+            if now >= until && !self.is_congested() {
+                (0..2).for_each(|i| self.close_stream(ranks, rank, i));
+            } else {
+                self.left.push(Left { rank, until });
+            }
         }
     }
 
@@ -85,7 +122,7 @@ impl Forward {
     pub(super) fn write(&mut self, ranks: &mut [Rank], poll: &OwnedFd) {
         loop {
             for i in 0..2 {
-                let empty = self.sinks[i].write(sink_fd(i));
+                let empty = self.sinks[i].write(self.own[i].as_ref().map_or(sink_fd(i), OwnedFd::as_fd));
                 if let Some(error) = self.sinks[i].take_error() {
                     let words = format!("the ranks' output cannot be written: {error}");
                     self.say(&words);
@@ -98,11 +135,14 @@ impl Forward {
                 let flags = if self.reading { epoll::EventFlags::IN } else { epoll::EventFlags::empty() };
                 let _ = epoll::modify(poll, &self.pipes, epoll::EventData::new_u64(PIPES << 32), flags);
             }
-            if self.is_congested() {
+            if self.is_congested() || self.left.is_empty() {
                 return;
             }
-            let Some(rank) = self.left.pop() else { return };
-            self.rank_ended(ranks, rank);
+            let before = self.waiting();
+            self.read_left(ranks);
+            if self.waiting() == before {
+                return;
+            }
         }
     }
 
@@ -110,10 +150,11 @@ impl Forward {
         if self.watched[i] != wanted {
             self.watched[i] = wanted;
             // This fails for files, which are always writable. For them there is nothing to wait for.
+            let stream = self.own[i].as_ref().map_or(sink_fd(i), OwnedFd::as_fd);
             let _ = if wanted {
-                epoll::add(poll, sink_fd(i), epoll::EventData::new_u64(SINK << 32), epoll::EventFlags::OUT)
+                epoll::add(poll, stream, epoll::EventData::new_u64(SINK << 32), epoll::EventFlags::OUT)
             } else {
-                epoll::delete(poll, sink_fd(i))
+                epoll::delete(poll, stream)
             };
         }
     }
@@ -126,17 +167,28 @@ impl Forward {
         self.sinks.iter().any(Sink::is_congested)
     }
 
-    /// Reads once from a rank's stdout or stderr. Returns how many bytes it has read, and `None` if there is nothing more now.
-    fn read(&mut self, ranks: &mut [Rank], number: usize, i: usize) -> Option<usize> {
+    /// Bytes that wait in the sinks.
+    fn waiting(&self) -> usize {
+        self.sinks.iter().map(Sink::waiting).sum()
+    }
+
+    /// Reads once from a rank's stdout or stderr. `None` if there is nothing more now.
+    fn read(&mut self, ranks: &mut [Rank], number: usize, i: usize) -> Option<()> {
         let sink = self.sink_of(i);
         let stream = &mut ranks[number].streams[i];
         let pipe = stream.pipe.as_ref()?;
         match rustix::io::read(pipe, &mut self.buffer[..]) {
             Ok(bytes @ 1..) if !self.sinks[sink].is_closed() => {
                 stream.line.push(&self.buffer[..bytes], source(number, i), &mut self.sinks[sink]);
-                Some(bytes)
+                if let Some(left) = &mut stream.left {
+                    *left = left.saturating_sub(bytes);
+                    if *left == 0 {
+                        self.close_stream(ranks, number, i);
+                    }
+                }
+                Some(())
             }
-            Err(Errno::INTR) => Some(0),
+            Err(Errno::INTR) => Some(()),
             Err(Errno::AGAIN) => None,
             // The pipe is at its end, or nobody reads the launcher's output. Then the rank must learn that, as it would without a launcher.
             Ok(_) | Err(_) => {
@@ -146,20 +198,12 @@ impl Forward {
         }
     }
 
-    /// Reads the last output of a rank that has ended. Returns `false` if the sinks have no room for it now.
+    /// Reads the last output of a rank that has ended. Returns `false` if more may come, or the sinks have no room for it now.
     fn drain(&mut self, ranks: &mut [Rank], number: usize) -> bool {
         for i in 0..2 {
-            while ranks[number].streams[i].left > 0 {
-                if self.is_congested() {
-                    return false;
-                }
-                let Some(bytes) = self.read(ranks, number, i) else { break };
-                let left = &mut ranks[number].streams[i].left;
-                *left = left.saturating_sub(bytes);
-            }
-            self.close_stream(ranks, number, i);
+            while !self.is_congested() && self.read(ranks, number, i).is_some() {}
         }
-        true
+        ranks[number].streams.iter().all(|stream| stream.pipe.is_none())
     }
 
     fn close_stream(&mut self, ranks: &mut [Rank], number: usize, i: usize) {

@@ -1,10 +1,11 @@
 //! The ranks' output on its way to the launcher's own stdout and stderr. Lines stay whole. If the reader of the output does not read, the
 //! ranks wait, and the launcher does not.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 /// A line that gets longer than this is passed on in pieces, bytes.
@@ -95,7 +96,12 @@ impl Sink {
     }
 
     pub(super) fn is_congested(&self) -> bool {
-        self.queue.len() - self.written > QUEUE_BYTES
+        self.waiting() > QUEUE_BYTES
+    }
+
+    /// Bytes that wait to be written.
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.len() - self.written
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -144,6 +150,23 @@ impl Sink {
         *self = Self { closed: true, error, ..Self::new(self.tag) };
         true
     }
+}
+
+/// The launcher's stdout (0) or stderr (1), as it is written to. A terminal is opened anew, in a mode in which no write waits: it says that
+/// there is room as soon as there is any, and a longer write would wait for the rest. The mode of the descriptor that others share stays as
+/// it is.
+pub(super) fn stream(number: usize) -> Option<OwnedFd> {
+    let inherited = if number == 0 { rustix::stdio::stdout() } else { rustix::stdio::stderr() };
+    unblocked(inherited)
+}
+
+fn unblocked(terminal: BorrowedFd<'_>) -> Option<OwnedFd> {
+    if !terminal.is_terminal() {
+        return None;
+    }
+    let path = format!("/proc/self/fd/{}", terminal.as_raw_fd());
+    let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags, Mode::empty()).ok()
 }
 
 /// Whether the launcher's stdout and stderr are the same file. Then one queue must serve both: otherwise a line of one could come between
@@ -216,6 +239,33 @@ mod tests {
         }
         assert!(sink.is_empty() && !sink.is_congested());
         assert_eq!(got, lines);
+    }
+
+    #[test]
+    fn a_terminal_that_nobody_reads_blocks_nobody_and_loses_nothing() {
+        use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+        let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&screen).and_then(|()| unlockpt(&screen)).unwrap();
+        let name = ptsname(&screen, Vec::new()).unwrap();
+        let terminal = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+        let stream = unblocked(terminal.as_fd()).expect("it is a terminal");
+        assert!(!rustix::fs::fcntl_getfl(&terminal).unwrap().contains(OFlags::NONBLOCK), "others share it");
+        let mut sink = Sink::new(false);
+        let lines: Vec<u8> = (0..20_000).flat_map(|i| format!("line {i}\n").into_bytes()).collect();
+        sink.put(Source::Stdout(0), &lines);
+        assert!(!sink.write(stream.as_fd()));
+        let mut got = Vec::new();
+        let mut piece = vec![0; 10_000];
+        while got.iter().filter(|&&byte| byte == b'\n').count() < 20_000 {
+            let bytes = rustix::io::read(&screen, &mut piece[..]).unwrap();
+            got.extend_from_slice(&piece[..bytes]);
+            sink.write(stream.as_fd());
+        }
+        got.retain(|&byte| byte != b'\r');
+        assert!(sink.is_empty());
+        assert_eq!(got, lines);
+        let (_reader, pipe) = io::pipe().unwrap();
+        assert!(unblocked(pipe.as_fd()).is_none(), "a pipe is written to as it is");
     }
 
     #[test]

@@ -16,7 +16,6 @@ use rustix::process::{
 use rustix::thread::sched_setaffinity;
 
 use super::error::LaunchError;
-use super::events::LEFT_BYTES_MAX;
 use super::job::{Job, Output};
 use super::outcome::RankStatus;
 use super::output::Line;
@@ -55,8 +54,8 @@ pub(super) struct Stream {
     /// `None` if the stream is inherited, at its end, or given up.
     pub(super) pipe: Option<OwnedFd>,
     pub(super) line: Line,
-    /// Bytes that may still be read after the rank has ended.
-    pub(super) left: usize,
+    /// Bytes that may still be read. Limited once the rank has ended.
+    pub(super) left: Option<usize>,
 }
 
 /// A rank that was started.
@@ -155,7 +154,7 @@ impl<'a> Starter<'a> {
         };
         let stdout = child.stdout.take().map(OwnedFd::from);
         let stderr = child.stderr.take().map(OwnedFd::from);
-        let streams = [stdout, stderr].map(|pipe| Stream { pipe, line: Line::default(), left: LEFT_BYTES_MAX });
+        let streams = [stdout, stderr].map(|pipe| Stream { pipe, line: Line::default(), left: None });
         let rank = Rank { child, pidfd, socket: Some(ours), streams, status: None };
         for pipe in rank.streams.iter().filter_map(|stream| stream.pipe.as_ref()) {
             rustix::io::ioctl_fionbio(pipe, true)?;

@@ -42,11 +42,11 @@ impl Signals {
         self.caught.iter().map(|(_, read, _)| read.as_fd())
     }
 
-    /// A signal that has come since the last call, and how often it came.
-    pub(super) fn take(&mut self) -> Option<(Signal, usize)> {
+    /// A signal that has come since the last call.
+    pub(super) fn take(&mut self) -> Option<Signal> {
         let mut bytes = [0; 64];
-        let mut read = |mut from: &UnixStream| from.read(&mut bytes).unwrap_or(0);
-        self.caught.iter().map(|(signal, stream, _)| (*signal, read(stream))).find(|(_, times)| *times > 0)
+        let mut has_come = |mut from: &UnixStream| from.read(&mut bytes).is_ok_and(|times| times > 0);
+        self.caught.iter().find(|(_, stream, _)| has_come(stream)).map(|(signal, ..)| *signal)
     }
 }
 

@@ -5,9 +5,7 @@ use super::job::Job;
 use super::outcome::JobOutcome;
 use super::programs::Program;
 use super::{ranks, supervise, trace};
-use crate::observe::trace::ENV_TRACE;
 use std::io::{self, Write};
-use std::path::PathBuf;
 use tickwire_components::limits::LOCAL_RANKS_MAX;
 
 impl Job {
@@ -25,8 +23,7 @@ impl Job {
         }
         let files = self.programs().map(Program::check).collect::<Result<Vec<_>, _>>()?;
         ranks::raise_file_limit(&self)?;
-        let named = std::env::var_os(ENV_TRACE).filter(|path| !path.is_empty()).map(PathBuf::from);
-        self.trace = trace::prepare(self.trace.or(named))?;
+        self.trace = trace::prepare(self.trace.or_else(trace::named))?;
         // Output of the caller must come before output of the ranks.
         let _ = io::stdout().flush();
         let outcome = supervise::run(&self, &files);

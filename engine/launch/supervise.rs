@@ -25,6 +25,8 @@ use crate::bootstrap::wire::Malformed;
 const GRACE: Duration = Duration::from_secs(2);
 /// Longest wait after SIGKILL. A process that is still there then cannot be ended by the kernel.
 const KILLED: Duration = Duration::from_secs(10);
+/// A signal that comes so soon after another one belongs to it: `timeout` sends two, and a terminal and a script's trap one each.
+const SAME_STOP: Duration = Duration::from_millis(250);
 /// How long an interrupted launcher tries to write the last output, if nobody reads it.
 const FLUSH: Duration = Duration::from_secs(2);
 
@@ -71,7 +73,8 @@ struct Supervisor<'a> {
     overdue: Option<Instant>,
     timed_out: bool,
     failure: Option<(u32, RankStatus)>,
-    interrupted: Option<Signal>,
+    /// The last signal that has stopped the job, and when it came.
+    interrupted: Option<(Signal, Instant)>,
     buffer: Vec<u8>,
 }
 
@@ -113,6 +116,11 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
+    /// Whether all ranks were started and have ended.
+    fn is_ended(&self) -> bool {
+        self.running == 0 && self.ranks.len() == self.job.ranks() as usize
+    }
+
     fn is_done(&self) -> bool {
         let too_late = self.flush_until.is_some_and(|until| Instant::now() >= until);
         let given_up = self.ending.as_ref().is_some_and(|ending| ending.given_up);
@@ -124,8 +132,8 @@ impl<'a> Supervisor<'a> {
         let timeout = self.timeout(longest);
         let events = wait(&self.poll, timeout.as_ref())?;
         // Signals before exits: Ctrl-C reaches the ranks too, and then their exits are no failures of their own.
-        while let Some((signal, times)) = self.signals.take() {
-            self.interrupt(signal, times);
+        while let Some(signal) = self.signals.take() {
+            self.interrupt(signal);
         }
         for (about, rank, flags) in events {
             match about {
@@ -140,7 +148,12 @@ impl<'a> Supervisor<'a> {
             self.answer(rank as usize);
         }
         self.heed_abort();
-        self.expire();
+        if self.is_ended() {
+            self.forward.write(&mut self.ranks, &self.poll);
+        }
+        if !self.is_done() {
+            self.expire();
+        }
         self.forward.write(&mut self.ranks, &self.poll);
         self.enforce();
         Ok(())
@@ -148,18 +161,23 @@ impl<'a> Supervisor<'a> {
 
     fn timeout(&self, longest: Option<Duration>) -> Option<Timespec> {
         let due = match self.running {
-            0 => self.flush_until,
+            0 => self.flush_until.or(self.overdue),
             _ => self.ending.as_ref().map_or(self.overdue, |ending| Some(ending.next)),
         };
+        let due = due.into_iter().chain(self.forward.next_due()).min();
         let left = due.map(|due| due.saturating_duration_since(Instant::now()));
         // Older systems take no longer time. The caller waits again.
         let left = left.into_iter().chain(longest).min()?.min(Duration::from_secs(24 * 60 * 60));
         Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })
     }
 
-    fn interrupt(&mut self, signal: Signal, times: usize) {
-        let again = self.ending.is_some() || times > 1;
-        if self.interrupted.replace(signal).is_none() {
+    fn interrupt(&mut self, signal: Signal) {
+        let again = match self.interrupted {
+            Some((_, at)) if at.elapsed() < SAME_STOP => return,
+            earlier => earlier.is_some(),
+        };
+        self.interrupted = Some((signal, Instant::now()));
+        if !again {
             let number = signal.as_raw();
             let name = signal_hook::low_level::signal_name(number).unwrap_or_default();
             self.forward.say(&format!("stopped by signal {number} ({name}); ending the ranks"));
@@ -181,12 +199,16 @@ impl<'a> Supervisor<'a> {
         self.end();
     }
 
-    /// Ends the job if it has taken too long.
+    /// Ends the job if it has taken too long. After the end of all ranks, gives up output that nobody reads.
     fn expire(&mut self) {
-        let Some(longest) = self.job.timeout.filter(|_| self.ending.is_none() && self.running > 0) else {
+        let Some(longest) = self.job.timeout.filter(|_| !self.timed_out) else { return };
+        if self.overdue.is_none_or(|due| Instant::now() < due) {
             return;
-        };
-        if self.overdue.is_some_and(|due| Instant::now() >= due) {
+        }
+        if self.is_ended() {
+            // Nobody reads the last output.
+            (self.timed_out, self.flush_until) = (true, Some(Instant::now()));
+        } else if self.ending.is_none() && self.running > 0 {
             let (have, them) = if self.running == 1 { ("rank has", "it") } else { ("ranks have", "them") };
             self.forward.say(&format!("{} {have} not ended after {longest:?}; ending {them}", self.running));
             (self.timed_out, self.flush_until) = (true, Some(Instant::now() + GRACE + FLUSH));
@@ -325,7 +347,7 @@ impl<'a> Supervisor<'a> {
         let statuses = self.ranks.iter().map(|rank| rank.status.unwrap_or(RankStatus::Lost)).collect();
         JobOutcome {
             first_failure: self.failure.take(),
-            interrupted: self.interrupted.map(Signal::as_raw),
+            interrupted: self.interrupted.map(|(signal, _)| signal.as_raw()),
             timed_out: self.timed_out,
             statuses,
             trace_error: None,

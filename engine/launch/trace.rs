@@ -2,6 +2,7 @@
 
 use super::error::LaunchError;
 use super::outcome::JobOutcome;
+use crate::bootstrap::ENV_RANK;
 use crate::observe::trace::ENV_TRACE;
 use std::ffi::OsString;
 use std::fs::File;
@@ -11,13 +12,27 @@ use tickwire_traces::{part, remove_parts};
 /// The variable with the port on which a client of the Tracy profiler listens.
 const ENV_TRACY_PORT: &str = "TRACY_PORT";
 /// The default port of a client.
-const TRACY_PORT: u32 = 8086;
+const TRACY_PORT: u16 = 8086;
+
+/// The file that the environment names. A launcher that a rank has started gets a name of its own: the rank is writing to the one that is
+/// named.
+pub(super) fn named() -> Option<PathBuf> {
+    let mut path = std::env::var_os(ENV_TRACE).filter(|path| !path.is_empty())?;
+    if std::env::var_os(ENV_RANK).is_some() {
+        path.push(format!("-{}", std::process::id()));
+    }
+    Some(path.into())
+}
 
 /// Checks that the file can be written, before anything is started, and removes parts that an earlier job has left. Returns the absolute
 /// path, since ranks may run in other directories.
 pub(super) fn prepare(path: Option<PathBuf>) -> Result<Option<PathBuf>, LaunchError> {
     let Some(path) = path else { return Ok(None) };
     let failed = |source| LaunchError::Trace { path: path.display().to_string(), source };
+    // A process that still writes to an earlier file of this name has it mapped, and must not find it shortened.
+    if std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_file()) {
+        let _ = std::fs::remove_file(&path);
+    }
     File::create(&path).map_err(failed)?;
     let path = std::path::absolute(&path).map_err(failed)?;
     // A part that cannot be removed cannot be written either, and its rank reports that.
@@ -46,8 +61,9 @@ pub(super) fn merge(
 /// rank 1 on the next, and so on.
 pub(super) fn variables(path: Option<&Path>, rank: u32) -> impl Iterator<Item = (&'static str, OsString)> {
     let port = || {
-        let own = std::env::var(ENV_TRACY_PORT).ok().and_then(|port| port.parse().ok()).unwrap_or(TRACY_PORT);
-        (ENV_TRACY_PORT, OsString::from((own + 1 + rank).to_string()))
+        let own: u16 = std::env::var(ENV_TRACY_PORT).ok().and_then(|port| port.parse().ok()).unwrap_or(TRACY_PORT);
+        // A port past the last one is none: the client says so.
+        (ENV_TRACY_PORT, OsString::from((u32::from(own) + 1 + rank).to_string()))
     };
     let file = path.map(|path| (ENV_TRACE, part(path, rank).into()));
     file.into_iter().chain(cfg!(feature = "tracy").then(port))

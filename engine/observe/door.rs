@@ -6,7 +6,6 @@
 //! root, who could read the same data out of the process's memory. Others are turned away by their credentials. The engine answers from its
 //! own thread between two ticks. A signal handler only sets a flag.
 
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 use std::io::{self, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -14,6 +13,7 @@ use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tickwire_components::limits::{DUMP_VISIT_NS_MAX, DUMP_VISITORS_MAX};
+use tickwire_transports::peer_of;
 
 /// The variable that names the signal on which an engine writes a dump to stderr, such as `USR1`.
 pub const ENV_DUMP_SIGNAL: &str = "TICKWIRE_DUMP_SIGNAL";
@@ -84,8 +84,8 @@ impl Door {
     pub(super) fn accept(&self, listener: &UnixListener) -> Option<UnixStream> {
         while self.visitors.len() < DUMP_VISITORS_MAX {
             let (stream, _) = listener.accept().ok()?;
-            let who = socket_peercred(&stream).ok()?;
-            if (who.uid == geteuid() || who.uid.is_root()) && stream.set_nonblocking(true).is_ok() {
+            let may_ask = peer_of(&stream).is_ok_and(|who| who.uid == geteuid().as_raw() || who.uid == 0);
+            if may_ask && stream.set_nonblocking(true).is_ok() {
                 return Some(stream);
             }
         }

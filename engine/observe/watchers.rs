@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tickwire_components::limits::{WATCHER_PATIENCE_MAX, WATCHER_READING_MAX, WATCHERS_ANSWERED_MAX};
 use tickwire_traces::hosts::{Answer, Question, RankAnswer, What};
-use tickwire_traces::page::Snapshot;
 use tickwire_traces::whowaits::RankReport;
 use tickwire_transports::Watcher;
 
@@ -84,7 +83,7 @@ fn dumps(processes: &[Process], patience: Duration) -> Vec<RankAnswer> {
 /// The figures of the ranks that have processes here.
 fn pages(processes: &[Process]) -> Vec<RankAnswer> {
     let of = |process: &Process| {
-        let page = process.pages.iter().find_map(|page| Snapshot::read(page).ok());
+        let page = process.snapshots().next();
         RankAnswer { rank: process.rank, pid: process.pid, report: None, page }
     };
     let mut ranks: Vec<RankAnswer> = processes.iter().map(of).collect();

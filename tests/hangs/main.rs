@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
 mod kit;
+mod reach;
 
 use crate::kit::{Hanging, PATIENCE, good, tickwire};
 use rustix::process::{Pid, Signal, kill_process};

@@ -5,6 +5,7 @@ use super::socket::{self, Read, Received};
 use super::{Call, Own, Shm};
 use crate::connections::Medium;
 use crate::handshake::Packet;
+use crate::processes::peer_of;
 use crate::rings::memory::RawRing;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -97,10 +98,10 @@ fn nobody_listens(call: &mut Call, proc: u32, now_ns: u64) -> Result<bool, Strin
 
 /// Refuses a peer of another user. Returns the peer's process id.
 pub(super) fn same_user(socket: &OwnedFd, own: &Own) -> Result<u32, String> {
-    let found = socket::credentials(socket).map_err(|e| format!("the peer cannot be identified: {e}"))?;
+    let found = peer_of(socket).map_err(|e| format!("the peer cannot be identified: {e}"))?;
     if found.uid != own.uid {
         let (theirs, ours) = (found.uid, own.uid);
         return Err(format!("peer runs as user {theirs}, this process as user {ours}: run a job as one user"));
     }
-    u32::try_from(found.pid).ok().filter(|&pid| pid != 0).ok_or_else(|| "peer runs in another pid namespace".into())
+    found.pid.ok_or_else(|| "peer runs in another pid namespace".into())
 }

@@ -44,13 +44,6 @@ pub(super) enum Read {
     Ended,
 }
 
-/// The peer's process and user, as the kernel reports them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Credentials {
-    pub(super) pid: i32,
-    pub(super) uid: u32,
-}
-
 /// A socket that does not block and that child programs do not inherit.
 pub(super) fn socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -81,13 +74,6 @@ pub(super) fn listen(config: &ShmConfig) -> Result<OwnedFd, ShmError> {
 /// The address at which proc `proc` of `job` listens: an abstract name, which vanishes with its socket.
 pub(super) fn address(job: &str, proc: u32) -> Result<SocketAddrUnix, Errno> {
     SocketAddrUnix::new_abstract_name(format!("tickwire-{job}-{proc}").as_bytes())
-}
-
-/// The peer's process and user.
-pub(super) fn credentials(socket: &OwnedFd) -> Result<Credentials, Errno> {
-    let found = rustix::net::sockopt::socket_peercred(socket)?;
-    // The id is 0 for a process outside this one's pid namespace.
-    Ok(Credentials { pid: rustix::process::Pid::as_raw(Some(found.pid)), uid: found.uid.as_raw() })
 }
 
 /// Sends a packet, as a whole or not at all.

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
 use tickwire_traces::hosts::{ANSWER_BYTES_MAX, Answer, Question, RankAnswer, What};
-use tickwire_traces::page::Snapshot;
 use tickwire_traces::whowaits::RankReport;
 use tickwire_transports::WatcherDoor;
 use tickwire_transports::ofi::{ask, hear_all};
@@ -208,7 +207,7 @@ impl Inquiry {
 fn ways(process: &Process, patience: Duration) -> io::Result<Vec<Way>> {
     let end = Instant::now() + patience;
     let mut refused = io::Error::from(io::ErrorKind::ConnectionRefused);
-    for page in process.pages.iter().flat_map(Snapshot::read) {
+    for page in process.snapshots() {
         match ask_engines(&[(process.pid, &page)], HOSTS, end).pop() {
             Some(Ok(answer)) => return Ok(serde_json::from_slice(&answer)?),
             Some(Err(error)) => refused = error,

@@ -8,7 +8,6 @@ use crate::bootstrap::table::{self, Puts};
 use crate::bootstrap::wait::Wait;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen, recvmsg, sendmsg,
@@ -18,6 +17,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
+use tickwire_transports::peer_of;
 
 /// Most bytes that a rank may put between two fences.
 pub(super) const PUT_BYTES_MAX: usize = 1 << 20;
@@ -47,7 +47,7 @@ pub(super) struct Link(OwnedFd);
 impl Link {
     /// Whether the other end is a process of this user.
     fn is_own_users(&self) -> bool {
-        socket_peercred(&self.0).is_ok_and(|of| of.uid == rustix::process::getuid())
+        peer_of(&self.0).is_ok_and(|of| of.uid == rustix::process::getuid().as_raw())
     }
 
     pub(super) fn send(&self, body: &[u8], wait: &Wait) -> Result<bool, BootstrapError> {
