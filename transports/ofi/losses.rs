@@ -7,6 +7,10 @@
 //! exceeds twice what a network may be silent for, the frame is lost, and the link is given up: a fabric's own connection may take that
 //! much longer to find its way again.
 //!
+//! Two things may stand in the way of all peers at once: the frames of one peer hold all receive buffers while an earlier frame is missing, or
+//! the provider has kept all places for sends since their peers have gone. Neither lasts longer than a bounded time of this engine's own
+//! ticks.
+//!
 //! Messages that a provider matches (tagged mode) have no numbers; for them a provider's word counts.
 
 use super::Ofi;
@@ -75,9 +79,51 @@ impl Tally {
     }
 }
 
+/// How long something has been in the way, in this engine's own ticks.
+#[derive(Default)]
+pub(super) struct Jam {
+    time_ns: u64,
+    looked_ns: u64,
+}
+
+impl Jam {
+    /// Notes whether it is in the way now. Returns for how long it has been, ns. An engine that computes between two looks has not waited.
+    fn look(&mut self, is_there: bool, now_ns: u64) -> u64 {
+        let since_ns = now_ns.saturating_sub(self.looked_ns).min(FABRIC_ANSWER_NS_MAX);
+        // The first look only begins the time.
+        let had_begun = self.looked_ns != 0;
+        *self = match is_there {
+            true => Jam { time_ns: self.time_ns + if had_begun { since_ns } else { 0 }, looked_ns: now_ns.max(1) },
+            false => Jam::default(),
+        };
+        self.time_ns
+    }
+}
+
 impl Ofi {
+    /// Ends what has been in the way of all peers for too long.
+    fn end_jams(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
+        // Longer than a frame may be missing where its sender answers.
+        let most_ns = 2_500_000 * u64::from(self.own.config.dead_link_ms_max);
+        let port = self.port.get_mut();
+        if self.buffers_jam.look(port.choked_by().is_some(), now_ns) > most_ns
+            && let Some(link) = port.choked_by()
+        {
+            let words = format!(
+                "provider {} has lost a frame, or the peer has left one out, and later ones hold all receive buffers",
+                self.provider()
+            );
+            self.buffers_jam = Jam::default();
+            connections::fail_telling(self, link, words, events);
+        }
+        if self.slots_jam.look(self.port.get_mut().has_lost_slots(), now_ns) > most_ns {
+            self.port.get_mut().give_up_slots();
+        }
+    }
+
     /// Tells peers how many frames were sent, and gives up links with lost frames.
     pub(super) fn report_losses(&mut self, now_ns: u64, events: &mut Vec<LinkEvent>) {
+        self.end_jams(now_ns, events);
         let missed_ns_max = 2_000_000 * u64::from(self.own.config.dead_link_ms_max);
         let mut lost = Vec::new();
         for link in self.connections.links() {
@@ -96,8 +142,10 @@ impl Ofi {
             if missed.time_ns > 0 {
                 port.poll(FABRIC_COMPLETIONS_A_POLL);
             }
-            // Without a free buffer, the frame cannot arrive.
-            if missed.time_ns > missed_ns_max && !port.is_starved(link) {
+            if port.is_starved(link) {
+                // Without a free buffer, the frame cannot arrive. Its time begins anew once there is one.
+                line.more.tally.missed_ns = 0;
+            } else if missed.time_ns > missed_ns_max {
                 lost.push(link);
             }
         }
@@ -146,6 +194,15 @@ mod tests {
         assert_eq!(look(&mut tally, 10, true, 3_600_801), (0, true), "one waits for one before it");
         tally.hear(10);
         assert_eq!(look(&mut tally, 10, true, 3_600_901), (100, true));
+    }
+
+    #[test]
+    fn a_jam_lasts_as_long_as_this_engine_looks_at_it() {
+        let mut jam = Jam::default();
+        let mut look = |is_there, ms| jam.look(is_there, ms * MS) / MS;
+        assert_eq!([look(true, 1000), look(true, 1100), look(true, 1150)], [0, 100, 150]);
+        assert_eq!(look(true, 3_600_000), 150 + FABRIC_ANSWER_NS_MAX / MS, "it has computed meanwhile");
+        assert_eq!([look(false, 3_600_001), look(true, 3_600_100), look(true, 3_600_110)], [0, 0, 10]);
     }
 
     #[test]

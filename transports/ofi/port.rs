@@ -288,7 +288,10 @@ impl Port {
         if !self.faults.is_empty() {
             self.disturb();
         }
-        let is_read = |link: u32| self.unread.is_empty() && self.frames.iter().all(|frame| frame.link != link);
+        let is_read = |link: u32| {
+            let mut waiting = self.frames.iter().map(|frame| frame.link).chain(self.done.iter().map(|&(of, _)| of));
+            self.unread.is_empty() && waiting.all(|of| of != link)
+        };
         let place = self.faults.iter().rposition(|&(link, _)| is_read(link))?;
         Some(self.faults.remove(place))
     }

@@ -158,6 +158,8 @@ pub(super) struct Rma {
     has_rings: bool,
     /// Why the endpoints are unusable, if they are.
     broken: Option<String>,
+    /// The peers have yet to be told of that.
+    parts: bool,
 }
 
 // SAFETY: slots, contexts and endpoints are its own; the rest is as `Domain::open` says.

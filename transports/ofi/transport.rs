@@ -5,6 +5,7 @@ mod opening;
 
 use super::card::Card;
 use super::control;
+use super::losses::Jam;
 use super::own::Own;
 use super::pace::Pace;
 use super::port::Port;
@@ -41,6 +42,9 @@ pub struct Ofi {
     looks: u32,
     pub(super) own: Own,
     pub(super) connections: Connections<Ofi>,
+    /// How long early frames hold all receive buffers, and peers that have gone all places for sends.
+    pub(super) buffers_jam: Jam,
+    pub(super) slots_jam: Jam,
     /// The process sleeps on the completion queue's file descriptor.
     asleep: bool,
     /// The completion queue's descriptor is always readable, so it is not watched.
@@ -287,6 +291,7 @@ unsafe impl Transport for Ofi {
         self.offer_rings();
         self.wake_targets();
         self.answer_withdrawals();
+        self.part_from_peers();
     }
 
     fn close_link(&mut self, link: u32) {

@@ -26,6 +26,7 @@ impl Matching {
         match used {
             Use::Free => {}
             Use::Receive(row) => {
+                self.failures = 0;
                 self.of_row[row as usize] = NIL;
                 self.finished(ArrivalState::Matched, row, place, completion, from);
             }
@@ -54,7 +55,8 @@ impl Matching {
         match self.answered(place) {
             Use::Free => return true,
             Use::Receive(row) => {
-                if failure.code != sys::FI_ECANCELED {
+                // Anybody may send more than there is room for. That is no failure of the provider.
+                if ![sys::FI_ECANCELED, sys::FI_ETRUNC as i32].contains(&failure.code) {
                     self.failures += 1;
                     if self.failures > FABRIC_MATCHED_FAILURES_MAX {
                         self.broken = Some(format!("the provider fails to receive: {}", failure.words));

@@ -90,7 +90,10 @@ impl Port {
             self.idle.push((index - slots) as u32);
         }
         self.strays += 1;
-        self.receive_failed(&failure.words);
+        // Anybody may send more than there is room for. That is no failure of the provider.
+        if failure.code != sys::FI_ETRUNC as i32 {
+            self.receive_failed(&failure.words);
+        }
     }
 
     /// A receive could not be posted, or has failed.
@@ -120,6 +123,18 @@ impl Port {
     pub(in crate::ofi) fn is_starved(&self, link: u32) -> bool {
         let blamed = self.frames.is_empty() && self.has_gap(link);
         !blamed && self.buffers[..self.posted].iter().all(|buffer| buffer.held > 0)
+    }
+
+    /// The link whose early frames hold the most buffers, if frames that wait for earlier ones hold all of them: the earlier ones cannot
+    /// arrive then, nor anything else.
+    pub(in crate::ofi) fn choked_by(&self) -> Option<u32> {
+        let is_choked =
+            !self.early.is_empty() && self.frames.is_empty() && self.lent.is_empty() && self.unread.is_empty();
+        if !is_choked || !self.buffers[..self.posted].iter().all(|buffer| buffer.held > 0) {
+            return None;
+        }
+        let held_for = |link: u32| self.early.iter().filter(|early| early.frame.link == link).count();
+        self.early.iter().map(|early| early.frame.link).max_by_key(|&link| held_for(link))
     }
 
     /// Posts the idle buffers if at least half of all are idle. If fewer are, a poll that finds nothing posts them, so that posting delays

@@ -56,6 +56,8 @@ impl Port {
     pub(in crate::ofi) fn meet_rma(&mut self, link: u32, theirs: Introduction) -> Result<Option<Introduction>, String> {
         let has_none = matches!(theirs, Introduction::Nowhere(_));
         match self.open_rma() {
+            // These endpoints have become unusable, and the peer does not know that yet.
+            Ok(rma) if !has_none && rma.check().is_err() => Ok(rma.check().err().map(Introduction::Nowhere)),
             // A peer without such endpoints would answer that it has none, again and again.
             Ok(rma) => rma.meet(link, theirs).map(|()| if has_none { None } else { rma.introduce(link) }),
             // A peer without such endpoints expects no answer.

@@ -74,6 +74,26 @@ impl Port {
         }
     }
 
+    /// Whether the provider has all slots, each for a peer that has gone.
+    pub(in crate::ofi) fn has_lost_slots(&self) -> bool {
+        self.broken.is_none() && self.free.is_empty() && self.sends_ended == self.links.len()
+    }
+
+    /// Gives the endpoint up, because the provider does not give the slots back.
+    #[cold]
+    pub(in crate::ofi) fn give_up_slots(&mut self) {
+        let provider = self.provider();
+        self.broken = Some(format!("provider {provider} has kept all sends to peers that have gone: exclude it"));
+    }
+
+    /// Behaves as if the provider had all slots, each for a peer that has gone.
+    #[cfg(test)]
+    pub(in crate::ofi) fn lose_slots(&mut self) {
+        self.free.clear();
+        self.links.fill(super::ENDED);
+        self.sends_ended = self.links.len();
+    }
+
     /// The slot for the next frame of a link; `None` if the link has its share. The last quarter of the slots is for links that have few:
     /// otherwise one peer that takes nothing would block the sends to all others.
     pub(super) fn slot_for(&self, link: u32) -> Option<u32> {

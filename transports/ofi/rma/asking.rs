@@ -19,6 +19,16 @@ impl Ofi {
         number.into()
     }
 
+    /// Tells peers that the endpoints for one-sided operations have become unusable: their operations here would never end.
+    pub(in crate::ofi) fn part_from_peers(&mut self) {
+        let Some((parting, links)) = self.port.get_mut().rma().and_then(|rma| rma.take_parting()) else { return };
+        for link in links {
+            if let Some(line) = self.connections.line_mut(link) {
+                line.tell(&Message::OneSided(parting.clone()));
+            }
+        }
+    }
+
     /// Answers peers that have withdrawn memory, if the operations up to then are complete.
     pub(in crate::ofi) fn answer_withdrawals(&mut self) {
         let Some(rma) = self.port.get_mut().rma().filter(|rma| !rma.owed.is_empty()) else { return };

@@ -130,6 +130,7 @@ impl Rma {
             disturbed: false,
             has_rings: false,
             broken: None,
+            parts: false,
         })
     }
 }

@@ -12,7 +12,7 @@ use tickwire_components::NIL;
 
 impl Rma {
     /// Fails with the reason if the endpoints are unusable.
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(in crate::ofi) fn check(&self) -> Result<(), String> {
         self.broken.clone().map_or(Ok(()), Err)
     }
 
@@ -69,6 +69,13 @@ impl Rma {
         Some(self.introduction())
     }
 
+    /// What to tell the peers that know of these endpoints, and their links, if the endpoints have become unusable since the last call.
+    pub(in crate::ofi) fn take_parting(&mut self) -> Option<(Introduction, Vec<u32>)> {
+        let why = self.broken.clone().filter(|_| std::mem::take(&mut self.parts))?;
+        let told = self.peers.iter().enumerate().filter(|(_, peer)| peer.told);
+        Some((Introduction::Nowhere(why), told.map(|(index, _)| link_of(index)).collect()))
+    }
+
     /// The peer of a link has introduced itself.
     ///
     /// # Errors
@@ -77,6 +84,10 @@ impl Rma {
         let is_met = matches!(self.peer(link).standing, Standing::Met(..));
         if is_met && introduction == Introduction::Waiting {
             self.reached = true;
+            return Ok(());
+        }
+        if let (true, Introduction::Nowhere(why)) = (is_met, &introduction) {
+            self.part(link, format!("the peer has no one-sided operations any more: {why}"));
             return Ok(());
         }
         if is_met {
@@ -112,13 +123,19 @@ impl Rma {
 
     /// A link has ended. Its operations fail, and no further ones are accepted.
     pub(in crate::ofi) fn end_link(&mut self, link: u32) {
-        let Some(peer) = self.peers.get_mut(index_of(link)) else { return };
-        let (epoch, why) = (peer.epoch, "the connection has ended".to_owned());
+        let Some(peer) = self.peers.get(index_of(link)) else { return };
         if !matches!(peer.standing, Standing::Gone(_)) {
             self.ended += u64::from(peer.told && !peer.has_left);
         }
-        peer.standing = Standing::Gone(why.clone());
         self.forget_answers(link);
+        self.part(link, "the connection has ended".to_owned());
+    }
+
+    /// Nothing can be done at a peer any more. Its operations fail, and no further ones are accepted.
+    fn part(&mut self, link: u32, why: String) {
+        let peer = self.peer(link);
+        let epoch = peer.epoch;
+        peer.standing = Standing::Gone(why.clone());
         for index in 0..self.operations.len() as u32 {
             let operation = &mut self.operations[index as usize];
             if !operation.is_of(link, epoch) || operation.ending {

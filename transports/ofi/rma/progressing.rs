@@ -128,10 +128,17 @@ impl Rma {
         }
     }
 
+    /// Gives up, as after a time.
+    #[cfg(test)]
+    pub(in crate::ofi) fn give_up_now(&mut self) {
+        self.give_up("it has kept operations".into());
+    }
+
     /// Gives up: closes everything, and fails all operations.
     #[cold]
     pub(super) fn give_up(&mut self, words: String) {
         self.broken = Some(words.clone());
+        self.parts = true;
         self.shut();
         for index in 0..self.operations.len() as u32 {
             let operation = &mut self.operations[index as usize];

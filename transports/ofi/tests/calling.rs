@@ -93,6 +93,35 @@ fn callers_that_are_none_are_told_why_and_harm_nobody() {
     world.until("a frame", |world| world.received[1].len() == 1);
 }
 
+/// More of them than an endpoint may fail to receive.
+#[test]
+fn a_stranger_that_sends_more_than_there_is_room_for_harms_nobody() {
+    let Some(mut world) = World::pair("sockets") else { return };
+    let Some(library) = library() else { return };
+    let [link, _] = world.connect();
+    let stranger = open(&library, "sockets", false).unwrap().unwrap();
+    let to = stranger.addresses.insert(&Card::decode(&world.all[1].card()).unwrap().address).unwrap();
+    let (mut long, mut contexts) = (vec![1; 1 << 20], vec![[0u64; 8]; 300]);
+    for (sent, context) in contexts.iter_mut().enumerate() {
+        let run = span(&mut long);
+        world.until("a message that is too long", |_| {
+            let _ = stranger.queue.read(&mut [no_completion()]);
+            // SAFETY: bytes and contexts are there until the end.
+            #[expect(unsafe_code, reason = "FFI")]
+            let sent = unsafe { stranger.endpoint.send(run, std::ptr::null_mut(), to, context.as_mut_ptr().cast()) };
+            sent.is_ok()
+        });
+        world.until("a stray", |world| {
+            let _ = stranger.queue.read(&mut [no_completion()]);
+            world.all[1].port.get_mut().strays() > sent as u64
+        });
+    }
+    world.send(0, link, 7, vec![1; 10]);
+    world.until("a frame", |world| world.received[1].len() == 1);
+    assert!(world.events.iter().all(|events| events.len() == 1), "{:?}", world.events);
+    drop(stranger);
+}
+
 #[test]
 fn frames_without_the_token_are_dropped_and_corrupt_ones_end_their_link() {
     let Some(mut world) = World::pair("sockets") else { return };

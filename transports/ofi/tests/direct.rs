@@ -222,3 +222,21 @@ fn strangers_and_wrong_pieces_end_the_connection_and_nothing_else() {
     let links = other.connect();
     assert!(other.all[0].port.get_mut().meet_direct(links[0], &[1, 2, 3]).is_err());
 }
+
+#[test]
+fn a_message_that_is_complete_is_told_before_a_fault_ends_its_link() {
+    let Some((mut world, links)) = ready() else { return };
+    let mut message = bytes_of(5, LONG);
+    let mut place = vec![0; LONG];
+    assert!(world.all[1].expect_into(links[1], 5, span(&mut place)).is_some());
+    send(&mut world, links[0], 5, 1, &mut message);
+    let start = Instant::now();
+    while !(world.all[1].ready() && world.all[1].port.get_mut().has_frames()) {
+        world.step_those(|rank| rank == 0);
+        assert!(start.elapsed() < BOUND, "it does not arrive");
+    }
+    world.all[1].port.get_mut().fault(links[1], "a send has failed");
+    world.until("an end", |world| world.events[1].len() == 2);
+    assert_eq!(world.moved[1], [5]);
+    assert!(place == message);
+}

@@ -1,9 +1,10 @@
 //! Links that end: closed, lost, or opened and closed many times.
 
 use super::frames::send_blindly;
-use super::kit::{BOUND, World};
+use super::kit::{BOUND, World, endpoint};
 use crate::{LinkEvent, Sent, Transport};
 use std::time::{Duration, Instant};
+use tickwire_components::wire::{Header, Kind};
 
 #[test]
 fn what_was_sent_before_a_close_arrives_and_the_close_is_told() {
@@ -161,5 +162,58 @@ fn what_has_arrived_is_read_before_a_send_that_has_failed_ends_the_link() {
         world.all[1].port.get_mut().fault(theirs, "a send has failed");
         world.until("an end", |world| world.events[1].len() == 2);
         assert_eq!(world.received[1].len(), 1, "{provider}");
+    }
+}
+
+#[test]
+fn a_peer_whose_frames_hold_all_buffers_while_one_is_missing_is_given_up() {
+    let open = |me| endpoint(me, "shm");
+    let Some(all) = (0..3).map(open).collect::<Option<Vec<_>>>() else { return };
+    let mut world = World::new(all);
+    let [link, theirs] = world.connect();
+    // Another peer of endpoint 1.
+    let (card, now_ns) = (world.all[1].card(), world.now_ns());
+    let other = world.all[2].connect(1, &card, now_ns).unwrap();
+    world.until("a connection", |world| world.all[2].port.get_mut().is_ready(other));
+    world.all[0].port.get_mut().lose(link);
+    for tag in 0..40 {
+        let header = Header::new(Kind::Eager, 1, 2, tag, 0, 100);
+        let _ = world.all[0].send(link, &header, &vec![1u8; 100], &mut ());
+        world.step();
+        if world.all[1].port.get_mut().choked_by() == Some(theirs) {
+            break;
+        }
+    }
+    assert_eq!(world.all[1].port.get_mut().choked_by(), Some(theirs));
+    // The peer does not look any more, and answers nothing.
+    let header = Header::new(Kind::Eager, 1, 2, 77, 0, 100);
+    assert_eq!(world.all[2].send(other, &header, &vec![2u8; 100], &mut ()), Sent::Done);
+    let dead_ms = u64::from(world.all[1].own.config.dead_link_ms_max);
+    let (mut ahead, start) = (Duration::ZERO, Instant::now());
+    while world.received[1].iter().all(|(header, _)| header.tag() != 77) {
+        ahead += Duration::from_millis(10);
+        world.start = world.start.checked_sub(Duration::from_millis(10)).unwrap();
+        world.step_those(|rank| rank != 0);
+        assert!(start.elapsed() < BOUND, "{:?}", world.events);
+    }
+    assert!(ahead > Duration::from_millis(2 * dead_ms) && ahead < Duration::from_millis(3 * dead_ms), "{ahead:?}");
+    let failed = world.events[1].iter().any(|event| {
+        matches!(event, LinkEvent::Failed { link, reason } if *link == theirs && reason.contains("hold all receive buffers"))
+    });
+    assert!(failed, "{:?}", world.events[1]);
+}
+
+#[test]
+fn an_endpoint_whose_places_for_sends_are_all_kept_for_peers_that_have_gone_says_so() {
+    for provider in ["tcp;ofi_rxm", "sockets"] {
+        let Some(mut world) = World::pair(provider) else { continue };
+        world.connect();
+        world.all[0].port.get_mut().lose_slots();
+        world.until("an end", |world| {
+            world.start = world.start.checked_sub(Duration::from_millis(10)).unwrap();
+            world.events[0].len() == 2
+        });
+        let LinkEvent::Failed { reason, .. } = &world.events[0][1] else { panic!() };
+        assert!(reason.contains("has kept all sends"), "{reason}");
     }
 }

@@ -5,6 +5,7 @@ use crate::connections::{self, Connections};
 use crate::ofi::card::{ADDRESS_BYTES_MAX, Card};
 use crate::ofi::choice::is_named;
 use crate::ofi::frame::LEAD_BYTES;
+use crate::ofi::losses::Jam;
 use crate::ofi::mode::{self, Opening, Tags};
 use crate::ofi::own::{Own, random};
 use crate::ofi::pace::Pace;
@@ -103,6 +104,8 @@ impl Ofi {
             looks: if near { FABRIC_NEAR_READS } else { 1 },
             own,
             connections: Connections::new(listener),
+            buffers_jam: Jam::default(),
+            slots_jam: Jam::default(),
             asleep: false,
             rings: false,
         })

@@ -70,6 +70,52 @@ fn an_endpoint_that_keeps_operations_of_a_closed_link_is_given_up_after_a_time()
 }
 
 #[test]
+fn peers_of_an_endpoint_that_has_given_up_get_errors_whether_they_have_met_it_or_not() {
+    for provider in ["tcp;ofi_rxm", "net", "sockets"] {
+        for has_met in [true, false] {
+            let Some(mut world) = configured(provider, 3, |_| {}) else { continue };
+            world.connect();
+            world.connect_to(2);
+            let [LinkEvent::Accepted { link, .. }] = world.events[2][..] else { panic!("{:?}", world.events[2]) };
+            let channel = channel(link);
+            let mut memory = Memory::new(64);
+            let key = world.expose(0, memory.bytes(), RemoteAccess::ALL);
+            let mut byte = [7];
+            if has_met {
+                world.put(2, channel, at(key, 0), &mut byte);
+                world.flush(2, channel);
+            }
+            // A peer has disappeared before, so that the endpoints of some providers stay open and unused.
+            let rma = world.all[0].port.get_mut().rma_for_test();
+            rma.disturb();
+            rma.give_up_now();
+            if has_met {
+                world.all[2].port.get_mut().rma_for_test().end_within(std::time::Duration::from_millis(30));
+            }
+            let run = crate::ofi::tests::kit::span(&mut byte);
+            let mut refused = String::new();
+            world.until("an error", |world| {
+                // SAFETY: the byte stays.
+                #[expect(unsafe_code, reason = "a run of the caller's")]
+                let put = unsafe { world.side(2).put(channel, at(key, 0), run, 0) };
+                refused = put.err().unwrap_or_default();
+                !refused.is_empty()
+            });
+            // A provider may have noticed first.
+            assert!(has_met || refused.contains("no one-sided operations"), "{provider}: {refused}");
+            world.until("the end of what was taken", |world| {
+                world.side(2).progress();
+                world.side(2).completed(channel) == world.side(2).issued(channel)
+            });
+            assert!(
+                world.events.iter().flatten().all(|event| !matches!(event, LinkEvent::Failed { .. })),
+                "{provider}"
+            );
+        }
+    }
+}
+
+#[test]
 fn endpoints_are_opened_used_and_closed_many_times_in_a_row() {
     for (provider, automatic) in [("sockets", true), ("sockets", false), ("tcp;ofi_rxm", false), ("net", false)] {
         let start = Instant::now();
