@@ -93,9 +93,14 @@ pub(crate) fn on_threads_told(size: u32, tell: impl FnOnce() -> String + Send, p
 
 /// The elements of a rank.
 pub(crate) fn values(rank: u32, count: usize) -> Vec<i64> {
-    (0..count as i64).map(|at| i64::from(rank) * 1000 + at * at + 1).collect()
+    (0..count).map(|at| value(rank, at)).collect()
+}
+
+/// One of them.
+pub(crate) fn value(rank: u32, at: usize) -> i64 {
+    i64::from(rank) * 1000 + (at * at) as i64 + 1
 }
 
 pub(crate) fn sum(ranks: std::ops::Range<u32>, count: usize) -> Vec<i64> {
-    (0..count).map(|at| ranks.clone().map(|rank| values(rank, count)[at]).sum()).collect()
+    (0..count).map(|at| ranks.clone().map(|rank| value(rank, at)).sum()).collect()
 }

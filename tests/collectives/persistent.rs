@@ -1,6 +1,6 @@
 //! Persistent operations: they are started many times, with the buffers that they were made with.
 
-use crate::kit::{BOUND, SIZES, clusters, in_threads, on_threads, values};
+use crate::kit::{BOUND, SIZES, clusters, in_threads, on_threads, value, values};
 use std::time::{Duration, Instant};
 use tickwire::internals::components::NIL;
 use tickwire::internals::systems::procs::boards::Boards;
@@ -52,7 +52,7 @@ fn they_give_what_is_in_their_buffers_at_each_start() {
                     }
                     wait(&mut cluster, &persistents);
                     let expected: Vec<i64> =
-                        (0..count).map(|at| (0..size).map(|rank| values(rank * 10 + round, count)[at]).sum()).collect();
+                        (0..count).map(|at| (0..size).map(|rank| value(rank * 10 + round, at)).sum()).collect();
                     for (engine, persistent) in cluster.engines.iter_mut().zip(&mut persistents) {
                         assert!(engine.buffer(persistent).unwrap().1 == expected, "{size} ranks, round {round}");
                     }
