@@ -250,10 +250,17 @@ mod tests {
         let terminal = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
         let stream = unblocked(terminal.as_fd()).expect("it is a terminal");
         assert!(!rustix::fs::fcntl_getfl(&terminal).unwrap().contains(OFlags::NONBLOCK), "others share it");
-        let mut sink = Sink::new(false);
         let lines: Vec<u8> = (0..20_000).flat_map(|i| format!("line {i}\n").into_bytes()).collect();
-        sink.put(Source::Stdout(0), &lines);
-        assert!(!sink.write(stream.as_fd()));
+        let (tell, told) = std::sync::mpsc::channel();
+        let (text, written) = (lines.clone(), stream.try_clone().unwrap());
+        std::thread::spawn(move || {
+            let mut sink = Sink::new(false);
+            sink.put(Source::Stdout(0), &text);
+            let is_all = sink.write(written.as_fd());
+            tell.send((sink, is_all)).unwrap();
+        });
+        let (mut sink, is_all) = told.recv_timeout(std::time::Duration::from_secs(20)).expect("no write waits");
+        assert!(!is_all);
         let mut got = Vec::new();
         let mut piece = vec![0; 10_000];
         while got.iter().filter(|&&byte| byte == b'\n').count() < 20_000 {
