@@ -81,6 +81,11 @@ pub unsafe trait OneRun: Pieces {
     fn is_in_place(&self) -> bool {
         false
     }
+
+    /// Whether another buffer may have some of its bytes, too. Then a [`List`] of such buffers may contain a byte twice.
+    fn may_alias(&self) -> bool {
+        false
+    }
 }
 
 /// A buffer that a receive may write: `Vec<T>` (up to its length), `Box<[T]>`, `Box<[T; N]>`, a [`List`] of these, and the borrowed
@@ -171,7 +176,6 @@ read! {
     ('a, T: NoUninit, const N: usize) &'a [T; N], self => self.as_ptr(), N;
     ('a, T: NoUninit) &'a mut [T], self => unique(self), self.len();
     ('a, T: NoUninit, const N: usize) &'a mut [T; N], self => unique(self), N;
-    ('a, T: NoUninit) Cells<'a, T>, self => self.0.as_ptr(), self.0.len();
 }
 
 /// A box or a unique borrow.
@@ -216,6 +220,28 @@ write! {
 /// A borrowed slice of cells. A receive may write them while this thread shares them.
 #[derive(Clone, Copy)]
 pub struct Cells<'a, T>(pub &'a [Cell<T>]);
+
+// SAFETY: the cells are borrowed, so moving the value does not move them, and have no padding.
+#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
+unsafe impl<T: NoUninit> Pieces for Cells<'_, T> {
+    #[inline]
+    fn piece(&self, _index: usize) -> Span {
+        // SAFETY: valid while the cells are borrowed.
+        unsafe { Span::new(self.0.as_ptr().cast::<u8>().cast_mut(), size_of_val(self.0)) }
+    }
+
+    fn type_name(&self) -> Option<&'static str> {
+        Some(std::any::type_name::<T>())
+    }
+}
+
+// SAFETY: as `Pieces` says where nothing else is said.
+#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
+unsafe impl<T: NoUninit> OneRun for Cells<'_, T> {
+    fn may_alias(&self) -> bool {
+        true
+    }
+}
 
 // SAFETY: a string's bytes are on the heap.
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
@@ -274,6 +300,10 @@ macro_rules! borrowed {
         unsafe impl<B: OneRun> OneRun for $type {
             fn is_in_place(&self) -> bool {
                 (**self).is_in_place()
+            }
+
+            fn may_alias(&self) -> bool {
+                (**self).may_alias()
             }
         }
     )*};
@@ -338,6 +368,16 @@ unsafe impl<B: OneRun> Pieces for List<B> {
     #[inline]
     fn piece(&self, index: usize) -> Span {
         self.0[index].piece(0)
+    }
+
+    fn has_overlap(&self) -> bool {
+        if !self.0.iter().any(OneRun::may_alias) {
+            return false;
+        }
+        let places = self.0.iter().map(|buffer| buffer.piece(0)).map(|run| (run.start().addr(), run.len()));
+        let mut places: Vec<_> = places.filter(|(_, length)| *length > 0).collect();
+        places.sort_unstable();
+        places.windows(2).any(|pair| pair[0].0 + pair[0].1 > pair[1].0)
     }
 
     fn type_name(&self) -> Option<&'static str> {

@@ -7,6 +7,7 @@ use crate::run::engine::{Closed, Engine};
 use std::sync::atomic::Ordering;
 use tickwire_components::limits::BUFFERED_OVERHEAD;
 use tickwire_components::{Comm, IntoBuffer, Pieces, PostError, Rank, RequestError, Tag};
+use tickwire_systems::steps::arguments::{check_null_send, check_send};
 use tickwire_systems::steps::posting::send_copied;
 use tickwire_systems::store::Tables;
 use tickwire_transports::copy;
@@ -58,20 +59,23 @@ impl Engine {
         if self.send_copy(buffer, to, tag, comm) {
             return Ok(());
         }
+        if to == Rank::NULL {
+            return self.check_null(|comms| check_null_send(comms, comm.0, tag.0));
+        }
         self.closed.check_post()?;
         let length = buffer.total();
+        check_send(self.store.all().communicators, comm.0, to.0, tag.0, length)?;
         let (needed, attached) = (length + BUFFERED_OVERHEAD, self.attached.bytes);
         let free = attached.saturating_sub(self.attached.used.load(Ordering::Relaxed));
-        if needed > free && to != Rank::NULL {
+        if needed > free {
             return Err(PostError::BufferFull { needed, free, attached });
         }
         self.attached.used.fetch_add(needed, Ordering::Relaxed);
         let copied =
             Copied { bytes: copy::gather(buffer), type_name: buffer.type_name(), used: self.attached.used.clone() };
+        let row = self.lending(|engine| engine.queue_send_rows(&copied, to, tag, comm, SendOptions::new()))?;
         // Nobody will wait for this request. It is freed once the message has left.
-        self.post_send_rows(copied, to, tag, comm, false, SendOptions::new())
-            .map(drop)
-            .map_err(|rejected| rejected.error)?;
+        drop(self.hold(row, copied, false));
         self.free_dropped();
         Ok(())
     }
@@ -88,7 +92,7 @@ impl Engine {
     /// Attaches room for sends in buffered mode, in addition to what there is (`MPI_Buffer_attach`). A message takes its
     /// bytes and [`BUFFERED_OVERHEAD`].
     pub fn attach_buffer(&mut self, bytes: usize) {
-        self.attached.bytes += bytes;
+        self.attached.bytes = self.attached.bytes.saturating_add(bytes);
     }
 
     /// Waits until all messages in buffered mode have left, and takes the room away (`MPI_Buffer_detach`). Returns the size of the room,

@@ -215,16 +215,17 @@ impl Places {
     }
 }
 
-/// Places for so many elements of each rank, one place after the other.
+/// Places for so many elements of each rank, one place after the other. More than there can be end at the greatest index, where no buffer
+/// has elements.
 ///
 /// ```
 /// assert_eq!(tickwire::consecutive(&[2, 0, 3]), [0..2, 2..2, 2..5]);
 /// ```
 pub fn consecutive(counts: &[usize]) -> Vec<Range<usize>> {
-    let mut end = 0;
+    let mut end = 0usize;
     let place = |&count: &usize| {
         let start = end;
-        end += count;
+        end = end.saturating_add(count);
         start..end
     };
     counts.iter().map(place).collect()

@@ -98,7 +98,11 @@ unsafe impl<B: LeasedBytes> LeasedBytes for Registered<B> {}
 
 // SAFETY: as the buffer itself, which is there until the value ends.
 #[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
-unsafe impl<B: OneRun> OneRun for Registered<B> {}
+unsafe impl<B: OneRun> OneRun for Registered<B> {
+    fn may_alias(&self) -> bool {
+        self.buffer.as_ref().is_some_and(OneRun::may_alias)
+    }
+}
 
 impl Engine {
     /// Says that a buffer will be used for many operations. What a transport needs to know of its memory is then kept between operations,

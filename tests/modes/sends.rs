@@ -5,7 +5,7 @@ use std::time::Duration;
 use tickwire::internals::components::limits::BUFFERED_OVERHEAD;
 use tickwire::internals::components::{PostError, TagFilter};
 use tickwire::testing::Cluster;
-use tickwire::{Rank, Request, RequestError, Source, Status, Tag, Test};
+use tickwire::{Bootstrap, Datatype, Engine, Rank, Request, RequestError, Source, Status, Tag, Test, Typed};
 use tickwire_tests::cases::{BOUND, content, everywhere};
 
 #[test]
@@ -92,6 +92,21 @@ fn a_buffered_send_is_done_at_once_and_its_room_is_accounted_for() {
         assert_eq!(cluster.engines[1].detach_buffer(), Ok(0));
         cluster.assert_at_rest();
     });
+}
+
+#[test]
+fn a_buffered_send_to_nobody_takes_no_room_and_wrong_arguments_come_before_its_want() {
+    let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    let world = engine.comm_world();
+    // More than there is memory for.
+    let of = Datatype::vector(1 << 47, 1, 0, &Datatype::of::<u8>()).unwrap();
+    let huge = || Typed::new(vec![0u8], &of, 1).unwrap();
+    assert_eq!(engine.bsend(huge(), Rank::NULL, Tag(0), world), Ok(()));
+    assert!(engine.ibsend(huge(), Rank::NULL, Tag(0), world).is_ok());
+    assert_eq!(engine.bsend(vec![0u8; 9], Rank(99), Tag(0), world), Err(PostError::Rank { rank: 99, last: 0 }));
+    engine.attach_buffer(usize::MAX);
+    engine.attach_buffer(1);
+    assert_eq!(engine.detach_buffer(), Ok(usize::MAX));
 }
 
 #[test]

@@ -174,6 +174,13 @@ fn long_combs_of_different_strides_are_counted_out() {
         assert!(meets(last).has_overlap() && meets(last + 7).has_overlap() && meets(last - 1).has_overlap());
         assert!(!meets(last + 16).has_overlap() && !meets(last - 8).has_overlap());
     }
+    // Few bytes, as far apart as bytes may be.
+    for at in [3, 0] {
+        let [one, other] =
+            [1 << 59, (1 << 59) + 8].map(|way| Datatype::hvector(2, 1, way, &Datatype::of::<u8>()).unwrap());
+        let few = Datatype::structure(&[(1, 0, &one), (1, at, &other)]).unwrap();
+        assert_eq!(few.has_overlap(), at == 0);
+    }
     let far = Datatype::hvector(1 << 20, 1, 30, &Datatype::of::<u8>()).unwrap();
     assert!(!Datatype::hvector(3, 1, 20, &far).unwrap().has_overlap());
     assert!(Datatype::hvector(4, 1, 20, &far).unwrap().has_overlap());

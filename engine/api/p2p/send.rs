@@ -161,7 +161,7 @@ impl Engine {
         }
     }
 
-    fn queue_send_rows(
+    pub(crate) fn queue_send_rows(
         &mut self,
         buffer: &impl Pieces,
         to: Rank,
