@@ -9,9 +9,11 @@ use crate::procs::calls::{accepted, call, call_failed, hear, opened, side_ended,
 use crate::procs::ending::{depart, fail, remind, why_ended};
 use crate::procs::endpoint::Endpoint;
 use crate::procs::routes::message_route;
+use crate::protocols::graph::kept::forget;
 use crate::steps::registering::sweep;
 use crate::store::{StoreMut, Tables};
 use tickwire_components::limits::{ARRIVALS, CARS_LOW, PROCS_ASKED_A_LOOK};
+use tickwire_components::submission::Task;
 use tickwire_components::{
     ArrivalState, Attempt, CallStage, CarKind, CarState, Ended, NIL, Pending, PostError, Row, VcState,
 };
@@ -30,8 +32,8 @@ pub fn maintain(store: &mut StoreMut<'_>) {
     }
     let progress = store.progress();
     let (cars, buffers) = (progress.free_cars.count, progress.free_buffer_rows);
-    // A submission that waits for no contact waits for free rows.
-    let short = wanted.is_empty() && !store.all().inbound.waiting().is_empty();
+    // A submission that waits for no contact waits for free rows. A call of another thread waits for its turn.
+    let short = wanted.is_empty() && matches!(store.all().inbound.waiting().front(), Some(Task::Operation(_)));
     for proc in wanted {
         // If the proc cannot be reached, its VC has failed, and the submission is refused with the reason.
         let _ = contact(store, proc);
@@ -73,8 +75,10 @@ pub fn maintain(store: &mut StoreMut<'_>) {
     if !(all.progress.calls.is_empty() && all.procs.routes.attempts.is_empty() && all.procs.routes.owed.is_empty()) {
         hear(&mut all);
     }
-    if cars < CARS_LOW || short {
-        store.grow();
+    let has_grown = (cars < CARS_LOW || short) && store.grow();
+    if short && !has_grown {
+        // The last rows are those of graphs that are kept to be used again.
+        store.with(|rows, _| forget(rows, |_| true));
     }
     if buffers < ARRIVALS as u32 {
         store.grow_buffers();

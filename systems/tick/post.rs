@@ -158,7 +158,8 @@ fn take_submission(rows: &mut Rows<'_>, endpoints: &[Endpoint], submission: Subm
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     let row = unsafe { take_rows(progress, cars, requests, lent, car) };
     let Some(row) = row else {
-        if progress.rows_exhausted {
+        // Graphs that are kept to be used again are freed first.
+        if progress.rows_exhausted && progress.graphs.kept == 0 {
             let (table, rows, limit) = ("CAR", cars.len(), "cars_max");
             return Taken::Refused(Box::new(submission), PostError::Full { table, rows, limit });
         }

@@ -90,6 +90,27 @@ fn kept_graphs_stand_in_nobodys_way() {
 }
 
 #[test]
+fn kept_graphs_stand_in_the_way_of_no_other_thread_either() {
+    let limits = Limits { cars_max: 64, ..Limits::default() };
+    let mut cluster = Cluster::loopback_with(1, |builder| builder.limits(limits.clone()));
+    let world = cluster.engines[0].comm_world();
+    for round in 0..100u32 {
+        let request = cluster.engines[0].iallgather(vec![round; 3], vec![0; 3], world).unwrap();
+        cluster.finish(BOUND, 0, request).unwrap();
+    }
+    let submitter = cluster.engines[0].submitter();
+    let receives: Vec<_> =
+        (0..64).map(|tag| submitter.irecv(vec![0u8; 1], Rank(0), tickwire::Tag(tag), world).unwrap()).collect();
+    cluster.tick_times(20);
+    for tag in 0..64 {
+        cluster.engines[0].send(&[1u8], Rank(0), tickwire::Tag(tag), world).unwrap();
+    }
+    cluster.tick_times(20);
+    receives.into_iter().for_each(|receive| assert_eq!(receive.wait().unwrap().0, [1]));
+    cluster.assert_at_rest();
+}
+
+#[test]
 fn a_communicator_that_is_freed_takes_its_graphs_along() {
     let mut cluster = Cluster::loopback(3);
     let mut ids = Vec::new();

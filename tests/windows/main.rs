@@ -16,6 +16,7 @@ mod process;
 mod refusals;
 mod regions;
 mod requests;
+mod shortage;
 mod typed;
 mod updates;
 mod withdrawals;

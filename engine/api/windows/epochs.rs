@@ -68,6 +68,8 @@ impl Engine {
             self.leave_fence(handle, "win_post")?;
         }
         let ranks = self.ranks_of(group, handle)?;
+        // For the receives, and for the messages that say that the epoch is posted. After the first of these there is no way back.
+        self.need_rows(2 * ranks.len())?;
         let (mut completions, mut ended) = (Vec::with_capacity(ranks.len()), Ok(()));
         for &rank in &ranks {
             match self.irecv([0u8; 0], rank, COMPLETED, comm_of(handle)) {
@@ -112,6 +114,8 @@ impl Engine {
             self.leave_fence(handle, "win_start")?;
         }
         let ranks = self.ranks_of(group, handle)?;
+        // Each call of the loop ends before the next one begins.
+        self.need_rows(1)?;
         // The epoch begins even if a member has failed: those that have posted an epoch wait for its end.
         self.window(handle)?.epochs.started = true;
         let mut ended = Ok(());
@@ -128,13 +132,17 @@ impl Engine {
     /// Ends the epoch of [`Engine::win_start`] (`MPI_Win_complete`): its operations are done at the targets.
     ///
     /// # Errors
-    /// There is none, or an operation or a target has failed: the first that did. The epoch has ended all the same.
+    /// There is none, or an operation or a target has failed: the first that did. The epoch has ended all the same, but after
+    /// [`PostError::Full`].
     pub fn win_complete<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
         let handle = window.handle;
-        let row = self.window(handle)?;
-        if !std::mem::take(&mut row.epochs.started) {
+        if !self.window(handle)?.epochs.started {
             return Err(WindowError::NothingOpen { what: "win_complete", needed: "win_start" });
         }
+        // Each call of the loop ends before the next one begins.
+        self.need_rows(1)?;
+        let row = self.window(handle)?;
+        row.epochs.started = false;
         let started = |target: &Access| *target == Access::Started;
         let ranks: Vec<u32> =
             (0..).zip(&row.targets).filter(|(_, target)| started(&target.access)).map(|(rank, _)| rank).collect();

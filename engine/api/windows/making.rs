@@ -6,11 +6,12 @@
 use super::offer::{ATTACHED, Brings, Brought, FABRIC, FENCES, KERNEL, Link, MEMORY, Offer, RUN};
 use super::passing::{fabric_reach, memory_reach};
 use super::{RejectedBuffer, comm_of};
+use crate::api::request::OperationError;
 use crate::run::engine::Engine;
 use std::collections::VecDeque;
 use tickwire_components::{
-    AtomicsDomain, Comm, Communicator, Element, LeasedBytes, Rank, Row, Sequence, Span, TrafficClass, Window,
-    WindowError,
+    AtomicsDomain, Comm, Communicator, Element, LeasedBytes, PostError, Rank, Row, Sequence, Span, TrafficClass,
+    Window, WindowError,
 };
 use tickwire_systems::procs::routes::link_for;
 use tickwire_systems::procs::windows::{Epochs, OwnMemory, Reach, Target, WindowRow};
@@ -148,6 +149,10 @@ impl Engine {
         }
         let flushed = self.flush_window(handle);
         let met = self.barrier(comm_of(handle));
+        if let Err(OperationError::Post(error @ PostError::Full { .. })) = met {
+            // Nobody was told of anything: the call can be made again.
+            return flushed.and(Err(error.into()));
+        }
         if let Err(error) = met {
             // A member that has not heard of the failure may still write there.
             self.store.all().windows.retire(handle);

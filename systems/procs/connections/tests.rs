@@ -6,7 +6,7 @@ use crate::procs::ending::failed_member;
 use crate::testing::{Posted, TestWorld};
 use tickwire_components::limits::Limits;
 use tickwire_components::submission::Operation;
-use tickwire_components::{Kept, ProcId, RequestError, RequestState, car_flags};
+use tickwire_components::{Exclusive, Kept, ProcId, RequestError, RequestState, car_flags};
 use tickwire_components::{Rank, Tag, Unexpected};
 
 /// Lets the wire report events, and handles them.
@@ -225,6 +225,17 @@ fn rows_grow_for_a_submission_that_needs_more_than_are_kept_ahead() {
     all.progress.pending = Pending::WORLD;
     maintain(&mut world.store.as_mut());
     assert_eq!(world.all().cars.len(), 2 * CARS_LOW as usize);
+}
+
+#[test]
+fn a_call_of_another_thread_that_waits_needs_no_rows() {
+    let mut world = TestWorld::with(2, Limits::default(), CARS_LOW as usize);
+    world.all().inbound.waiting().push_back(Task::Call(Exclusive::new(Box::new(|_| ()))));
+    for _ in 0..2 {
+        world.all().progress.pending = Pending::WORLD;
+        maintain(&mut world.store.as_mut());
+    }
+    assert_eq!(world.all().cars.len(), CARS_LOW as usize);
 }
 
 #[test]
