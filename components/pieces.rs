@@ -2,7 +2,6 @@
 
 use crate::{Span, Stretch};
 use bytemuck::{AnyBitPattern, NoUninit};
-use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -82,7 +81,7 @@ pub unsafe trait OneRun: Pieces {
         false
     }
 
-    /// Whether another buffer may have some of its bytes, too. Then a [`List`] of such buffers may contain a byte twice.
+    /// Whether another buffer may have some of its bytes, too.
     fn may_alias(&self) -> bool {
         false
     }
@@ -202,7 +201,7 @@ pub(crate) fn unique<P: Unique>(pointer: &P) -> *const u8 {
 
 macro_rules! write {
     ($(($($generic:tt)*) $type:ty;)*) => {$(
-        // SAFETY: the value owns or mutably borrows its elements, or they are cells of this thread, and any bytes are elements.
+        // SAFETY: the value owns or mutably borrows its elements, and any bytes are elements.
         #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
         unsafe impl<$($generic)*> LeasedBytes for $type {}
     )*};
@@ -214,33 +213,6 @@ write! {
     (T: NoUninit + AnyBitPattern, const N: usize) Box<[T; N]>;
     ('a, T: NoUninit + AnyBitPattern) &'a mut [T];
     ('a, T: NoUninit + AnyBitPattern, const N: usize) &'a mut [T; N];
-    ('a, T: NoUninit + AnyBitPattern) Cells<'a, T>;
-}
-
-/// A borrowed slice of cells. A receive may write them while this thread shares them.
-#[derive(Clone, Copy)]
-pub struct Cells<'a, T>(pub &'a [Cell<T>]);
-
-// SAFETY: the cells are borrowed, so moving the value does not move them, and have no padding.
-#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl<T: NoUninit> Pieces for Cells<'_, T> {
-    #[inline]
-    fn piece(&self, _index: usize) -> Span {
-        // SAFETY: valid while the cells are borrowed.
-        unsafe { Span::new(self.0.as_ptr().cast::<u8>().cast_mut(), size_of_val(self.0)) }
-    }
-
-    fn type_name(&self) -> Option<&'static str> {
-        Some(std::any::type_name::<T>())
-    }
-}
-
-// SAFETY: as `Pieces` says where nothing else is said.
-#[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
-unsafe impl<T: NoUninit> OneRun for Cells<'_, T> {
-    fn may_alias(&self) -> bool {
-        true
-    }
 }
 
 // SAFETY: a string's bytes are on the heap.
@@ -371,13 +343,10 @@ unsafe impl<B: OneRun> Pieces for List<B> {
     }
 
     fn has_overlap(&self) -> bool {
-        if !self.0.iter().any(OneRun::may_alias) {
-            return false;
-        }
-        let places = self.0.iter().map(|buffer| buffer.piece(0)).map(|run| (run.start().addr(), run.len()));
-        let mut places: Vec<_> = places.filter(|(_, length)| *length > 0).collect();
-        places.sort_unstable();
-        places.windows(2).any(|pair| pair[0].0 + pair[0].1 > pair[1].0)
+        let shared = self.0.iter().filter(|buffer| buffer.may_alias()).map(|buffer| buffer.piece(0));
+        let mut runs: Vec<Span> = shared.filter(|run| !run.is_empty()).collect();
+        runs.sort_unstable_by_key(|run| run.start());
+        runs.windows(2).any(|pair| pair[0].start().addr() + pair[0].len() > pair[1].start().addr())
     }
 
     fn type_name(&self) -> Option<&'static str> {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 use tickwire::testing::{Cluster, SplitMix};
 use tickwire::{
-    Bootstrap, Cells, Datatype, Engine, Limits, List, Order, PostError, Rank, RequestError, Source, Tag, Test, Typed,
+    Bootstrap, Datatype, Engine, Limits, List, Order, PostError, Rank, RequestError, Source, Tag, Test, Typed,
 };
 use tickwire_tests::cases::{BOUND, content, everywhere};
 
@@ -267,26 +267,6 @@ fn borrowed_buffers_and_other_threads_send_datatypes_too() {
         assert_eq!(status.length, 8 * count);
         assert!(typed.into_buffer() == received(&all, count));
     }
-}
-
-#[test]
-fn a_list_of_shared_cells_is_not_received_into_where_a_byte_is_there_twice() {
-    let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
-    let (me, world) = (engine.rank(), engine.comm_world());
-    let mut memory = [0u32; 8];
-    let cells = Cell::from_mut(&mut memory[..]).as_slice_of_cells();
-    let list = |parts: [(usize, usize); 2]| List(parts.map(|(from, to)| Cells(&cells[from..to])).to_vec());
-    engine.scope(|scope| {
-        for twice in [[(0, 4), (0, 4)], [(3, 5), (0, 4)], [(0, 8), (7, 8)]] {
-            let refused = scope.irecv(list(twice), me, Tag(1), world).map(drop).unwrap_err();
-            assert_eq!(refused.error, PostError::Overlap, "{twice:?}");
-        }
-        let receive = scope.irecv(list([(4, 8), (0, 4)]), me, Tag(1), world).unwrap();
-        let all: Vec<u32> = (0..8).collect();
-        scope.send(&all[..], me, Tag(1), world).unwrap();
-        scope.wait(&receive).unwrap();
-    });
-    assert_eq!(memory, [4, 5, 6, 7, 0, 1, 2, 3]);
 }
 
 #[test]

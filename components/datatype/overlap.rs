@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 /// Units of one section of the bitmap: it stays in a near cache.
 const MARKED: usize = 1 << 21;
 
-/// With at least so many units for each run, sorting the runs takes less than marking them: 24 B a run, against 8 B to clear and to look at.
+/// With at least so many units for each run, the runs are sorted: marking would clear 8 B a run or more.
 const UNITS_A_RUN: u128 = 64;
 
 /// Whether a type contains a byte twice.

@@ -7,8 +7,8 @@ use tickwire::jobs::{Process, is_named, processes};
 
 use crate::fault::Fault;
 
-/// All processes that take part in a job, but this one. Many are asked at the same time, each over a descriptor, so this process may have as
-/// many open as it is allowed to.
+/// All processes that take part in a job, but this one. Many are asked at the same time, each over a descriptor, so this process raises its
+/// limit of open files.
 fn others() -> Result<Vec<Process>, Fault> {
     let limit = getrlimit(Resource::Nofile);
     // If the system refuses, some processes may be asked in vain, and are reported so.

@@ -327,11 +327,11 @@ impl Windows {
 impl WindowRow {
     /// Whether a member has failed.
     pub fn is_dead(&self, vcs: &[Vc], rank: u32) -> bool {
-        let is_known = self.targets.get(rank as usize).is_some_and(|target| target.vc != NIL);
+        let vc = self.targets.get(rank as usize).map_or(NIL, |target| target.vc);
         match &self.own {
             // Another proc may use regions of this proc without being a target of it.
-            OwnMemory::Exposed(_) if !is_known => vcs.iter().any(|vc| vc.proc == rank && vc.state == VcState::Failed),
-            _ => is_dead(&self.targets, vcs, rank),
+            OwnMemory::Exposed(_) if vc == NIL => vcs.iter().any(|vc| vc.proc == rank && vc.state == VcState::Failed),
+            _ => vcs.get(vc as usize).is_some_and(|vc| vc.state == VcState::Failed),
         }
     }
 
@@ -345,25 +345,13 @@ impl WindowRow {
 
     /// Whether a member's process is known to have ended, so that its update lock may be taken over.
     pub fn is_gone(&self, procs: &ProcTable, rank: u32) -> bool {
-        match &self.own {
+        let row = match &self.own {
             // Another proc may use regions of this proc without being a target of it.
-            OwnMemory::Exposed(_) => {
-                procs.known.get(rank as usize).is_some_and(|known| known.row != NIL && procs.gone.contains(&known.row))
-            }
-            _ => is_gone(&self.targets, procs, rank),
-        }
+            OwnMemory::Exposed(_) => procs.known.get(rank as usize).map(|known| known.row),
+            _ => self.targets.get(rank as usize).map(|target| target.vc),
+        };
+        row.is_some_and(|row| procs.gone.contains(&row))
     }
-}
-
-/// Whether a member's process is known to have ended, so that its update lock may be taken over.
-pub fn is_gone(targets: &[Target], procs: &ProcTable, rank: u32) -> bool {
-    targets.get(rank as usize).is_some_and(|target| procs.gone.contains(&target.vc))
-}
-
-/// Whether a member has failed.
-pub fn is_dead(targets: &[Target], vcs: &[Vc], rank: u32) -> bool {
-    let vc = targets.get(rank as usize).map_or(NIL, |target| target.vc);
-    vcs.get(vc as usize).is_some_and(|vc| vc.state == VcState::Failed)
 }
 
 impl Target {

@@ -3,7 +3,7 @@
 use crate::kit::{ME, solo};
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tickwire::{Cells, Tag};
+use tickwire::{Bootstrap, Cells, Engine, List, PostError, Tag};
 use tickwire_tests::cases::content;
 
 #[test]
@@ -71,4 +71,24 @@ fn a_panic_inside_a_scope_ends_its_loans() {
     assert_eq!(into, [7; 8]);
     let mut again = [0; 8];
     assert_eq!(engine.recv(&mut again, ME, Tag(2), world).unwrap().length, 8);
+}
+
+#[test]
+fn a_list_of_shared_cells_is_not_received_into_where_a_byte_is_there_twice() {
+    let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    let (me, world) = (engine.rank(), engine.comm_world());
+    let mut memory = [0u32; 8];
+    let cells = Cell::from_mut(&mut memory[..]).as_slice_of_cells();
+    let list = |parts: [(usize, usize); 2]| List(parts.map(|(from, to)| Cells(&cells[from..to])).to_vec());
+    engine.scope(|scope| {
+        for twice in [[(0, 4), (0, 4)], [(3, 5), (0, 4)], [(0, 8), (7, 8)]] {
+            let refused = scope.irecv(list(twice), me, Tag(1), world).map(drop).unwrap_err();
+            assert_eq!(refused.error, PostError::Overlap, "{twice:?}");
+        }
+        let receive = scope.irecv(list([(4, 8), (0, 4)]), me, Tag(1), world).unwrap();
+        let all: Vec<u32> = (0..8).collect();
+        scope.send(&all[..], me, Tag(1), world).unwrap();
+        scope.wait(&receive).unwrap();
+    });
+    assert_eq!(memory, [4, 5, 6, 7, 0, 1, 2, 3]);
 }

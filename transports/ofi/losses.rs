@@ -7,8 +7,8 @@
 //! exceeds twice what a network may be silent for, the frame is lost, and the link is given up: a fabric's own connection may take that
 //! much longer to find its way again.
 //!
-//! Two things may stand in the way of all peers at once: the frames of one peer hold all receive buffers while an earlier frame is missing, or
-//! the provider has kept all places for sends since their peers have gone. Neither lasts longer than a bounded time of this engine's own
+//! Two things may stand in the way of all peers at once: the frames of one peer hold all receive buffers while an earlier frame is missing,
+//! or the provider has kept all places for sends since their peers have gone. Neither lasts longer than a bounded time of this engine's own
 //! ticks.
 //!
 //! Messages that a provider matches (tagged mode) have no numbers; for them a provider's word counts.

@@ -4,7 +4,7 @@ use super::remote::RemoteMove;
 use crate::run::engine::{Closed, Engine};
 use std::sync::atomic::{Ordering, fence};
 use tickwire_components::{LockKind, Rank, RemoteKind, VcState, Window, WindowError};
-use tickwire_systems::procs::windows::{Access, Epochs, Failure, Target, hold_of, is_dead};
+use tickwire_systems::procs::windows::{Access, Epochs, Failure, Target, hold_of};
 
 /// What there is to end before a lock.
 const OTHERS: &str = "an access epoch is started";
@@ -255,7 +255,7 @@ impl Engine {
             if part.try_lock(hold_of(kind)).is_ok() {
                 return true;
             }
-            if let Some(member) = part.dead_holder(|member| is_dead(&window.targets, all.vcs, member)) {
+            if let Some(member) = part.dead_holder(|member| window.is_dead(all.vcs, member)) {
                 failed = Err(Failure::HolderFailed(member));
             }
             failed.is_err()
