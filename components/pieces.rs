@@ -88,7 +88,7 @@ pub unsafe trait OneRun: Pieces {
 }
 
 /// A buffer that a receive may write: `Vec<T>` (up to its length), `Box<[T]>`, `Box<[T; N]>`, a [`List`] of these, and the borrowed
-/// buffers `&mut [T]`, `&mut [T; N]`, `&mut Vec<T>` and [`Cells`]. All byte patterns must be valid values of `T`:
+/// buffers `&mut [T]`, `&mut [T; N]`, `&mut Vec<T>` and [`Cells`](crate::Cells). All byte patterns must be valid values of `T`:
 ///
 /// ```compile_fail,E0277
 /// # use tickwire_components::LeasedBytes;
