@@ -122,7 +122,7 @@ impl Forward {
     pub(super) fn write(&mut self, ranks: &mut [Rank], poll: &OwnedFd) {
         loop {
             for i in 0..2 {
-                let empty = self.sinks[i].write(self.own[i].as_ref().map_or(sink_fd(i), OwnedFd::as_fd));
+                let empty = self.sinks[i].write(sink_fd(&self.own, i));
                 if let Some(error) = self.sinks[i].take_error() {
                     let words = format!("the ranks' output cannot be written: {error}");
                     self.say(&words);
@@ -150,7 +150,7 @@ impl Forward {
         if self.watched[i] != wanted {
             self.watched[i] = wanted;
             // This fails for files, which are always writable. For them there is nothing to wait for.
-            let stream = self.own[i].as_ref().map_or(sink_fd(i), OwnedFd::as_fd);
+            let stream = sink_fd(&self.own, i);
             let _ = if wanted {
                 epoll::add(poll, stream, epoll::EventData::new_u64(SINK << 32), epoll::EventFlags::OUT)
             } else {
@@ -220,6 +220,6 @@ fn source(rank: usize, stream: usize) -> Source {
     if stream == 0 { Source::Stdout(rank as u32) } else { Source::Stderr(rank as u32) }
 }
 
-fn sink_fd(i: usize) -> BorrowedFd<'static> {
-    if i == 0 { rustix::stdio::stdout() } else { rustix::stdio::stderr() }
+fn sink_fd(own: &[Option<OwnedFd>; 2], i: usize) -> BorrowedFd<'_> {
+    own[i].as_ref().map_or_else(|| output::inherited(i), OwnedFd::as_fd)
 }

@@ -152,12 +152,16 @@ impl Sink {
     }
 }
 
-/// The launcher's stdout (0) or stderr (1), as it is written to. A terminal is opened anew, in a mode in which no write waits: it says that
+/// The launcher's stdout (0) or stderr (1) if it is a terminal, to write to. It is opened anew, in a mode in which no write waits: it says that
 /// there is room as soon as there is any, and a longer write would wait for the rest. The mode of the descriptor that others share stays as
 /// it is.
 pub(super) fn stream(number: usize) -> Option<OwnedFd> {
-    let inherited = if number == 0 { rustix::stdio::stdout() } else { rustix::stdio::stderr() };
-    unblocked(inherited)
+    unblocked(inherited(number))
+}
+
+/// The launcher's stdout (0) or stderr (1).
+pub(super) fn inherited(number: usize) -> BorrowedFd<'static> {
+    if number == 0 { rustix::stdio::stdout() } else { rustix::stdio::stderr() }
 }
 
 fn unblocked(terminal: BorrowedFd<'_>) -> Option<OwnedFd> {

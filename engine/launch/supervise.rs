@@ -148,9 +148,8 @@ impl<'a> Supervisor<'a> {
             self.answer(rank as usize);
         }
         self.heed_abort();
-        if self.is_ended() {
-            self.forward.write(&mut self.ranks, &self.poll);
-        }
+        // Output that can be written is no reason to give the job up.
+        self.forward.write(&mut self.ranks, &self.poll);
         if !self.is_done() {
             self.expire();
         }

@@ -102,6 +102,8 @@ fn kept_graphs_stand_in_the_way_of_no_other_thread_either() {
     let receives: Vec<_> =
         (0..64).map(|tag| submitter.irecv(vec![0u8; 1], Rank(0), tickwire::Tag(tag), world).unwrap()).collect();
     cluster.tick_times(20);
+    // Before the owner makes a call that needs a row.
+    assert_eq!(cluster.engines[0].dump().operations.len(), 64);
     for tag in 0..64 {
         cluster.engines[0].send(&[1u8], Rank(0), tickwire::Tag(tag), world).unwrap();
     }

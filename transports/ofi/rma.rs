@@ -111,7 +111,7 @@ pub(super) struct Rma {
     withdrawals_made: u32,
     /// Answers that peers wait for.
     owed: Vec<OwedAnswer>,
-    /// How many peers have ended that knew the address of this process.
+    /// How many peers have ended, or have given up their endpoints, that knew the address of this process.
     ended: u64,
     of_domain: OfDomain,
     registry: Registry,
@@ -159,7 +159,7 @@ pub(super) struct Rma {
     /// Why the endpoints are unusable, if they are.
     broken: Option<String>,
     /// The peers have yet to be told of that.
-    parts: bool,
+    untold: bool,
 }
 
 // SAFETY: slots, contexts and endpoints are its own; the rest is as `Domain::open` says.

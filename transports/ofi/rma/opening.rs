@@ -130,7 +130,7 @@ impl Rma {
             disturbed: false,
             has_rings: false,
             broken: None,
-            parts: false,
+            untold: false,
         })
     }
 }

@@ -71,7 +71,7 @@ impl Rma {
 
     /// What to tell the peers that know of these endpoints, and their links, if the endpoints have become unusable since the last call.
     pub(in crate::ofi) fn take_parting(&mut self) -> Option<(Introduction, Vec<u32>)> {
-        let why = self.broken.clone().filter(|_| std::mem::take(&mut self.parts))?;
+        let why = self.broken.clone().filter(|_| std::mem::take(&mut self.untold))?;
         let told = self.peers.iter().enumerate().filter(|(_, peer)| peer.told);
         Some((Introduction::Nowhere(why), told.map(|(index, _)| link_of(index)).collect()))
     }
@@ -123,19 +123,21 @@ impl Rma {
 
     /// A link has ended. Its operations fail, and no further ones are accepted.
     pub(in crate::ofi) fn end_link(&mut self, link: u32) {
-        let Some(peer) = self.peers.get(index_of(link)) else { return };
-        if !matches!(peer.standing, Standing::Gone(_)) {
-            self.ended += u64::from(peer.told && !peer.has_left);
+        if self.peers.len() <= index_of(link) {
+            return;
         }
         self.forget_answers(link);
         self.part(link, "the connection has ended".to_owned());
     }
 
-    /// Nothing can be done at a peer any more. Its operations fail, and no further ones are accepted.
+    /// Nothing can be done at a peer any more. Its operations fail, and no further ones are accepted. What the peer has issued itself may still
+    /// arrive.
     fn part(&mut self, link: u32, why: String) {
         let peer = self.peer(link);
         let epoch = peer.epoch;
-        peer.standing = Standing::Gone(why.clone());
+        let was_gone = matches!(std::mem::replace(&mut peer.standing, Standing::Gone(why.clone())), Standing::Gone(_));
+        let may_write = !was_gone && peer.told && !peer.has_left;
+        self.ended += u64::from(may_write);
         for index in 0..self.operations.len() as u32 {
             let operation = &mut self.operations[index as usize];
             if !operation.is_of(link, epoch) || operation.ending {

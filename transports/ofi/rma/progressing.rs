@@ -138,7 +138,7 @@ impl Rma {
     #[cold]
     pub(super) fn give_up(&mut self, words: String) {
         self.broken = Some(words.clone());
-        self.parts = true;
+        self.untold = true;
         self.shut();
         for index in 0..self.operations.len() as u32 {
             let operation = &mut self.operations[index as usize];

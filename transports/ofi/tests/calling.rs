@@ -3,7 +3,7 @@
 use super::kit::{World, endpoint, span};
 use crate::handshake::{Greeting, Packet};
 use crate::ofi::card::Card;
-use crate::ofi::wrapper_tests::{library, open};
+use crate::ofi::wrapper_tests::{Open, library, open};
 use crate::ofi::*;
 use crate::{LinkEvent, Transport};
 use std::io::{Read, Write};
@@ -93,14 +93,19 @@ fn callers_that_are_none_are_told_why_and_harm_nobody() {
     world.until("a frame", |world| world.received[1].len() == 1);
 }
 
+/// Two that are connected, their links, an endpoint that is none of theirs, and where it reaches the second one.
+fn with_stranger() -> Option<(World, [u32; 2], Open, libfabric_sys::fi_addr_t)> {
+    let mut world = World::pair("sockets")?;
+    let links = world.connect();
+    let stranger = open(&library()?, "sockets", false).unwrap().unwrap();
+    let to = stranger.addresses.insert(&Card::decode(&world.all[1].card()).unwrap().address).unwrap();
+    Some((world, links, stranger, to))
+}
+
 /// More of them than an endpoint may fail to receive.
 #[test]
 fn a_stranger_that_sends_more_than_there_is_room_for_harms_nobody() {
-    let Some(mut world) = World::pair("sockets") else { return };
-    let Some(library) = library() else { return };
-    let [link, _] = world.connect();
-    let stranger = open(&library, "sockets", false).unwrap().unwrap();
-    let to = stranger.addresses.insert(&Card::decode(&world.all[1].card()).unwrap().address).unwrap();
+    let Some((mut world, [link, _], stranger, to)) = with_stranger() else { return };
     let (mut long, mut contexts) = (vec![1; 1 << 20], vec![[0u64; 8]; 300]);
     for (sent, context) in contexts.iter_mut().enumerate() {
         let run = span(&mut long);
@@ -124,11 +129,7 @@ fn a_stranger_that_sends_more_than_there_is_room_for_harms_nobody() {
 
 #[test]
 fn frames_without_the_token_are_dropped_and_corrupt_ones_end_their_link() {
-    let Some(mut world) = World::pair("sockets") else { return };
-    let Some(library) = library() else { return };
-    let [link, theirs] = world.connect();
-    let stranger = open(&library, "sockets", false).unwrap().unwrap();
-    let to = stranger.addresses.insert(&Card::decode(&world.all[1].card()).unwrap().address).unwrap();
+    let Some((mut world, [link, theirs], stranger, to)) = with_stranger() else { return };
     let token = world.all[1].port.get_mut().token(theirs);
     let frame = |link: u32, number: u32, token: u64, header: Header| {
         let mut words = vec![u64::from(link) | u64::from(number) << 32, token];

@@ -2,7 +2,7 @@
 
 use super::kit::{Memory, at, bytes_of, channel, configured, worlds};
 use crate::ofi::tests::kit::BOUND;
-use crate::{LinkEvent, RemoteAccess, Transport};
+use crate::{LinkEvent, RemoteAccess, Settled, Transport};
 use std::time::Instant;
 
 #[test]
@@ -80,6 +80,8 @@ fn peers_of_an_endpoint_that_has_given_up_get_errors_whether_they_have_met_it_or
             let channel = channel(link);
             let mut memory = Memory::new(64);
             let key = world.expose(0, memory.bytes(), RemoteAccess::ALL);
+            let mut own = Memory::new(64);
+            let own = world.expose(2, own.bytes(), RemoteAccess::ALL);
             let mut byte = [7];
             if has_met {
                 world.put(2, channel, at(key, 0), &mut byte);
@@ -89,9 +91,6 @@ fn peers_of_an_endpoint_that_has_given_up_get_errors_whether_they_have_met_it_or
             let rma = world.all[0].port.get_mut().rma_for_test();
             rma.disturb();
             rma.give_up_now();
-            if has_met {
-                world.all[2].port.get_mut().rma_for_test().end_within(std::time::Duration::from_millis(30));
-            }
             let run = crate::ofi::tests::kit::span(&mut byte);
             let mut refused = String::new();
             world.until("an error", |world| {
@@ -103,6 +102,15 @@ fn peers_of_an_endpoint_that_has_given_up_get_errors_whether_they_have_met_it_or
             });
             // A provider may have noticed first.
             assert!(has_met || refused.contains("no one-sided operations"), "{provider}: {refused}");
+            // What the peer had issued by then may still arrive, and nobody can say when it is over.
+            let number = world.side(2).withdraw_for_good(&own);
+            let mut settled = Settled::InUse;
+            world.until("an answer", |world| {
+                settled = world.side(2).settled(number);
+                settled != Settled::InUse
+            });
+            assert_eq!(settled, if has_met { Settled::Lost } else { Settled::Unused }, "{provider}");
+            world.all[2].port.get_mut().rma_for_test().end_within(std::time::Duration::from_millis(30));
             world.until("the end of what was taken", |world| {
                 world.side(2).progress();
                 world.side(2).completed(channel) == world.side(2).issued(channel)
