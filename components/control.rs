@@ -22,7 +22,7 @@ pub enum Control {
         /// The CAR row of the offer at its sender.
         message: Row,
     },
-    /// Acknowledges a synchronous message that the transport has matched with its receive.
+    /// Acknowledges a synchronous message that the transport has matched with its receive, or ends an offer that nobody will receive.
     Acknowledgement {
         /// The CAR row of the message at its sender.
         message: Row,
@@ -88,6 +88,11 @@ impl Control {
     pub const fn is_grant(&self) -> bool {
         matches!(self, Control::Credit(_) | Control::OfferCount(_))
     }
+
+    /// Whether the frame acknowledges a message.
+    pub const fn is_acknowledgement(&self) -> bool {
+        matches!(self, Control::Acknowledgement { .. })
+    }
 }
 
 /// A row of [`ControlFrames`].
@@ -116,11 +121,13 @@ pub struct ControlFrames {
     /// The frames.
     pub frames: VecDeque<ControlFrame>,
     grants: usize,
+    /// How many acknowledgements wait, by VC. VCs beyond the end have none.
+    acknowledgements: Vec<u32>,
 }
 
 impl Default for ControlFrames {
     fn default() -> Self {
-        ControlFrames { frames: VecDeque::with_capacity(CONTROL_FRAMES), grants: 0 }
+        ControlFrames { frames: VecDeque::with_capacity(CONTROL_FRAMES), grants: 0, acknowledgements: Vec::new() }
     }
 }
 
@@ -149,21 +156,36 @@ impl ControlFrames {
         room
     }
 
-    /// Puts a frame behind the others, however many there are. For answers to offers, whose number the envelope credit of peers bounds.
+    /// Puts a frame behind the others, however many there are. For acknowledgements of offers: each counts as an
+    /// [offer that is kept](ControlFrames::acknowledgements_to) until it has left, so the envelope credit of peers bounds them.
     pub fn push_owed(&mut self, vc: Row, what: Control) {
         self.put_back(ControlFrame { vc, what, refused: false, state: None });
+    }
+
+    /// How many acknowledgements to a VC wait.
+    #[inline(always)]
+    pub fn acknowledgements_to(&self, vc: Row) -> u32 {
+        self.acknowledgements.get(vc as usize).copied().unwrap_or(0)
     }
 
     /// Takes the oldest.
     pub fn pop(&mut self) -> Option<ControlFrame> {
         let frame = self.frames.pop_front()?;
         self.grants -= usize::from(frame.what.is_grant());
+        if frame.what.is_acknowledgement() {
+            self.acknowledgements[frame.vc as usize] -= 1;
+        }
         Some(frame)
     }
 
     /// Puts a frame that was taken out back, behind the others.
     pub fn put_back(&mut self, frame: ControlFrame) {
         self.grants += usize::from(frame.what.is_grant());
+        if frame.what.is_acknowledgement() {
+            let vc = frame.vc as usize;
+            self.acknowledgements.resize(self.acknowledgements.len().max(vc + 1), 0);
+            self.acknowledgements[vc] += 1;
+        }
         self.frames.push_back(frame);
     }
 
@@ -171,12 +193,16 @@ impl ControlFrames {
     pub fn forget(&mut self, vc: Row) {
         self.frames.retain(|frame| frame.vc != vc);
         self.grants = self.frames.iter().filter(|frame| frame.what.is_grant()).count();
+        if let Some(waiting) = self.acknowledgements.get_mut(vc as usize) {
+            *waiting = 0;
+        }
     }
 
     /// Drops all frames.
     pub fn clear(&mut self) {
         self.frames.clear();
         self.grants = 0;
+        self.acknowledgements.clear();
     }
 }
 
@@ -202,6 +228,25 @@ mod tests {
         assert!(owed.pop().is_some_and(|frame| frame.vc == 2) && owed.push(3, Control::OfferCount(5)));
         owed.clear();
         assert!(owed.is_empty() && owed.has_room(true));
+    }
+
+    #[test]
+    fn acknowledgements_are_counted_by_vc_until_they_have_left() {
+        let mut owed = ControlFrames::default();
+        for message in 0..CONTROL_FRAMES as u32 + 3 {
+            owed.push_owed(1 + message % 2, Control::Acknowledgement { message });
+        }
+        let count = |owed: &ControlFrames| [0, 1, 2, 3].map(|vc| owed.acknowledgements_to(vc));
+        let half = CONTROL_FRAMES as u32 / 2;
+        assert_eq!(count(&owed), [0, half + 2, half + 1, 0]);
+        let first = owed.pop().unwrap();
+        assert_eq!(count(&owed), [0, half + 1, half + 1, 0]);
+        owed.put_back(first);
+        assert_eq!(count(&owed), [0, half + 2, half + 1, 0]);
+        owed.forget(1);
+        assert_eq!(count(&owed), [0, 0, half + 1, 0]);
+        owed.clear();
+        assert_eq!(count(&owed), [0; 4]);
     }
 
     #[test]

@@ -71,7 +71,12 @@ pub fn forget(progress: &mut Progress, vcs: &mut [Vc], entry: &Unexpected) {
 pub fn release_offer(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) {
     let Some(vc) = vcs.get_mut(vc_row as usize) else { return };
     vc.offers_kept = vc.offers_kept.saturating_sub(1);
-    if u32::from(vc.envelopes_left) <= progress.window.envelopes / 2 {
+    replenish(progress, vcs, vc_row);
+}
+
+/// Lists a VC if its peer can be granted envelopes again.
+pub(crate) fn replenish(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row) {
+    if u32::from(vcs[vc_row as usize].envelopes_left) <= progress.window.envelopes / 2 {
         list_granter(progress, vcs, vc_row);
     }
 }
@@ -98,8 +103,10 @@ pub fn window(progress: &Progress, vc: &Vc) -> Credit {
     if u32::from(vc.endpoint) == progress.provider.endpoint { progress.provider.window } else { progress.window }
 }
 
-/// The credit to grant to a VC's peer now. With `all`, this includes amounts too small for a frame of their own. `vc_row` is needed where a
-/// transport matches by itself; elsewhere it may be [`NIL`].
+/// The credit to grant to a VC's peer now. With `all`, this includes amounts too small for a frame of their own.
+///
+/// An offer whose acknowledgement has yet to leave counts as kept. While there is one, nothing is granted beyond the window: a peer that
+/// makes offers and reads nothing would add to what waits for ever.
 pub fn due(progress: &Progress, vc: &Vc, vc_row: Row, all: bool) -> Credit {
     let window = window(progress, vc);
     let lines = if all || vc.lines_owed >= window.lines / 4 { vc.lines_owed } else { 0 };
@@ -109,8 +116,9 @@ pub fn due(progress: &Progress, vc: &Vc, vc_row: Row, all: bool) -> Credit {
     }
     let waiting = !vc.posted.is_empty() || !progress.wildcard.is_empty() || progress.probing;
     let waiting = waiting || progress.posted.count > 0 || progress.provider.awaits(vc_row);
-    let beyond = if waiting { window.envelopes / 4 } else { 0 };
-    let target = window.envelopes.saturating_sub(vc.offers_kept).max(beyond);
+    let owed = progress.control.acknowledgements_to(vc_row);
+    let beyond = if waiting && owed == 0 { window.envelopes / 4 } else { 0 };
+    let target = window.envelopes.saturating_sub(vc.offers_kept).saturating_sub(owed).max(beyond);
     let envelopes = target.saturating_sub(left);
     // Envelopes are not granted one by one, each with a frame of its own.
     let worth = all || envelopes >= window.envelopes / 4 || left == 0;

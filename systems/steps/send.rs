@@ -43,7 +43,7 @@ pub(crate) fn send_row(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row
     let mut credit = Credit::NONE;
     if endpoint.piggybacks {
         // A transport that matches by itself never piggybacks credit.
-        (header, credit) = header.with_credit(due(progress, vc, NIL, true));
+        (header, credit) = header.with_credit(due(progress, vc, vc_row, true));
     }
     let first = FirstFrame { cars, row, in_parts: in_parts(cars, large, row), link: vc.link, header: &header };
     match first.send(endpoint, vc.proc, state) {
@@ -79,7 +79,7 @@ pub(crate) fn send_control(rows: &mut Rows<'_>, endpoint: &mut Endpoint, frame: 
     // Credit must not be lost, and the link of a call may turn out not to be used.
     let is_call = matches!(frame.what, Control::Call(_) | Control::Accept(_));
     if endpoint.piggybacks && !frame.what.is_grant() && !is_call {
-        (header, credit) = header.with_credit(due(progress, vc, NIL, true));
+        (header, credit) = header.with_credit(due(progress, vc, frame.vc, true));
     }
     if let Some(states) = endpoint.rows {
         frame.state.get_or_insert_with(states.fresh);

@@ -13,6 +13,7 @@ use crate::protocols::provider_matched;
 use crate::rows::{Rows, Wire};
 use crate::steps::activate::take_rows;
 use crate::steps::arguments::check_operation;
+use crate::steps::credit::replenish;
 use crate::steps::offer_counts;
 use crate::steps::posting::{asks_when_ready, queue_receive, queue_send, receive_car, send_car};
 use crate::steps::registering::serve;
@@ -203,7 +204,12 @@ fn send_control_frames(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
         let vc_row = frame.vc;
         let endpoint = &mut endpoints[rows.vcs[vc_row as usize].endpoint as usize];
         match send_control(rows, endpoint, &mut frame) {
-            Sent::Done => continue,
+            Sent::Done => {
+                if frame.what.is_acknowledgement() {
+                    replenish(&mut rows.progress, &mut rows.vcs, vc_row);
+                }
+                continue;
+            }
             Sent::Failed => failed(&mut rows.progress, vc_row, LINK_FAILED.into()),
             _ => {}
         }

@@ -7,6 +7,7 @@ use crate::steps::arguments::{check_receive, check_send};
 use crate::steps::posting::{queue_receive, receive_car};
 use crate::testing::TestWorld;
 use crate::tick::match_cars::match_cars;
+use crate::tick::post::post;
 use crate::tick::supply_buffers::supply_buffers;
 use crate::tick::transfer::transfer;
 use tickwire_components::context::INCARNATIONS;
@@ -242,4 +243,38 @@ fn freeing_waits_for_what_is_pending_and_drops_what_nobody_can_receive() {
     assert!(reap(&mut world.all(), 2));
     assert_eq!(first_free(world.all().communicators, 0, INCARNATIONS), 2);
     assert_eq!(world.all().progress.unexpected.count, 0);
+}
+
+#[test]
+fn offers_that_nobody_will_receive_are_bounded_while_their_sender_reads_nothing() {
+    let (mut world, one, _) = world();
+    make_of(&mut world, 2, 1);
+    close(&mut world.all(), 2);
+    assert!(reap(&mut world.all(), 2));
+    // A receive waits, so a peer whose messages are only kept would get credit beyond its window.
+    receive(&mut world, 0);
+    let (window, link) = (world.all().progress.window.envelopes as usize, world.vc(one).link);
+    let offer = |world: &mut TestWorld| {
+        while world.vc(one).envelopes_left > 0 {
+            let header = Header::offer(context::word(2, 1), 2, 5, 3, 1 << 20);
+            let row = world.arrive(one, header, &[]);
+            world.step(match_cars);
+            assert_eq!(world.arrival(row).state, ArrivalState::Handled);
+            world.all().progress.arrivals = 0;
+        }
+        world.step(post);
+    };
+    world.wire().full.push(link);
+    for _ in 0..20 {
+        offer(&mut world);
+    }
+    let waiting = world.all().progress.control.acknowledgements_to(one) as usize;
+    assert!((1..=window).contains(&waiting), "{waiting} of at most {window}");
+    world.wire().full.clear();
+    for _ in 0..3 {
+        offer(&mut world);
+    }
+    let sent = world.wire().sent.iter().filter(|frame| frame.header.kind() == Some(Kind::Done)).count();
+    assert!(sent > 2 * waiting, "it goes on once it reads: {sent}");
+    assert!(world.all().progress.control.is_empty() && world.take_ended().is_empty());
 }
