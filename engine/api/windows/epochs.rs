@@ -5,7 +5,7 @@
 
 use super::comm_of;
 use super::exposure::Exposure;
-use crate::api::request::Request;
+use crate::api::request::{OperationError, Request};
 use crate::run::engine::Engine;
 use tickwire_components::epoch::{COMPLETED, POSTED};
 use tickwire_components::{CommError, Group, PostError, ProcId, Rank, Window, WindowError};
@@ -114,18 +114,20 @@ impl Engine {
             self.leave_fence(handle, "win_start")?;
         }
         let ranks = self.ranks_of(group, handle)?;
-        // Each call of the loop ends before the next one begins.
-        self.need_rows(1)?;
-        // The epoch begins even if a member has failed: those that have posted an epoch wait for its end.
-        self.window(handle)?.epochs.started = true;
         let mut ended = Ok(());
         for rank in ranks {
-            let posted = self.recv(&mut [0u8; 0], rank, POSTED, comm_of(handle));
-            if posted.is_ok() {
-                self.target(rank, handle)?.access = Access::Started;
+            if self.target(rank, handle)?.access == Access::Started {
+                // Its message was taken by a call that then found no free row.
+                continue;
             }
-            ended = ended.and(posted.map(drop).map_err(WindowError::from));
+            match self.recv(&mut [0u8; 0], rank, POSTED, comm_of(handle)) {
+                Ok(_) => self.target(rank, handle)?.access = Access::Started,
+                Err(error @ OperationError::Post(PostError::Full { .. })) => return Err(error.into()),
+                Err(error) => ended = ended.and(Err(error.into())),
+            }
         }
+        // The epoch begins even if a member has failed: those that have posted an epoch wait for its end.
+        self.window(handle)?.epochs.started = true;
         ended
     }
 
@@ -139,20 +141,23 @@ impl Engine {
         if !self.window(handle)?.epochs.started {
             return Err(WindowError::NothingOpen { what: "win_complete", needed: "win_start" });
         }
-        // Each call of the loop ends before the next one begins.
-        self.need_rows(1)?;
         let row = self.window(handle)?;
-        row.epochs.started = false;
         let started = |target: &Access| *target == Access::Started;
         let ranks: Vec<u32> =
             (0..).zip(&row.targets).filter(|(_, target)| started(&target.access)).map(|(rank, _)| rank).collect();
         let mut ended = Ok(());
         for rank in ranks {
-            ended = ended.and(self.flush_target(Rank(rank), handle));
-            self.window(handle)?.targets[rank as usize].access = Access::None;
+            let done = self.complete_target(Rank(rank), handle);
             let sent = self.send(&[0u8; 0], Rank(rank), COMPLETED, comm_of(handle));
-            ended = ended.and(sent.map(drop).map_err(WindowError::from));
+            if let Err(error @ OperationError::Post(PostError::Full { .. })) = sent {
+                // This target is still to be told, and those behind it.
+                return Err(error.into());
+            }
+            self.window(handle)?.targets[rank as usize].access = Access::None;
+            let flushed = done.and_then(|()| self.take_failure(Rank(rank), handle));
+            ended = ended.and(flushed).and(sent.map(drop).map_err(WindowError::from));
         }
+        self.window(handle)?.epochs.started = false;
         ended
     }
 

@@ -284,7 +284,20 @@ impl Engine {
 
     #[inline(never)]
     fn wait_flushed(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
-        // This flush does not cover operations that are posted later.
+        self.wait_done(rank, handle)?;
+        self.take_failure(rank, handle)
+    }
+
+    /// As [`Engine::flush_target`], but whether an operation has failed is left to [`Engine::take_failure`].
+    pub(super) fn complete_target(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        match order(self.target(rank, handle)?) {
+            true => Ok(()),
+            false => self.wait_done(rank, handle),
+        }
+    }
+
+    fn wait_done(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        // Operations that are posted later are not waited for.
         let issued = self.target(rank, handle)?.issued;
         self.await_mail(rank, handle)?;
         if self.target(rank, handle)?.by_fabric > 0 {
@@ -293,6 +306,11 @@ impl Engine {
         // The first look costs no more than itself: most flushes find all done.
         self.wait_at_once(|engine| engine.target(rank, handle).map_or(true, |target| target.completed >= issued))?;
         self.let_go();
+        Ok(())
+    }
+
+    /// The first failure of an operation towards a rank that was not told yet.
+    pub(super) fn take_failure(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         match self.target(rank, handle)?.failure.take() {
             Some(failure) => Err(self.failed(failure, rank, handle)),
             None => Ok(()),
