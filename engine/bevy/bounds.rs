@@ -18,6 +18,5 @@ pub(super) fn tick(engine: &mut Engine, most: u32) {
         if engine.tick().is_idle() {
             return;
         }
-        engine.unclaimed = true;
     }
 }

@@ -34,8 +34,9 @@ impl Wanted {
 
 /// The receives of a subscription, with the type of its elements erased.
 pub(super) trait Inbox: Send {
-    /// Starts to receive messages that have arrived, until `most` receives are open.
-    fn claim(&mut self, engine: &mut Engine, wanted: &Wanted, most: usize, commands: &mut Commands);
+    /// Starts to receive messages that have arrived, at most `most`, and until as many receives are open. Returns whether it has stopped
+    /// there, so that there may be more.
+    fn claim(&mut self, engine: &mut Engine, wanted: &Wanted, most: usize, commands: &mut Commands) -> bool;
 
     /// Delivers the messages that are complete. A message waits for earlier messages of the same sender.
     fn deliver(&mut self, engine: &mut Engine, wanted: &Wanted, commands: &mut Commands);
@@ -66,9 +67,14 @@ impl<T> Default for Typed<T> {
 }
 
 impl<T: Element> Inbox for Typed<T> {
-    fn claim(&mut self, engine: &mut Engine, wanted: &Wanted, most: usize, commands: &mut Commands) {
+    fn claim(&mut self, engine: &mut Engine, wanted: &Wanted, most: usize, commands: &mut Commands) -> bool {
         let Wanted { source, tag, comm, .. } = *wanted;
-        while !self.over && self.open.len() < most {
+        let mut claimed = 0;
+        while !self.over {
+            if claimed == most || self.open.len() >= most {
+                return true;
+            }
+            claimed += 1;
             let (message, buffer) = match self.held.take() {
                 Some(held) => held,
                 None => match engine.claim_next(source, tag, comm) {
@@ -80,9 +86,15 @@ impl<T: Element> Inbox for Typed<T> {
                             continue;
                         }
                     },
-                    Ok(None) => return self.ask_after(engine, wanted, commands),
-                    Err(PostError::Full { .. }) => return,
-                    Err(error) => return self.end(wanted, error.into(), commands),
+                    Ok(None) => {
+                        self.ask_after(engine, wanted, commands);
+                        return false;
+                    }
+                    Err(PostError::Full { .. }) => return false,
+                    Err(error) => {
+                        self.end(wanted, error.into(), commands);
+                        return false;
+                    }
                 },
             };
             let status = message.status();
@@ -90,11 +102,12 @@ impl<T: Element> Inbox for Typed<T> {
                 Ok(request) => self.open.push_back(Open { status, request }),
                 Err(rejected) if matches!(rejected.error, PostError::Full { .. }) => {
                     self.held = Some((rejected.message, rejected.buffer));
-                    return;
+                    return false;
                 }
                 Err(rejected) => commands.queue(wanted.lost(status, rejected.error.into())),
             }
         }
+        false
     }
 
     fn deliver(&mut self, engine: &mut Engine, wanted: &Wanted, commands: &mut Commands) {

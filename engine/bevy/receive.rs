@@ -3,6 +3,7 @@
 use super::bounds::{Bounds, tick};
 use super::error::Told;
 use super::inbox::Wanted;
+use super::send::Outbox;
 use super::subscription::Subscription;
 use crate::run::engine::{Closed, Engine};
 use bevy_ecs::prelude::*;
@@ -30,8 +31,9 @@ pub(super) fn receive(
     for (entity, mut subscription) in &mut subscriptions {
         let wanted = wanted(entity, &subscription);
         engine.full_waits = true;
-        subscription.inbox().claim(engine, &wanted, bounds.messages_max, &mut commands);
+        let more = subscription.inbox().claim(engine, &wanted, bounds.messages_max, &mut commands);
         engine.full_waits = false;
+        engine.unclaimed |= more;
     }
     // Ticks copy the messages that were matched.
     tick(engine, bounds.ticks_max);
@@ -58,17 +60,23 @@ fn wanted(subscription: Entity, of: &Subscription) -> Wanted {
 /// app.add_systems(Last, sleep(Duration::from_millis(20)).run_if(not(on_message::<Received<f64>>)));
 /// ```
 ///
-/// Frames of peers and submissions of other threads wake it. It does not sleep while the engine has something to do.
-pub fn sleep(most: Duration) -> impl FnMut(Option<NonSendMut<Engine>>) {
-    move |engine| {
-        let Some(mut engine) = engine else { return };
-        // What has come since the subscriptions were looked after rings no more.
-        if !engine.unclaimed && engine.prepare_wait() {
-            if let Ok(most) = Timespec::try_from(most.min(engine.wait_timeout())) {
-                // Whatever has ended the sleep, even a signal: the next frame sleeps again.
-                let _ = poll(&mut [PollFd::new(&*engine, PollFlags::IN)], Some(&most));
+/// Frames of peers and submissions of other threads wake it. It does not sleep while there is something to do: the engine has done some work
+/// since the subscriptions were looked after, whoever ticked it, a subscription is new, or a message is still to be posted. A system that
+/// sends or subscribes in the same schedule runs before it, by [`before`](IntoScheduleConfigs::before).
+pub fn sleep(most: Duration) -> impl System<In = (), Out = ()> {
+    let system =
+        move |engine: Option<NonSendMut<Engine>>, outbox: Option<Res<Outbox>>, new: Query<(), Added<Subscription>>| {
+            let Some(mut engine) = engine else { return };
+            // What has come since the subscriptions were looked after rings no more.
+            let has_worked = engine.unclaimed || !engine.store.progress().work.get().is_idle();
+            let is_busy = has_worked || !new.is_empty() || outbox.is_some_and(|outbox| outbox.has_new());
+            if !is_busy && engine.prepare_wait() {
+                if let Ok(most) = Timespec::try_from(most.min(engine.wait_timeout())) {
+                    // Whatever has ended the sleep, even a signal: the next frame sleeps again.
+                    let _ = poll(&mut [PollFd::new(&*engine, PollFlags::IN)], Some(&most));
+                }
+                engine.end_wait();
             }
-            engine.end_wait();
-        }
-    }
+        };
+    IntoSystem::into_system(system)
 }

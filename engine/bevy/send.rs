@@ -45,7 +45,8 @@ impl TickwireCommands for Commands<'_, '_> {
         let outgoing: Box<dyn Outgoing> = Box::new(Typed { envelope, state: State::New(buffer.into_buffer()) });
         self.queue(move |world: &mut World| match world.get_resource_mut::<Outbox>() {
             Some(mut outbox) => {
-                outbox.0.get().new.push_back(outgoing);
+                outbox.queues.get().new.push_back(outgoing);
+                outbox.has_new = true;
                 Ok(())
             }
             None => Err(NoPlugin),
@@ -84,7 +85,11 @@ impl Command for Sent {
 
 /// Messages that are to be sent, and messages that are being sent.
 #[derive(Resource, Default)]
-pub(super) struct Outbox(Exclusive<Queues>);
+pub(super) struct Outbox {
+    queues: Exclusive<Queues>,
+    /// Whether there is a message that [`Outbox::post`] has not tried to post.
+    has_new: bool,
+}
 
 #[derive(Default)]
 struct Queues {
@@ -94,16 +99,22 @@ struct Queues {
 }
 
 impl Outbox {
+    /// Whether a message was sent by a command and not tried to be posted since.
+    pub(super) fn has_new(&self) -> bool {
+        self.has_new
+    }
+
     /// Posts messages while there are free rows. Returns whether all are posted.
     pub(super) fn post(&mut self, engine: &mut Engine, commands: &mut Commands) -> bool {
         engine.full_waits = true;
+        self.has_new = false;
         let all = self.post_while_free(engine, commands);
         engine.full_waits = false;
         all
     }
 
     fn post_while_free(&mut self, engine: &mut Engine, commands: &mut Commands) -> bool {
-        let Queues { new, posted } = self.0.get();
+        let Queues { new, posted } = self.queues.get();
         while let Some(mut outgoing) = new.pop_front() {
             match outgoing.post(engine) {
                 Ok(()) => posted.push(outgoing),
@@ -117,9 +128,11 @@ impl Outbox {
         true
     }
 
-    /// Reports sends that have ended.
-    pub(super) fn tell(&mut self, engine: &mut Engine, commands: &mut Commands) {
-        self.0.get().posted.retain_mut(|outgoing| {
+    /// Reports sends that have ended, which frees their rows. Returns whether there were any.
+    pub(super) fn tell(&mut self, engine: &mut Engine, commands: &mut Commands) -> bool {
+        let posted = &mut self.queues.get().posted;
+        let before = posted.len();
+        posted.retain_mut(|outgoing| {
             let Some(ended) = outgoing.end(engine) else { return true };
             let envelope = outgoing.envelope();
             match ended {
@@ -131,6 +144,7 @@ impl Outbox {
             }
             false
         });
+        posted.len() < before
     }
 }
 
@@ -214,7 +228,7 @@ impl<B: Pieces + Send + 'static> Outgoing for Typed<B> {
 /// Posts messages that commands have sent, ticks the engine, and reports sends that are done.
 ///
 /// *Reads* the outbox. *Writes* it and the engine, and queues events and messages as commands. *Bound* all messages sent since the last
-/// run, and `ticks_max` ticks. *Why* the messages of a frame leave together, at one known place.
+/// run, and `ticks_max` ticks for as many of them as there are rows. *Why* the messages of a frame leave together, at one known place.
 pub(super) fn send(
     engine: Option<NonSendMut<Engine>>,
     bounds: Res<Bounds>,
@@ -224,8 +238,14 @@ pub(super) fn send(
 ) {
     let Some(mut engine) = engine else { return };
     let engine = &mut *engine;
-    outbox.post(engine, &mut commands);
-    tick(engine, bounds.ticks_max);
-    outbox.tell(engine, &mut commands);
+    loop {
+        let all = outbox.post(engine, &mut commands);
+        tick(engine, bounds.ticks_max);
+        let freed = outbox.tell(engine, &mut commands);
+        // Messages without a row wait, as long as no send ends. Something arrives then, which wakes an app that sleeps.
+        if all || !freed {
+            break;
+        }
+    }
     told.tell(engine, &mut commands);
 }

@@ -72,7 +72,7 @@ pub struct Engine {
     pub(crate) has_systems: bool,
     /// Whether a caller that finds no free row tries again later: for error handlers that is no error.
     pub(crate) full_waits: bool,
-    /// Whether a tick has found something since the subscriptions of a bevy app were looked after.
+    /// Whether work was done since the subscriptions of a bevy app were looked after.
     #[cfg(feature = "bevy")]
     pub(crate) unclaimed: bool,
     /// Whether Deliver may run: see `allow_deliver`.

@@ -251,6 +251,10 @@ impl Engine {
         let work = self.store.progress().work.take();
         if !work.is_idle() {
             self.observer.add(work);
+            #[cfg(feature = "bevy")]
+            {
+                self.unclaimed = true;
+            }
         }
         work
     }

@@ -4,8 +4,8 @@ use crate::kit::{app, apps, engines, frames, noted, see, seen, until};
 use bevy_app::{App, AppExit, First, PreUpdate, ScheduleRunnerPlugin, Startup, Update};
 use bevy_ecs::prelude::*;
 use bevy_ecs::schedule::ScheduleLabel;
-use std::time::{Duration, Instant};
-use tickwire::bevy::{Received, TickwireApp, TickwireCommands, TickwirePlugin, TickwireSystems, sleep};
+use std::time::Duration;
+use tickwire::bevy::{Received, TickwireApp, TickwireCommands, TickwirePlugin, TickwireSystems};
 use tickwire::{Bootstrap, Comm, Engine, ErrorHandler, Limits, Rank, RequestError, Source, Tag};
 
 const TAG: Tag = Tag(5);
@@ -40,6 +40,23 @@ fn no_frame_has_more_messages_of_a_subscription_than_it_may_and_none_starves() {
     let of = |frame: &Vec<Tag>, tag| frame.iter().filter(|met| met.0 == tag).count();
     assert!(busy.iter().all(|frame| of(frame, 1) <= 3 && of(frame, 3) <= 3), "{busy:?}");
     assert!(busy.iter().all(|frame| of(frame, 1) > 0 && of(frame, 3) > 0), "{busy:?}");
+}
+
+#[test]
+fn no_frame_drops_more_messages_of_a_wrong_size_than_it_may_have() {
+    let (_, mut engines) = engines(1, |builder| builder);
+    let mut apps = [app(TickwirePlugin::new(engines.remove(0)).messages_max(3))];
+    apps[0].subscribe::<u32>(Source::Any, TAG, WORLD);
+    let mut commands = apps[0].world_mut().commands();
+    for _ in 0..10 {
+        commands.send(vec![0u8; 3], Rank(0), TAG, WORLD);
+    }
+    let mut told = vec![0];
+    until(&mut apps, "all are dropped", |apps| {
+        told.push(noted(&apps[0]).errors.len());
+        told.last() == Some(&10)
+    });
+    assert!(told.array_windows().all(|[before, after]| after - before <= 3), "{told:?}");
 }
 
 /// A schedule of the application.
@@ -154,21 +171,6 @@ fn an_app_goes_on_without_its_engine() {
     apps[0].world_mut().write_message(AppExit::Success);
     frames(&mut apps, 3);
     assert_eq!(noted(&apps[0]).errors, []);
-}
-
-#[test]
-fn whatever_comes_wakes_an_app_that_sleeps() {
-    let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
-    let submitter = engine.submitter();
-    let most = Duration::from_secs(30);
-    let mut apps = [app(TickwirePlugin::new(engine))];
-    see::<u32>(&mut apps[0], TAG, WORLD);
-    apps[0].add_systems(Update, sleep(most).run_if(not(on_message::<Received<u32>>)));
-    let start = Instant::now();
-    let other = std::thread::spawn(move || submitter.isend(vec![1u32], Rank(0), TAG, WORLD).unwrap());
-    until(&mut apps, "it has come", |apps| !seen::<u32>(&apps[0]).is_empty());
-    assert!(start.elapsed() < most, "{:?}", start.elapsed());
-    drop(other.join().unwrap());
 }
 
 /// With the features that a bevy `App` switches on, many systems of a frame run on other threads than the engine.

@@ -6,3 +6,4 @@ mod failures;
 mod frames;
 mod kit;
 mod messages;
+mod sleeping;
