@@ -4,7 +4,8 @@ use crate::kit::{ALL, FABRICS, Over, SHARED, each_rank, refused, values};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tickwire::{
-    Bootstrap, Comm, CommError, Engine, ProcId, Rank, Region, RegionAccess, RegionKey, Tag, Window, WindowReach, op,
+    Bootstrap, Comm, CommError, Engine, LockKind, ProcId, Rank, Region, RegionAccess, RegionKey, Tag, Window,
+    WindowReach, op,
 };
 
 /// How long a test waits for an event that should come soon.
@@ -303,6 +304,12 @@ fn no_window_is_made_of_a_number_and_none_loses_its_communicator() {
     refused(engine.win_exclusive(regions).map(drop), "does not exist");
     refused(engine.win_lock_all(regions), "does not exist");
     refused(engine.win_fence(regions), "does not exist");
+    // Who could write there could make peers write anywhere.
+    let me = engine.rank();
+    refused(engine.win_cells(me, regions).map(drop), "does not exist");
+    refused(engine.win_lock(LockKind::Shared, me, regions), "does not exist");
+    refused(engine.put(&[1u64], me, 0, regions), "no epoch is open");
+    refused(engine.win_read(&mut [0u64], 0, regions), "does not exist");
     let window = engine.win_create(vec![2u64; 4], engine.comm_world()).unwrap();
     assert_eq!(engine.comm_free(Comm(window.handle)), Err(CommError::Permanent));
     assert_eq!(engine.win_take::<Vec<u64>>(window).unwrap().unwrap(), [2; 4]);

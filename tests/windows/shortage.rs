@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use tickwire::internals::transports::Hub;
 use tickwire::testing::Board;
-use tickwire::{Comm, Engine, Group, Limits, Rank, Request, Tag, Window};
+use tickwire::{Comm, Engine, Group, Limits, Rank, Request, Tag, Window, WindowError};
 
 /// Takes all rows. Only the first messages after this need one: they do not leave within their calls.
 fn fill(engine: &mut Engine) -> Vec<Request<Vec<u8>>> {
@@ -22,12 +22,17 @@ fn give_back(engine: &mut Engine, taken: Vec<Request<Vec<u8>>>) {
     }
 }
 
-/// Makes a call without a free row, which must say so, and once more with rows.
-fn again<E: Display>(engine: &mut Engine, mut call: impl FnMut(&mut Engine) -> Result<(), E>) {
+/// Makes a call without a free row, which must say so.
+fn refuse<E: Display>(engine: &mut Engine, call: impl FnOnce(&mut Engine) -> Result<(), E>) {
     let taken = fill(engine);
     let refused = call(engine).map_err(|error| error.to_string()).unwrap_err();
     assert!(refused.contains("cars_max"), "{refused}");
     give_back(engine, taken);
+}
+
+/// Makes a call without a free row, which must say so, and once more with rows.
+fn again<E: Display>(engine: &mut Engine, mut call: impl FnMut(&mut Engine) -> Result<(), E>) {
+    refuse(engine, &mut call);
     call(engine).unwrap_or_else(|error| panic!("{error}"));
 }
 
@@ -79,4 +84,44 @@ fn an_epoch_that_cannot_be_posted_started_or_completed_for_want_of_rows_is_so_at
         engine.barrier(world).unwrap();
         engine.win_free(window).unwrap();
     });
+}
+
+#[test]
+fn a_fence_without_a_free_row_opens_no_epoch() {
+    pairs(|engine, rank, world| {
+        let window: Window<u64> = engine.win_allocate(4, world).unwrap();
+        if rank == 0 {
+            refuse(engine, |engine| engine.win_fence(window));
+            let put = engine.put(&[7u64], Rank(1), 2, window).unwrap_err().to_string();
+            assert!(put.contains("no epoch"), "{put}");
+            // Nobody else can be in an epoch either.
+            engine.win_exclusive(window).unwrap().fill(5);
+        }
+        engine.win_fence(window).unwrap();
+        engine.put(&[7u64], Rank(1 - rank), 2, window).unwrap();
+        engine.win_fence_last(window).unwrap();
+        assert_eq!(engine.win_cells(engine.rank(), window).unwrap().get(2), 7);
+        engine.win_free(window).unwrap();
+    });
+}
+
+#[test]
+fn a_failure_is_told_by_the_call_that_has_rows() {
+    let calls: [fn(&mut Engine, Window<u8>) -> Result<(), WindowError>; 2] =
+        [|engine, window| engine.win_fence_last(window), |engine, window| engine.win_free(window)];
+    for call in calls {
+        pairs(|engine, rank, world| {
+            let window = engine.win_create_dynamic(world).unwrap();
+            engine.win_fence(window).unwrap();
+            if rank == 0 {
+                // Nothing is attached there.
+                engine.put(&[7u8], Rank(1), 4096, window).unwrap();
+                refuse(engine, |engine| call(engine, window));
+                let told = call(engine, window).unwrap_err().to_string();
+                assert!(told.contains("no such bytes"), "{told}");
+            } else {
+                call(engine, window).unwrap();
+            }
+        });
+    }
 }

@@ -1,6 +1,7 @@
 //! Updates are atomic for each element, whichever rank updates it and however it reaches the memory.
 
 use crate::kit::{ALL, Over, each_rank, refused, windows};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 use tickwire::{Datatype, LockKind, Rank, Typed, Window, WindowReach, op};
 
 #[test]
@@ -287,6 +288,52 @@ fn datatypes_say_which_elements_of_both_sides() {
                 engine.win_unlock_all(window).unwrap();
                 engine.win_free(window).unwrap();
             }
+        });
+    }
+}
+
+/// A page of 64 zeros that can be made read-only. It stays until the process ends.
+fn page() -> &'static mut [u64] {
+    let (read, write) = (ProtFlags::READ, ProtFlags::WRITE);
+    // SAFETY: new memory, which nobody else knows, and which stays.
+    #[expect(unsafe_code, reason = "memory that cannot be written")]
+    unsafe {
+        let start = mmap_anonymous(std::ptr::null_mut(), 4096, read | write, MapFlags::PRIVATE).unwrap();
+        std::slice::from_raw_parts_mut(start.cast(), 64)
+    }
+}
+
+#[test]
+fn what_only_reads_elements_writes_nothing_back() {
+    for attached in [false, true] {
+        each_rank(2, Over::Shm, |engine, rank, world| {
+            let memory = page();
+            memory[3] = 5;
+            let address = memory.as_mut_ptr();
+            let (window, first): (Window<u64>, usize) = match attached {
+                false => (engine.win_create(memory, world).unwrap(), 0),
+                true => {
+                    let window = engine.win_create_dynamic(world).unwrap();
+                    let at = engine.win_attach(memory, window).unwrap();
+                    (window.cast(), at / 8)
+                }
+            };
+            let mut first = [first; 2].map(|first| first as u64);
+            engine.allgather(&[first[0]], &mut first, world).unwrap();
+            // SAFETY: nothing in this test writes it any more. If the engine does, the kernel says so.
+            #[expect(unsafe_code, reason = "memory that cannot be written")]
+            unsafe { mprotect(address.cast(), 4096, MprotectFlags::READ) }.unwrap();
+            engine.barrier(world).unwrap();
+            let (other, at) = (Rank(1 - rank), first[1 - rank as usize] as usize + 3);
+            engine.win_lock(LockKind::Shared, other, window).unwrap();
+            assert_eq!(engine.fetch_and_op(9u64, op::Keep, other, at, window).unwrap(), 5);
+            let mut four = [0u64; 4];
+            engine.get_accumulate(&[9u64; 4], &mut four, op::Keep, other, at, window).unwrap();
+            assert_eq!(four, [5, 0, 0, 0]);
+            assert_eq!(engine.compare_and_swap(4u64, 9, other, at, window).unwrap(), 5);
+            engine.win_unlock(other, window).unwrap();
+            engine.barrier(world).unwrap();
+            engine.win_free(window).unwrap();
         });
     }
 }

@@ -68,6 +68,11 @@ impl Updater {
         unsafe { (self.each)(target, operands, old) }
     }
 
+    /// Whether it writes elements. [`op::Keep`](tickwire_components::op::Keep) only reads them.
+    pub fn writes(&self) -> bool {
+        self.code.operation != UpdateOperation::Keep
+    }
+
     /// Updates elements by plain loads and stores. For the holder of the update lock. Their old values go to `old`, unless that is null.
     ///
     /// # Safety
@@ -276,6 +281,10 @@ unsafe fn together<T: Number, O: Update<T>>(target: *mut u8, operands: Span, old
     if !old.is_null() {
         // SAFETY: by this function's contract; the origin's memory and the window do not overlap, or are copied as they are.
         unsafe { old.cast::<u8>().copy_from(target.cast(), count * size_of::<T>()) };
+    }
+    if O::OPERATION == UpdateOperation::Keep {
+        // The owner may store elements without the lock. A read must not write them back.
+        return;
     }
     for index in 0..count {
         // SAFETY: by this function's contract.

@@ -16,7 +16,8 @@ impl Engine {
     /// it, and what each of them did before is done everywhere when it returns.
     ///
     /// # Errors
-    /// Another epoch is open, an operation has failed, or a member has.
+    /// Another epoch is open, an operation has failed, or a member has. After a member's failure no next epoch has begun, and after
+    /// [`PostError::Full`] nothing has changed.
     #[inline]
     pub fn win_fence<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
         self.fence(window.handle, true)
@@ -36,20 +37,30 @@ impl Engine {
             let open = "a rank is locked, or an epoch is started or posted";
             return Err(WindowError::EpochOpen { what: "win_fence", open });
         }
-        let flushed = self.flush_window(handle);
+        let done = self.complete_window(handle);
+        let failures = self.take_failures(handle)?;
         // Others may leave the barrier first, and their operations come before this member has left it.
+        let exposed = self.window(handle)?.epochs.fence_exposes;
         self.window(handle)?.epochs.fence_exposes |= goes_on;
         // Also after a failure: others wait here.
         let met = self.barrier(comm_of(handle));
+        if let Err(error @ OperationError::Post(PostError::Full { .. })) = met {
+            // Nobody was told of anything: the call can be made again, and tells of failures then.
+            self.window(handle)?.epochs.fence_exposes = exposed;
+            self.put_back(failures, handle)?;
+            return Err(error.into());
+        }
+        let flushed = done.and(self.first_of(failures, handle));
         let window = self.window(handle)?;
-        if window.epochs.fence != goes_on {
-            let access = if goes_on { Access::Fence } else { Access::None };
+        // If not all members have met, some may still be in the epoch before, or use their parts alone. So no next epoch begins.
+        let (begins, failed) = (goes_on && met.is_ok(), met.is_err());
+        if window.epochs.fence != begins {
+            let access = if begins { Access::Fence } else { Access::None };
             window.targets.iter_mut().for_each(|target| target.access = access);
-            window.epochs.fence = goes_on;
+            window.epochs.fence = begins;
         }
         window.epochs.fenced = window.targets.iter().map(|target| target.issued).sum();
-        // If not all members have met, some may still be in the epoch before.
-        window.epochs.fence_exposes = goes_on || met.is_err() && window.epochs.fence_exposes;
+        window.epochs.fence_exposes = begins || failed && window.epochs.fence_exposes;
         flushed.and(met.map_err(WindowError::from))
     }
 
@@ -148,13 +159,16 @@ impl Engine {
         let mut ended = Ok(());
         for rank in ranks {
             let done = self.complete_target(Rank(rank), handle);
+            let failure = self.target(Rank(rank), handle)?.failure.take();
             let sent = self.send(&[0u8; 0], Rank(rank), COMPLETED, comm_of(handle));
             if let Err(error @ OperationError::Post(PostError::Full { .. })) = sent {
                 // This target is still to be told, and those behind it.
+                self.window(handle)?.targets[rank as usize].failure = failure;
                 return Err(error.into());
             }
             self.window(handle)?.targets[rank as usize].access = Access::None;
-            let flushed = done.and_then(|()| self.take_failure(Rank(rank), handle));
+            let failed = failure.map(|failure| (Rank(rank), failure)).into_iter().collect();
+            let flushed = done.and(self.first_of(failed, handle));
             ended = ended.and(flushed).and(sent.map(drop).map_err(WindowError::from));
         }
         self.window(handle)?.epochs.started = false;

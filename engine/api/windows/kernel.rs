@@ -168,7 +168,10 @@ impl Engine {
             let chunk = operands.part(done, KERNEL_UPDATE_BYTES);
             let old = if old.is_null() { old } else { old.wrapping_add(done) };
             // SAFETY: by this function's contract; chunks are whole elements.
-            let update = |target: Span| unsafe { updater.together(target.start(), chunk, old) };
+            let update = |target: Span| unsafe {
+                updater.together(target.start(), chunk, old);
+                updater.writes()
+            };
             ended = self.locked_by_kernel(at + done, room.part(0, chunk.len()), (rank, handle), update);
             done += chunk.len();
         }
@@ -176,13 +179,14 @@ impl Engine {
         ended
     }
 
-    /// Reads bytes under the target's lock, changes them, and writes them back.
+    /// Reads bytes under the target's lock, changes them, and writes them back if `change` says that it has changed them: the owner may
+    /// store there without the lock, and what only reads must not undo that.
     pub(super) fn locked_by_kernel(
         &mut self,
         at: usize,
         room: Span,
         (rank, handle): (Rank, u32),
-        mut change: impl FnMut(Span),
+        mut change: impl FnMut(Span) -> bool,
     ) -> Result<(), WindowError> {
         let tried = |engine: &mut Engine| engine.try_locked_by_kernel(at, room, (rank, handle), &mut change);
         match self.wait_on_holder(handle, tried)? {
@@ -197,7 +201,7 @@ impl Engine {
         at: usize,
         room: Span,
         (rank, handle): (Rank, u32),
-        change: &mut impl FnMut(Span),
+        change: &mut impl FnMut(Span) -> bool,
     ) -> Result<bool, HeldBy> {
         let all = self.store.all();
         let procs = &*all.procs;
@@ -212,10 +216,7 @@ impl Engine {
         // SAFETY: room of the caller's own; the kernel checks the address, as above.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         unsafe {
-            Ok(shared.fetch(*link, address, room) && {
-                change(room);
-                shared.store(*link, address, room)
-            })
+            Ok(shared.fetch(*link, address, room) && (!change(room) || shared.store(*link, address, room)))
         }
     }
 

@@ -4,6 +4,7 @@ use super::remote::RemoteMove;
 use crate::run::engine::{Closed, Engine};
 use std::sync::atomic::{Ordering, fence};
 use tickwire_components::{LockKind, Rank, RemoteKind, VcState, Window, WindowError};
+use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_systems::procs::windows::{Access, Epochs, Failure, Target, hold_of};
 
 /// What there is to end before a lock.
@@ -18,6 +19,7 @@ impl Engine {
     pub fn win_lock<T>(&mut self, kind: LockKind, rank: Rank, window: Window<T>) -> Result<(), WindowError> {
         // The frequent case: it is in reach, and free.
         if self.closed == Closed::No
+            && window.handle != REGIONS
             && let Some(row) = self.store.all().windows.get(window.handle)
             && !row.epochs.started
             && let Some(target) = row.targets.get_mut(rank.0 as usize)
@@ -171,7 +173,9 @@ impl Engine {
         self.check_epochs(window.handle, "win_flush_local_all")?;
         let mut ended = Ok(());
         for rank in 0..self.window(window.handle)?.targets.len() as u32 {
-            ended = ended.and(self.wait_sent(window.handle, Rank(rank)));
+            if !self.is_unused(Rank(rank), window.handle)? {
+                ended = ended.and(self.wait_sent(window.handle, Rank(rank)));
+            }
         }
         ended
     }
@@ -285,10 +289,13 @@ impl Engine {
     #[inline(never)]
     fn wait_flushed(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         self.wait_done(rank, handle)?;
-        self.take_failure(rank, handle)
+        match self.target(rank, handle)?.failure.take() {
+            Some(failure) => Err(self.failed(failure, rank, handle)),
+            None => Ok(()),
+        }
     }
 
-    /// As [`Engine::flush_target`], but whether an operation has failed is left to [`Engine::take_failure`].
+    /// As [`Engine::flush_target`], but leaves a failure of an operation at the target.
     pub(super) fn complete_target(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         match order(self.target(rank, handle)?) {
             true => Ok(()),
@@ -309,27 +316,56 @@ impl Engine {
         Ok(())
     }
 
-    /// The first failure of an operation towards a rank that was not told yet.
-    pub(super) fn take_failure(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
-        match self.target(rank, handle)?.failure.take() {
-            Some(failure) => Err(self.failed(failure, rank, handle)),
-            None => Ok(()),
-        }
-    }
-
     /// Waits until all operations on a window are done.
     pub(super) fn flush_window(&mut self, handle: u32) -> Result<(), WindowError> {
+        let done = self.complete_window(handle);
+        let failures = self.take_failures(handle)?;
+        done.and(self.first_of(failures, handle))
+    }
+
+    /// As [`Engine::flush_window`], but leaves failures of operations at their targets.
+    pub(super) fn complete_window(&mut self, handle: u32) -> Result<(), WindowError> {
         fence(Ordering::SeqCst);
         let mut ended = Ok(());
         for rank in 0..self.window(handle)?.targets.len() as u32 {
-            let Target { issued, completed, failure, vc, .. } = self.window(handle)?.targets[rank as usize];
-            let vcs = &*self.store.all().vcs;
-            let is_gone = vcs.get(vc as usize).is_some_and(|vc| vc.state == VcState::Failed);
-            if issued != completed || failure.is_some() && !is_gone || failure.is_some() && issued > 0 {
-                ended = ended.and(self.wait_flushed(Rank(rank), handle));
+            let Target { issued, completed, .. } = self.window(handle)?.targets[rank as usize];
+            if issued != completed {
+                ended = ended.and(self.wait_done(Rank(rank), handle));
             }
         }
         ended
+    }
+
+    /// Takes the failures of operations on a window that were not told yet: the ranks of their targets, and how they have failed.
+    pub(super) fn take_failures(&mut self, handle: u32) -> Result<Vec<(Rank, Failure)>, WindowError> {
+        let mut failures = Vec::new();
+        for rank in (0..self.window(handle)?.targets.len() as u32).map(Rank) {
+            if self.target(rank, handle)?.failure.is_some() && !self.is_unused(rank, handle)? {
+                failures.extend(self.target(rank, handle)?.failure.take().map(|failure| (rank, failure)));
+            }
+        }
+        Ok(failures)
+    }
+
+    /// Gives failures back that were taken and not told.
+    pub(super) fn put_back(&mut self, failures: Vec<(Rank, Failure)>, handle: u32) -> Result<(), WindowError> {
+        for (rank, failure) in failures {
+            self.target(rank, handle)?.failure.get_or_insert(failure);
+        }
+        Ok(())
+    }
+
+    /// The error of the first failure.
+    pub(super) fn first_of(&mut self, failures: Vec<(Rank, Failure)>, handle: u32) -> Result<(), WindowError> {
+        let first = failures.into_iter().next();
+        first.map_or(Ok(()), |(rank, failure)| Err(self.failed(failure, rank, handle)))
+    }
+
+    /// Whether a member has failed of which nothing was asked. A flush of all ranks does not fail because of it.
+    fn is_unused(&mut self, rank: Rank, handle: u32) -> Result<bool, WindowError> {
+        let Target { issued, vc, .. } = *self.target(rank, handle)?;
+        let vc = self.store.all().vcs.get(vc as usize);
+        Ok(issued == 0 && vc.is_some_and(|vc| vc.state == VcState::Failed))
     }
 
     /// Waits until the buffers of all operations posted on a rank's part so far may be used again. That includes all gets.

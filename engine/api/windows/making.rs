@@ -147,12 +147,15 @@ impl Engine {
         if let Some((_, open)) = open.into_iter().find(|(is_open, _)| *is_open) {
             return Err(WindowError::EpochOpen { what: "win_free", open });
         }
-        let flushed = self.flush_window(handle);
+        let done = self.complete_window(handle);
+        let failures = self.take_failures(handle)?;
         let met = self.barrier(comm_of(handle));
         if let Err(OperationError::Post(error @ PostError::Full { .. })) = met {
-            // Nobody was told of anything: the call can be made again.
-            return flushed.and(Err(error.into()));
+            // Nobody was told of anything: the call can be made again, and tells of failures then.
+            self.put_back(failures, handle)?;
+            return Err(error.into());
         }
+        let flushed = done.and(self.first_of(failures, handle));
         if let Err(error) = met {
             // A member that has not heard of the failure may still write there.
             self.store.all().windows.retire(handle);

@@ -8,7 +8,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use tickwire_components::{Element, LeasedBytes, LockKind, Rank, Sequence, Span, Window, WindowError};
-use tickwire_systems::procs::windows::{Access, OwnMemory, Reach};
+use tickwire_systems::procs::windows::regions::REGIONS;
+use tickwire_systems::procs::windows::{Access, OwnMemory, Reach, WindowRow};
 
 impl Engine {
     /// Copies elements of the own part of a window into a buffer. It needs no epoch: a program that races with others gets some of their
@@ -71,7 +72,8 @@ impl Engine {
         self.closed.check_post()?;
         let windows = self.store.windows();
         let row = windows.list.get(tickwire_components::Communicator::row(window.handle));
-        let row = row.and_then(Option::as_deref).filter(|row| row.handle == window.handle && !row.is_retired);
+        let is_window = |row: &&WindowRow| row.handle == window.handle && row.handle != REGIONS && !row.is_retired;
+        let row = row.and_then(Option::as_deref).filter(is_window);
         let row = row.ok_or(WindowError::Freed(window.handle))?;
         let last = row.targets.len() as u32 - 1;
         let wrong = tickwire_components::PostError::Rank { rank: rank.0, last };

@@ -300,9 +300,11 @@ impl Engine {
                     #[expect(unsafe_code, reason = "addresses of elements")]
                     unsafe {
                         old[..size].copy_from_slice(std::slice::from_raw_parts(found.start(), size));
-                        if old[..size] == expected[..size] {
+                        let is_expected = old[..size] == expected[..size];
+                        if is_expected {
                             found.start().copy_from_nonoverlapping(new.as_ptr(), size);
                         }
+                        is_expected
                     }
                 })?;
             }
