@@ -12,6 +12,7 @@ mod attaching;
 mod epochs;
 pub(crate) mod exposure;
 mod fabric;
+mod flushing;
 mod kernel;
 mod locking;
 mod making;

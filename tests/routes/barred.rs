@@ -67,8 +67,9 @@ pub(crate) fn memory(
     outcome: Calls,
     calls: Arc<AtomicU64>,
 ) -> Barred<Shm> {
-    let job = format!("{}-{name}", board.bootstrap(rank).job());
-    let inner = Shm::open(ShmConfig::new(job, rank, 2)).unwrap();
+    let bootstrap = board.bootstrap(rank);
+    let job = format!("{}-{name}", bootstrap.job());
+    let inner = Shm::open(ShmConfig::new(job, rank, bootstrap.size())).unwrap();
     Barred { calls, ..Barred::new(name, inner, priority, outcome) }
 }
 

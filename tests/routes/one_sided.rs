@@ -3,8 +3,8 @@
 use crate::barred::{fabric, memory};
 use crate::kit::{Calls, gate};
 use crate::pair::{PATIENCE, RING_BYTES, all_chosen, chosen, dumped, greet, put_by_kernel, swap_keys};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use tickwire::internals::transports::Hub;
 use tickwire::testing::{Board, rows};
@@ -22,16 +22,17 @@ struct Seen {
     calls: Arc<AtomicU64>,
 }
 
-/// Runs `part` for each of two ranks, in threads. Messages go over "upper", which reaches no memory. One-sided traffic would best go over
+/// Runs `part` for each of two ranks, or four, in threads. Messages go over "upper", which reaches no memory. One-sided traffic would best go over
 /// "first", shared memory whose calls have the outcome of each rank.
-fn ranks(
-    outcomes: [Calls; 2],
+fn ranks<const RANKS: usize>(
+    outcomes: [Calls; RANKS],
     change: impl Fn(u32, Builder) -> Builder + Sync,
     part: impl Fn(&mut Engine, u32, Comm, &Seen) + Sync,
 ) {
-    let (board, hub) = (Board::new(2), Hub::new(2, RING_BYTES));
+    let size = RANKS as u32;
+    let (board, hub) = (Board::new(size), Hub::new(size, RING_BYTES));
     std::thread::scope(|threads| {
-        for rank in 0..2 {
+        for rank in 0..size {
             let (board, hub, part, change) = (&board, hub.clone(), &part, &change);
             threads.spawn(move || {
                 let seen = Seen { sent: Arc::default(), calls: Arc::default() };
@@ -240,6 +241,69 @@ fn a_transport_that_only_the_peer_can_call_over_is_a_route_again_once_it_has_cal
             },
         );
     }
+}
+
+/// Ends the process if it is not dropped in time: a call that waits for ever would hide which test hangs.
+struct Ends(Arc<(Mutex<bool>, Condvar)>);
+
+impl Ends {
+    fn unless_done(what: &'static str) -> Self {
+        let done = Arc::new((Mutex::new(false), Condvar::new()));
+        let waits = done.clone();
+        std::thread::spawn(move || {
+            let (is_done, changed) = &*waits;
+            let waited = changed.wait_timeout_while(is_done.lock().unwrap(), PATIENCE, |done| !*done).unwrap();
+            if waited.1.timed_out() {
+                eprintln!("not within {PATIENCE:?}: {what}");
+                std::process::abort();
+            }
+        });
+        Ends(done)
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+}
+
+#[test]
+fn a_window_is_made_where_two_members_use_different_links_to_each_other() {
+    let _ends = Ends::unless_done("the window is made");
+    let outcomes = [Calls::Refused, Calls::Open, Calls::Open, Calls::Open];
+    ranks(
+        outcomes,
+        |_, builder| builder,
+        |engine, rank, world, _| {
+            let region = engine.expose(vec![0u64; 16], RegionAccess::ALL).unwrap();
+            let mut keys = [region.key(); 4];
+            engine.allgather(&[region.key()], &mut keys, world).unwrap();
+            // Ranks 2 and 3 call rank 0. Rank 0 cannot call rank 1, and uses the next transport; rank 1 calls rank 0 then.
+            for (origin, target) in [(2, 0), (3, 0), (0, 1), (1, 0)] {
+                put_by(engine, rank, world, origin, &keys[target]);
+            }
+            let over = |engine: &mut Engine, other: u32| {
+                let routes = engine.routes(ProcId(other), TrafficClass::OneSided);
+                routes.into_iter().find(|route| route.chosen).unwrap().transport
+            };
+            if rank < 2 {
+                assert_eq!(over(engine, 1 - rank), ["shm", "first"][rank as usize]);
+            }
+            let window = engine.win_allocate::<u64>(8, world).unwrap();
+            engine.win_fence(window).unwrap();
+            for target in 0..4 {
+                engine.put(&[u64::from(rank) + 1], Rank(target), rank as usize, window).unwrap();
+            }
+            engine.win_fence_last(window).unwrap();
+            let mut own = [0; 5];
+            engine.win_read(&mut own, 0, window).unwrap();
+            assert_eq!(own, [1, 2, 3, 4, 0]);
+            engine.win_free(window).unwrap();
+            assert_eq!(engine.withdraw(region).unwrap()[1], u64::from(rank < 2));
+        },
+    );
 }
 
 /// The open links beside those of messages: the endpoint of each, and its number there.

@@ -32,6 +32,27 @@ fn a_fabric_moves_what_is_put_and_got() {
 }
 
 #[test]
+fn a_member_without_memory_of_its_own_reaches_that_of_others_by_the_fabric() {
+    for over in FABRICS {
+        each_rank(2, over, |engine, rank, world| {
+            let window = engine.win_allocate::<u64>([0, 64][rank as usize], world).unwrap();
+            if rank == 0 {
+                assert_eq!(engine.win_reach(Rank(1), window), Ok(WindowReach::Fabric), "{over:?}");
+            }
+            engine.win_fence(window).unwrap();
+            if rank == 0 {
+                engine.put(values(0, 60), Rank(1), 4, window).unwrap();
+            }
+            engine.win_fence_last(window).unwrap();
+            if rank == 1 {
+                assert_eq!(own(engine, 64, window)[4..], values(0, 60));
+            }
+            engine.win_free(window).unwrap();
+        });
+    }
+}
+
+#[test]
 fn locks_and_updates_go_beside_what_a_fabric_moves() {
     for over in FABRICS {
         each_rank(3, over, |engine, rank, world| {

@@ -65,6 +65,27 @@ fn a_window_that_cannot_be_freed_for_want_of_rows_stays() {
 }
 
 #[test]
+fn a_window_is_made_by_all_or_the_member_without_rows_says_so_before_any_other_waits() {
+    pairs(|engine, rank, world| {
+        for free in 1..30 {
+            let mut taken = if rank == 0 { fill(engine) } else { Vec::new() };
+            let spare = taken.split_off(taken.len().saturating_sub(free));
+            give_back(engine, spare);
+            let window = match engine.win_allocate::<u64>(4, world) {
+                Ok(window) => window,
+                Err(error) => {
+                    assert!(rank == 0 && error.to_string().contains("cars_max"), "{free}: {error}");
+                    give_back(engine, std::mem::take(&mut taken));
+                    engine.win_allocate(4, world).unwrap()
+                }
+            };
+            give_back(engine, taken);
+            engine.win_free(window).unwrap();
+        }
+    });
+}
+
+#[test]
 fn an_epoch_that_cannot_be_posted_started_or_completed_for_want_of_rows_is_so_at_the_next_call() {
     pairs(|engine, rank, world| {
         let window: Window<u64> = engine.win_allocate(4, world).unwrap();

@@ -76,7 +76,7 @@ pub(super) fn allgatherv<S: Sequence, R: Sequence<Item = S::Item>>(
     })
 }
 
-pub(super) fn alltoall<S: Sequence, R: Sequence<Item = S::Item>>(
+pub(crate) fn alltoall<S: Sequence, R: Sequence<Item = S::Item>>(
     send: S,
     receive: R,
 ) -> Call<(S, R), impl Draw<(S, R)>> {

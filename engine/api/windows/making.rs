@@ -26,6 +26,9 @@ const KEYS: u64 = 1 << 32;
 /// What a member that has no window tells the others: it has failed, or a member that it needs has.
 const FAILED: u8 = u8::MAX;
 
+/// Rows of a collective operation besides those of its messages to and from each member.
+const ROWS: usize = 16;
+
 impl Engine {
     /// Makes a window of memory that it allocates: `count` elements at this rank, all bytes zero (`MPI_Win_allocate`). All members of a
     /// communicator call it. On one host the members share the memory.
@@ -178,6 +181,10 @@ impl Engine {
 
     /// Makes a window; its handle. If that fails, what was brought is given back, if nobody can use it.
     fn make_window(&mut self, brought: &mut Brought, comm: Comm) -> Result<u32, WindowError> {
+        let known = self.store.all().communicators.get(Communicator::row(comm.0));
+        let size = known.map_or(0, |comm| comm.size as usize);
+        // For a send and a receive of each member, and some: then no member is left waiting by the calls below.
+        self.need_rows(2 * size + ROWS)?;
         let own = self.comm_dup(comm)?;
         match self.make_window_on(brought, own) {
             Ok(()) => Ok(own.0),
@@ -219,8 +226,9 @@ impl Engine {
             (offer.has, offer.fabric) = (offer.has | FABRIC, [key, base]);
         }
         offer.over = [shares, fabric.map(|(endpoint, _)| endpoint)].map(|endpoint| self.number_of(endpoint));
-        let offers = self.tell_all_of(comm, offer, size);
-        let runs = self.pass_runs(key, &vcs, &links, offers.as_deref().ok(), rank);
+        let heard = self.tell_offer(comm, offer, &links);
+        let runs = self.pass_runs(key, &vcs, &links, heard.as_ref().ok(), rank);
+        let offers = heard.map(|heard| heard.offers);
         self.stop_giving(key);
         let poor = offers.as_ref().ok().and_then(|offers| offers.iter().position(|offer| offer.has & MEMORY == 0));
         let (mut farthest, mut refused) = (FAILED, String::new());
@@ -334,7 +342,7 @@ impl Engine {
         let Some(run) = run else {
             let (endpoint, link) = link.filter(|&(endpoint, _)| offer.over[1] == self.number_of(Some(endpoint)))?;
             let channel = self.channel(endpoint, link, comm.0);
-            return fabric_reach(endpoint, channel, offer, members.fabric.map(|(endpoint, _)| endpoint));
+            return fabric_reach(endpoint, channel, offer);
         };
         if offer.has & KERNEL != 0 && run.beside().is_some() {
             return memory_reach(run, (size, rank), fences);

@@ -16,13 +16,13 @@ use tickwire_transports::shared::SharedRun;
 use tickwire_transports::windows::{Memory, Part};
 use tickwire_transports::{Channel, Reach as Near, RemoteAccess, RemoteKey, Settled};
 
-/// How a fabric reaches a member's memory, if both members use the same endpoint for it.
-pub(super) fn fabric_reach(endpoint: u8, channel: Channel, offer: &Offer, own: Option<u8>) -> Option<Reach> {
+/// How a fabric reaches the memory that a member has registered with it. The own part need not be registered there.
+pub(super) fn fabric_reach(endpoint: u8, channel: Channel, offer: &Offer) -> Option<Reach> {
     let [key, base] = offer.fabric;
     let access = RemoteAccess::READ | RemoteAccess::WRITE;
     let key = RemoteKey { key, base, length: offer.bytes, access };
-    let both = offer.has & FABRIC != 0 && own == Some(endpoint) && base.checked_add(offer.bytes).is_some();
-    both.then_some(Reach::Fabric { endpoint, channel, key })
+    let is_registered = offer.has & FABRIC != 0 && base.checked_add(offer.bytes).is_some();
+    is_registered.then_some(Reach::Fabric { endpoint, channel, key })
 }
 
 /// How a buffer of another engine in this process is reached. The run with its locks says where it is. The buffer stays until all members
@@ -30,6 +30,14 @@ pub(super) fn fabric_reach(endpoint: u8, channel: Channel, offer: &Offer, own: O
 pub(super) fn memory_reach(run: SharedRun, (size, rank): (u32, u32), fences: bool) -> Option<Reach> {
     let memory = run.beside()?;
     Part::new(run, Memory::Own(memory), size, rank, fences).map(Reach::Memory)
+}
+
+/// What members have told each other of their parts.
+pub(super) struct Told {
+    /// The offer of each member.
+    pub(super) offers: Vec<Offer>,
+    /// The number of the transport of each member's link to this one; 0 if there is none.
+    links: Vec<u32>,
 }
 
 impl Engine {
@@ -199,33 +207,41 @@ impl Engine {
         Ok(vcs.iter().map(|&row| link_for(&mut all, row, TrafficClass::OneSided)).collect())
     }
 
-    /// Passes the own run to all members that share memory with this one, and takes theirs. Without `offers` it only tells them that it
-    /// has none.
+    /// The transports that links are of, by the numbers that other members know them by; 0 where there is no link.
+    pub(super) fn numbers_of(&mut self, links: &[Link]) -> Vec<u32> {
+        links.iter().map(|link| self.number_of(link.map(|(endpoint, _)| endpoint))).collect()
+    }
+
+    /// Passes the own run to all members that share memory with this one, and takes theirs. Without `told` it only tells them that it has
+    /// none.
     pub(super) fn pass_runs(
         &mut self,
         key: u64,
         vcs: &[Row],
         links: &[Link],
-        offers: Option<&[Offer]>,
+        told: Option<&Told>,
         rank: u32,
     ) -> Vec<Option<SharedRun>> {
         let mut runs: Vec<Option<SharedRun>> = vec![None; vcs.len()];
-        if offers.is_none() {
+        if told.is_none() {
             self.stop_giving(key);
         }
-        let has_run = |member: usize| offers.is_none_or(|offers| offers[member].has & RUN != 0);
+        let has_run = |member: usize| told.is_none_or(|told| told.offers[member].has & RUN != 0);
         if !has_run(rank as usize) {
             return runs;
         }
-        let numbers: Vec<u32> = links.iter().map(|link| self.number_of(link.map(|(endpoint, _)| endpoint))).collect();
-        // Both share over the transport that the link is of.
-        let is_shared = |member: usize| match offers {
-            Some(offers) => [rank as usize, member].iter().all(|&of| offers[of].over[0] == numbers[member]),
-            None => true,
+        let numbers = self.numbers_of(links);
+        // Both share over the transport that the links are of. The links of two members to each other may be of different transports: each
+        // goes on with the link that it has. Both must come to the same answer, or one would wait for a run that is never passed.
+        let is_shared = |member: usize| {
+            told.is_none_or(|told| {
+                let [own, theirs] = [rank as usize, member].map(|of| told.offers[of].over[0]);
+                [own, theirs, told.links[member]] == [numbers[member]; 3]
+            })
         };
         let mut to_give: Vec<bool> =
             (0..vcs.len()).map(|member| links[member].is_some() && is_shared(member) && has_run(member)).collect();
-        let mut to_take = if offers.is_some() { to_give.clone() } else { vec![false; vcs.len()] };
+        let mut to_take = if told.is_some() { to_give.clone() } else { vec![false; vcs.len()] };
         let waited = self.wait_until(|engine| {
             engine.closed.check_request()?;
             let mut all = engine.store.all();
@@ -264,6 +280,19 @@ impl Engine {
         for endpoint in self.store.endpoints() {
             endpoint.transport.get().shared_memory().into_iter().for_each(|shared| shared.stop_giving(key));
         }
+    }
+
+    /// Tells all members the offer and each of them the transport of the own link to it, and hears theirs.
+    ///
+    /// # Errors
+    /// A member has failed, or messages cannot be posted.
+    pub(super) fn tell_offer(&mut self, comm: Comm, own: Offer, links: &[Link]) -> Result<Told, OperationError> {
+        let numbers = self.numbers_of(links);
+        let mut theirs = vec![0; numbers.len()];
+        let offers = self.tell_all_of(comm, own, numbers.len() as u32);
+        // Also after a failure: others may wait for what this member says.
+        let told = self.run_graph(exchange::alltoall(&numbers[..], &mut theirs[..]), comm);
+        Ok(Told { offers: told.and(offers)?, links: theirs })
     }
 
     /// Tells all members a value, and hears theirs.
