@@ -220,7 +220,8 @@ pub struct Graphs {
     pub list: Vec<Option<Box<Graph>>>,
     /// Nodes that can start, in the order in which they will.
     pub startable: Queue,
-    /// Pairs of a communicator's handle, and how many persistent operations were made on it.
+    /// Pairs of a communicator's context word, and how many persistent operations were made on it. By the word and not by the handle: a
+    /// communicator that is being freed has no handle any more, and its operations go on.
     pub made: Vec<(u32, u32)>,
     /// Calls so far that have left a kept graph for the next equal call.
     pub calls: u64,

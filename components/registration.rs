@@ -166,6 +166,15 @@ impl Registrations {
         self.uses.contains_key(&row)
     }
 
+    /// Whether an operation holds a range that covers these bytes.
+    pub fn covers(&self, row: Row, endpoint: u8, span: Span, access: Access) -> bool {
+        let is_held = |held: &RegistrationUse| {
+            let named = |entry: &&Entry| entry.endpoint == held.endpoint && entry.registration == held.registration;
+            self.entries.iter().find(named).is_some_and(|entry| entry.takes(endpoint, span, access))
+        };
+        self.uses.get(&row).is_some_and(|uses| uses.iter().any(is_held))
+    }
+
     /// Looks up a range that covers these bytes, and adds a reference to it. Counts a hit, or a miss if there is none.
     pub fn find(&mut self, endpoint: u8, span: Span, access: Access) -> Option<RegistrationUse> {
         self.take_withdrawn();

@@ -271,6 +271,51 @@ fn buffers_that_the_engine_was_told_of_stay_registered_until_they_are_dropped() 
 }
 
 #[test]
+fn messages_of_collective_operations_and_blocks_give_their_memory_back() {
+    // Room for two ranges: what is not released keeps the third operation waiting.
+    let (mut cluster, known) = knowing(3, false, 2);
+    let mut kept = Vec::new();
+    for round in 0..5u8 {
+        let post = |engine: &mut tickwire::Engine| {
+            let world = engine.comm_world();
+            engine.ibcast(vec![round; 1000], Rank(0), world).unwrap()
+        };
+        let posted: Vec<_> = cluster.engines.iter_mut().map(post).collect();
+        for (rank, posted) in posted.into_iter().enumerate() {
+            kept.push(cluster.finish(BOUND, rank, posted).unwrap().0);
+        }
+    }
+    assert!((0..).zip(kept.chunks(3)).all(|(round, of)| of.iter().flatten().all(|&byte| byte == round)));
+    cluster.tick_times(3);
+    assert!(known.iter().all(|known| known.counts().0 == 0));
+    for number in 0..4 {
+        const BYTES: usize = 300_000;
+        let (world, tag) = (cluster.engines[0].comm_world(), Tag(3));
+        let message = content(number, BYTES);
+        let first = cluster.engines[0].gather_block(Rank(1), tag, world).send(message.clone()).start().unwrap();
+        let middle = cluster.engines[1].scatter_block(Rank(0), tag, world).forward(BYTES, Rank(2)).start().unwrap();
+        let last = cluster.engines[2].scatter_block(Rank(1), tag, world).recv(vec![0u8; BYTES]).start().unwrap();
+        cluster.finish(BOUND, 0, first).unwrap();
+        cluster.finish(BOUND, 1, middle).unwrap();
+        assert!(cluster.finish(BOUND, 2, last).unwrap().0.1 == message);
+        cluster.tick_times(3);
+        assert!(known.iter().all(|known| known.counts().0 == 0));
+    }
+    assert!(known[1].counts().1 > 4, "what is passed on is registered as well");
+}
+
+#[test]
+fn a_block_whose_memory_cannot_be_registered_ends_the_vc_with_the_reason() {
+    let (mut cluster, _) = knowing(2, false, 0);
+    let world = cluster.engines[0].comm_world();
+    let first = cluster.engines[0].gather_block(Rank(1), Tag(3), world).send(vec![1u8; 300_000]).start().unwrap();
+    let last = cluster.engines[1].scatter_block(Rank(0), Tag(3), world).recv(vec![0u8; 300_000]).start().unwrap();
+    let failed = cluster.finish(BOUND, 0, first).unwrap_err().to_string();
+    assert!(failed.contains("cannot be registered: there is room for 0 ranges"), "{failed}");
+    assert!(cluster.finish(BOUND, 1, last).is_err());
+}
+
+#[test]
 fn a_datatype_is_packed_into_memory_that_is_known() {
     let (mut cluster, known) = knowing(2, false, 10);
     let world = cluster.engines[0].comm_world();

@@ -20,6 +20,7 @@ pub mod remains;
 use crate::rows::{Rows, Wire};
 use crate::steps::finish::finish_car;
 use crate::steps::posting::send_whole;
+use crate::steps::registering;
 use crate::steps::send::send_now;
 use failure::give_up;
 use kept::leave_ended;
@@ -172,6 +173,9 @@ fn reduce(reduction: Option<&Reduction>, into: Span, other: Span, side: Side) ->
 /// Counts a node that is done, and lists the nodes that waited only for this one as startable. Returns the graph's request if this was its
 /// last node.
 pub(crate) fn ended(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
+    if rows.progress.registered != 0 {
+        registering::release(&mut rows.progress, row);
+    }
     let Rows { progress, cars, nodes, requests, .. } = rows;
     let mut expected = cars[row as usize].span.len() as u64;
     if let Some(passage) = passage_of(progress, nodes, row) {

@@ -120,10 +120,10 @@ fn send_apart(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row, left: &
     }
     let Large { wanted, length, peer, .. } = large[row as usize];
     let state = endpoint.rows.and_then(|states| row_states.get(states, row));
-    let link = vc.link;
+    let (link, number) = (vc.link, vc.endpoint);
     // The message may end up in another queue.
     vc.data.pop(cars);
-    let mut sender = Sender { progress, cars, nodes, supplies, endpoint, link, row, peer, wanted, length };
+    let mut sender = Sender { progress, cars, nodes, supplies, endpoint, number, link, row, peer, wanted, length };
     let turn = sender.send(left, state);
     if matches!(turn, Turn::Share | Turn::Blocked | Turn::Failed) {
         put_behind(&mut vc.data, cars, NIL, row);

@@ -43,6 +43,33 @@ pub fn serve(
     Ok(true)
 }
 
+/// Registers a run of a message that comes in several, unless that is done already. What was registered for the run before is released.
+/// `Ok(false)` if the message must wait until others release their registrations.
+///
+/// # Errors
+/// Why the transport refuses, in words.
+#[cold]
+pub fn serve_run(
+    progress: &mut Progress,
+    endpoint: &mut Endpoint,
+    number: u8,
+    row: Row,
+    run: Span,
+) -> Result<bool, String> {
+    purge(progress, endpoint, number);
+    if run.len() as u64 <= endpoint.abilities.copies || progress.registrations.covers(row, number, run, Access::SEND) {
+        return Ok(true);
+    }
+    release(progress, row);
+    match acquire(progress, endpoint, number, run, Access::SEND) {
+        Ok(reference) => progress.registrations.hold(row, reference, false),
+        Err(_) if progress.registrations.is_busy(number) => return Ok(false),
+        Err(words) => return Err(words),
+    }
+    progress.registered = progress.registrations.users();
+    Ok(true)
+}
+
 /// The runs of an envelope CAR that must be registered. There are none if the message is so short that the transport copies it at once. A
 /// datatype's layout is packed first, and the memory that it is packed into is registered where that is done.
 fn runs(cars: &[Car], row: Row, copies: u64) -> SmallVec<[Span; 2]> {

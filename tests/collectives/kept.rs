@@ -1,8 +1,8 @@
 //! Equal calls share a graph. They must not share data, messages or memory.
 
-use crate::kit::{BOUND, all, clusters, values};
+use crate::kit::{BOUND, all, clusters, dup, values};
 use tickwire::testing::Cluster;
-use tickwire::{Agreed, Comm, Limits, PostError, Rank, in_place, op};
+use tickwire::{Limits, PostError, Rank, in_place, op};
 
 /// The same buffers are used again and again. In between, contents, operations, roots and lengths change.
 #[test]
@@ -166,31 +166,4 @@ fn a_persistent_graph_does_not_start_on_a_communicator_that_was_freed() {
     }
     cluster.tick_times(20);
     cluster.assert_at_rest();
-}
-
-/// Makes a duplicate of the world.
-fn dup(cluster: &mut Cluster) -> Vec<Comm> {
-    let mut agreements: Vec<_> = cluster
-        .engines
-        .iter_mut()
-        .map(|engine| {
-            let world = engine.comm_world();
-            engine.start_dup(world).unwrap()
-        })
-        .collect();
-    let mut made = vec![None; agreements.len()];
-    for _ in 0..BOUND {
-        for (engine, (agreement, made)) in cluster.engines.iter_mut().zip(agreements.iter_mut().zip(&mut made)) {
-            if made.is_none()
-                && let Agreed::Done(comm) = engine.test_agreement(agreement).unwrap()
-            {
-                *made = comm;
-            }
-        }
-        if let Some(all) = made.iter().copied().collect() {
-            return all;
-        }
-        cluster.tick_all();
-    }
-    panic!("no communicator\n{}", cluster.report());
 }

@@ -4,7 +4,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 use tickwire::internals::transports::sim::ProviderConfig;
 use tickwire::testing::{Board, Cluster, SimConfig, SimNet};
-use tickwire::{Bootstrap, Builder, Comm, Engine, Limits, Pieces, Rejected, Request};
+use tickwire::{Agreed, Bootstrap, Builder, Comm, Engine, Limits, Pieces, Rejected, Request};
 
 /// Most rounds until operations are done.
 pub(crate) const BOUND: u32 = 50_000;
@@ -103,4 +103,25 @@ pub(crate) fn value(rank: u32, at: usize) -> i64 {
 
 pub(crate) fn sum(ranks: std::ops::Range<u32>, count: usize) -> Vec<i64> {
     (0..count).map(|at| ranks.clone().map(|rank| value(rank, at)).sum()).collect()
+}
+
+/// Makes a duplicate of the world. Returns its handle on each engine.
+pub(crate) fn dup(cluster: &mut Cluster) -> Vec<Comm> {
+    let start = |engine: &mut Engine| {
+        let world = engine.comm_world();
+        engine.start_dup(world).unwrap()
+    };
+    let mut agreements: Vec<_> = cluster.engines.iter_mut().map(start).collect();
+    let mut comms = vec![None; agreements.len()];
+    cluster.tick_until(BOUND, "all have it", |cluster| {
+        for ((engine, agreement), comm) in cluster.engines.iter_mut().zip(&mut agreements).zip(&mut comms) {
+            if comm.is_none()
+                && let Agreed::Done(made) = engine.test_agreement(agreement).unwrap()
+            {
+                *comm = made;
+            }
+        }
+        comms.iter().all(Option::is_some)
+    });
+    comms.into_iter().flatten().collect()
 }

@@ -3,12 +3,12 @@
 
 mod kinds;
 
-use crate::kit::{all, clusters, in_threads};
+use crate::kit::{all, clusters, dup, in_threads};
 use std::fmt::Debug;
 use std::time::{Duration, Instant};
 use tickwire::internals::components::VcState;
 use tickwire::testing::{Cluster, STEP_NS};
-use tickwire::{Agreed, Comm, Engine, Pieces, Rank, Rejected, Request, RequestError, Tag, op};
+use tickwire::{Comm, Engine, Pieces, Rank, Rejected, Request, RequestError, Tag, op};
 
 /// Longest time of an operation on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -169,27 +169,6 @@ fn many_members_are_asked_in_turn() {
     cluster.assert_at_rest();
 }
 
-/// Makes a duplicate of the world. Returns its handle on each engine.
-fn dup(cluster: &mut Cluster) -> Vec<Comm> {
-    let start = |engine: &mut Engine| {
-        let world = engine.comm_world();
-        engine.start_dup(world).unwrap()
-    };
-    let mut agreements: Vec<_> = cluster.engines.iter_mut().map(start).collect();
-    let mut comms = vec![None; agreements.len()];
-    cluster.tick_until(crate::kit::BOUND, "all have it", |cluster| {
-        for ((engine, agreement), comm) in cluster.engines.iter_mut().zip(&mut agreements).zip(&mut comms) {
-            if comm.is_none()
-                && let Agreed::Done(made) = engine.test_agreement(agreement).unwrap()
-            {
-                *comm = made;
-            }
-        }
-        comms.iter().all(Option::is_some)
-    });
-    comms.into_iter().flatten().collect()
-}
-
 /// Operations on a communicator that was freed meanwhile must end as usual, even if a member calls them late.
 #[test]
 fn what_is_pending_where_a_communicator_is_freed_is_waited_for() {
@@ -207,6 +186,42 @@ fn what_is_pending_where_a_communicator_is_freed_is_waited_for() {
             assert_eq!(cluster.finish(crate::kit::BOUND, rank, sum).unwrap().0.1, [3; 9000]);
         }
     }
+}
+
+/// The member that sends has made a gather of other messages than the root waits for. A receive of its own keeps the communicator, which it
+/// has freed, half alive: the root must be told all the same.
+#[test]
+fn a_root_is_told_by_a_member_whose_freed_communicator_something_still_needs() {
+    let mut cluster = Cluster::loopback(2);
+    let comms = dup(&mut cluster);
+    let mut gathers: Vec<_> = (0..2)
+        .map(|rank| {
+            let (engine, comm) = (&mut cluster.engines[rank], comms[rank]);
+            // Short blocks come by a tree, long ones directly.
+            let block = [1, 512][rank];
+            let gather = engine.gather_init(vec![1u64; block], vec![0u64; [2, 0][rank]], Rank(0), comm).unwrap();
+            engine.start(&gather).unwrap();
+            gather
+        })
+        .collect();
+    cluster.tick_times(3);
+    let last = gathers.pop().unwrap();
+    assert!(cluster.engines[1].test(&last).unwrap().is_done(), "it only sends");
+    let waits = cluster.engines[1].irecv(vec![0u8; 1], Rank(0), Tag(1), comms[1]).unwrap();
+    cluster.engines[1].free(last).unwrap();
+    cluster.engines[1].comm_free(comms[1]).unwrap();
+    let mut told = Ok(());
+    cluster.tick_until(crate::kit::BOUND, "the root is told", |cluster| match cluster.engines[0].test(&gathers[0]) {
+        Ok(test) => test.is_done(),
+        Err(error) => {
+            told = Err(error);
+            true
+        }
+    });
+    assert_eq!(told, Err(RequestError::Abandoned(Rank(1))));
+    let send = cluster.engines[0].isend(vec![5u8; 1], Rank(1), Tag(1), comms[0]).unwrap();
+    assert_eq!(cluster.finish(crate::kit::BOUND, 1, waits).unwrap().0, [5]);
+    cluster.finish(crate::kit::BOUND, 0, send).unwrap();
 }
 
 /// A member does not tick while another member asks it for a message. Then it sends the message, is done, and frees the

@@ -14,7 +14,7 @@ use tickwire_components::{
     Pieces, PostError, RequestId, RequestState, Row, Span, context,
 };
 use tickwire_systems::collectives::draft::{Act, Draft, PERSISTENT_TAG, STEP_BITS, STEPS_MAX};
-use tickwire_systems::procs::communicators::live;
+use tickwire_systems::procs::communicators::{known, live};
 use tickwire_systems::protocols::graph::failure::cancel;
 use tickwire_systems::protocols::graph::kept::renew;
 use tickwire_systems::steps::signatures::note;
@@ -267,9 +267,10 @@ impl Engine {
         }
         let communicators = &*all.communicators;
         let made = &mut all.progress.graphs.made;
-        made.retain(|&(handle, _)| live(communicators, handle).is_ok());
-        let place = made.iter().position(|&(handle, _)| handle == comm.0).unwrap_or_else(|| {
-            made.push((comm.0, 0));
+        made.retain(|&(word, _)| known(communicators, word).is_some());
+        let own = communicators[Communicator::row(comm.0)].context;
+        let place = made.iter().position(|&(word, _)| word == own).unwrap_or_else(|| {
+            made.push((own, 0));
             made.len() - 1
         });
         let number = made[place].1;

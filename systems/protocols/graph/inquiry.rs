@@ -174,7 +174,7 @@ fn is_denied(rows: &Rows<'_>, inquiry: &Inquiry, vc_row: Row) -> bool {
     }
     let persistent = tag & PERSISTENT_TAG != 0;
     let Some(graph) = rows.progress.graphs.list.iter().flatten().find(|graph| is_of(graph, cars, inquiry)) else {
-        let made = progress.graphs.made.iter().find(|(handle, _)| *handle == communicator.handle);
+        let made = progress.graphs.made.iter().find(|(word, _)| *word == communicator.context);
         let called = if persistent { made.map_or(0, |(_, count)| *count) } else { communicator.collectives };
         return called.wrapping_sub(call).cast_signed() > 0;
     };

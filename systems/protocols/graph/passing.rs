@@ -5,12 +5,13 @@ use crate::procs::priorities::{insert, list_sender};
 use crate::rows::Rows;
 use crate::steps::check::NotTaken;
 use crate::steps::finish::{abort, finish_car};
+use crate::steps::registering::serve_run;
 use crate::steps::supply::hand_out::{self, emptied};
 use tickwire_components::limits::PIECES_A_PASS;
 use tickwire_components::wire::Header;
 use tickwire_components::{
-    Blocks, Body, Car, CarKind, CarState, InletMemory, NIL, NoBytes, Node, OutgoingPassage, PartKind, Payload, Pending,
-    Progress, Row, Span, Supply, car_flags,
+    Blocks, Body, Car, CarKind, CarState, Ended, InletMemory, NIL, NoBytes, Node, OutgoingPassage, PartKind, Payload,
+    Pending, Progress, Row, Span, Supply, car_flags,
 };
 use tickwire_transports::{Sent, copy};
 
@@ -124,6 +125,8 @@ pub(crate) struct Sender<'a> {
     pub(crate) nodes: &'a [Node],
     pub(crate) supplies: &'a mut [Supply],
     pub(crate) endpoint: &'a mut Endpoint,
+    /// The endpoint's number.
+    pub(crate) number: u8,
     pub(crate) link: u32,
     pub(crate) row: Row,
     pub(crate) peer: Row,
@@ -152,24 +155,31 @@ impl Sender<'_> {
         let node = self.nodes[self.row as usize];
         let (number, outgoing) = (node.graph, node.outgoing());
         while *left > 0 {
-            let car = &mut self.cars[self.row as usize];
+            let car = self.cars[self.row as usize];
             let graph = self.progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut);
             let blocks = graph.and_then(|graph| {
                 graph.blocks.as_deref_mut().filter(|_| !graph.failed || car.flags & car_flags::REFUSED != 0)
             });
             *left -= 1;
             // A graph that has failed says so, once a piece that has begun to leave is whole.
-            let Some(blocks) = blocks else { return self.give_up(state) };
+            let Some(mut blocks) = blocks else { return self.give_up(state) };
             let begun = blocks.outgoing[outgoing as usize].begun;
             let run = next_run(blocks, self.supplies, outgoing, car.done);
             let run = run.part(0, self.wanted.saturating_sub(car.done) as usize);
             if run.is_empty() {
-                car.state = CarState::Parked;
+                self.cars[self.row as usize].state = CarState::Parked;
                 return Turn::Out;
             }
             let most = self.endpoint.piece_bytes.min(run.len() as u64);
             let piece = if begun > 0 { begun } else { self.endpoint.fits(self.link, most) };
             let run = run.part(0, piece as usize);
+            if self.endpoint.abilities.registers {
+                if let Some(turn) = self.register(run) {
+                    return turn;
+                }
+                let graph = self.progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut);
+                blocks = graph.and_then(|graph| graph.blocks.as_deref_mut()).expect("it was there before");
+            }
             let header = Header::piece(car.context, self.peer, piece);
             // SAFETY: whoever has built the graph keeps what its nodes send; what was handed out is there until it has left.
             #[expect(unsafe_code, reason = "bytes that are addresses")]
@@ -178,6 +188,7 @@ impl Sender<'_> {
             let sent = transport.send(self.link, &header, &payload, state.as_deref_mut().map(|state| state as _));
             let partly = self.endpoint.rows.is_some() && sent == Sent::Blocked;
             blocks.outgoing[outgoing as usize].begun = if partly { piece } else { 0 };
+            let car = &mut self.cars[self.row as usize];
             car.flags &= !car_flags::REFUSED;
             match sent {
                 Sent::Done => {}
@@ -204,6 +215,21 @@ impl Sender<'_> {
             }
         }
         Turn::Share
+    }
+
+    /// Registers what is sent next, for a transport that needs this. Returns how the turn ends if that cannot be now.
+    #[cold]
+    fn register(&mut self, run: Span) -> Option<Turn> {
+        let vc = self.cars[self.row as usize].vc;
+        match serve_run(self.progress, self.endpoint, self.number, self.row, run) {
+            Ok(true) => None,
+            Ok(false) => Some(Turn::Blocked),
+            Err(words) => {
+                let words = format!("the memory of a message cannot be registered: {words}");
+                self.progress.ended.push((vc, Ended::Link(words)));
+                Some(Turn::Failed)
+            }
+        }
     }
 
     /// Tells the peer that no more will come.
