@@ -51,7 +51,7 @@ data! {
         pub active: u32,
         /// Submissions of other threads that the engine has not taken yet.
         pub submissions: u64,
-        /// Communicators, by context id: those below [`SHOWN_MAX`], and those with pending operations or messages.
+        /// Communicators, by context id: those below [`SHOWN_MAX`], and those of operations and messages that are listed.
         pub communicators: Vec<CommunicatorDump>,
         /// Procs that were contacted.
         pub peers: Vec<PeerDump>,

@@ -22,9 +22,10 @@
 //! the kernel lets processes of one user read each other's memory (ptrace scope 0), they could do so anyway. If peers are trusted less than
 //! the program, keep secrets out of the shared heap, or do not use it.
 //!
-//! Peers are passed a read-only descriptor of a file whose mode lets nobody open it for writing. Only this process has a writable
-//! descriptor. The kernel gives it to a process that may write this one's memory anyway (ptrace access), and a peer takes it when it first
-//! writes to memory that was offered for that. So the heap gives write access to nobody who did not have it before.
+//! Peers are passed a read-only descriptor of a file whose mode lets nobody open it for writing. A peer gets a writable descriptor from this
+//! process when it first writes to memory that was offered for that, if the kernel lets it write this process's memory anyway (ptrace
+//! access). This keeps peers from writing here by mistake, not by intent: a process of the same user owns the file too, so it can change the
+//! mode and open its descriptor again. Who cannot trust the other ranks of a job with the heap's content does not use it.
 //!
 //! # The file
 //!

@@ -308,7 +308,7 @@ unsafe impl<T: Transport> Transport for Sim<T> {
 
     fn has_ended(&self, proc: u32, card: &[u8]) -> Option<String> {
         let died_ns = self.net.died_ns(proc);
-        let told = died_ns.is_some_and(|died_ns| died_ns + self.net.config().notice_ns <= self.now_ns);
+        let told = died_ns.is_some_and(|died_ns| died_ns.saturating_add(self.net.config().notice_ns) <= self.now_ns);
         if told { Some("the proc has died".into()) } else { self.inner.has_ended(proc, card) }
     }
 

@@ -66,10 +66,11 @@ impl Engine {
         operations.extend(all.progress.control.frames.iter().filter_map(|frame| refusal(&all, frame)));
         let mut unexpected = messages(&all, now);
         let peers = peers(&mut self.store.all(), &operations, &unexpected);
-        let named: BTreeSet<u32> =
-            operations.iter().map(|o| o.context).chain(unexpected.iter().map(|m| m.context)).collect();
         let (operations_left_out, unexpected_left_out) =
             (oldest(&mut operations, |o| o.age), oldest(&mut unexpected, |m| m.age));
+        // Of those that are listed: their number is bounded.
+        let named: BTreeSet<u32> =
+            operations.iter().map(|o| o.context).chain(unexpected.iter().map(|m| m.context)).collect();
         let all = self.store.all();
         let (regions, regions_left_out) = regions(&all);
         Dump {

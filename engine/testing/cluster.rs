@@ -4,6 +4,7 @@ use super::board::Board;
 use super::credit::check_credit;
 use super::inspect;
 use super::inspect::{check_invariants, dump, rows};
+use crate::bootstrap::Exchange;
 use crate::{Builder, Engine, Failed, Request, Status, Test, Work};
 use tickwire_components::limits::LOOPBACK_RING_BYTES;
 use tickwire_components::{Pieces, VcState};
@@ -19,6 +20,18 @@ pub const ROWS: usize = 128;
 /// Largest number of engines for which the invariants are checked after every tick.
 const CHECKED: u32 = 8;
 
+/// An engine that is being built. If that fails, or panics, the others do not wait for it.
+struct Absent<'a> {
+    board: &'a Board,
+    rank: u32,
+}
+
+impl Drop for Absent<'_> {
+    fn drop(&mut self) {
+        self.board.exchange(self.rank).finish();
+    }
+}
+
 /// Several engines in one process, which are ticked in turn. Rank r is engine r.
 pub struct Cluster {
     /// The engines.
@@ -33,6 +46,8 @@ pub struct Cluster {
     pub board: Board,
     /// The simulated network, if the engines are on one. Then [`check_credit`] is part of the checks.
     pub net: Option<SimNet>,
+    /// In how many rounds each engine is ticked once.
+    paces: Vec<u32>,
     /// The number of rounds so far.
     rounds: u32,
 }
@@ -79,6 +94,7 @@ impl Cluster {
         });
         cluster.note = format!("{:?}", net.config());
         cluster.net = Some(net.clone());
+        cluster.slow_down(net);
         cluster
     }
 
@@ -106,7 +122,18 @@ impl Cluster {
             change(Engine::builder().hub(near.clone()).initial_rows(ROWS).transport(provider))
         });
         cluster.note = format!("{:?}; {:?}", net.config(), config(0));
+        cluster.slow_down(net);
         cluster
+    }
+
+    /// Ticks engines as rarely as the network says from now on.
+    fn slow_down(&mut self, net: &SimNet) {
+        self.paces = (0..self.engines.len() as u32).map(|rank| net.config().pace(rank)).collect();
+    }
+
+    /// The number of rounds in which each engine is ticked at least once.
+    pub(super) fn slowest(&self) -> u32 {
+        self.paces.iter().copied().max().unwrap_or(1)
     }
 
     /// A cluster of engines that the test configures, by rank. They are built at the same time, so that they can exchange cards.
@@ -118,19 +145,30 @@ impl Cluster {
         let engines = std::thread::scope(|scope| {
             let start = |rank| {
                 let (make, board) = (&make, &board);
-                scope.spawn(move || make(rank).build(board.bootstrap(rank)))
+                scope.spawn(move || {
+                    let absent = Absent { board, rank };
+                    let built = make(rank).build(board.bootstrap(rank));
+                    if built.is_ok() {
+                        std::mem::forget(absent);
+                    }
+                    built
+                })
             };
             let threads: Vec<_> = (0..engines).map(start).collect();
-            let built = threads.into_iter().enumerate().map(|(rank, thread)| match thread.join() {
-                Ok(Ok(engine)) => engine,
-                Ok(Err(error)) => panic!("engine {rank}: {error}"),
-                Err(_) => panic!("building engine {rank} panicked"),
-            });
-            built.collect::<Vec<_>>()
+            let (mut built, mut failed) = (Vec::new(), Vec::new());
+            for (rank, thread) in threads.into_iter().enumerate() {
+                match thread.join() {
+                    Ok(Ok(engine)) => built.push(engine),
+                    Ok(Err(error)) => failed.push(format!("engine {rank}: {error}")),
+                    Err(_) => failed.push(format!("building engine {rank} panicked")),
+                }
+            }
+            assert!(failed.is_empty(), "{}", failed.join("; "));
+            built
         });
         let checked = engines.len() <= CHECKED as usize;
-        let (note, net, rounds) = (String::new(), None, 0);
-        let mut cluster = Cluster { engines, now_ns: 0, checked, note, board, net, rounds };
+        let (note, net, paces, rounds) = (String::new(), None, vec![1; engines.len()], 0);
+        let mut cluster = Cluster { engines, now_ns: 0, checked, note, board, net, paces, rounds };
         // The first tick switches the engines to virtual time.
         cluster.tick_all();
         cluster
@@ -155,8 +193,9 @@ impl Cluster {
     pub fn tick_all(&mut self) -> bool {
         let mut busy = false;
         for rank in 0..self.engines.len() {
-            let pace = self.net.as_ref().map_or(1, |net| net.config().pace(rank as u32));
-            if pace == 1 || (self.rounds + rank as u32).is_multiple_of(pace) {
+            // Engines may have been added to the list.
+            let pace = self.paces.get(rank).copied().unwrap_or(1);
+            if (self.rounds + rank as u32).is_multiple_of(pace) {
                 busy |= !self.tick(rank).is_idle();
             }
         }

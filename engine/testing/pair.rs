@@ -7,7 +7,7 @@ use tickwire_transports::sim::SimNet;
 
 /// Most rounds that a [`Pair`] may take for one step: two seconds of virtual time.
 const BOUND: u32 = 20_000;
-/// A [`Pair`] is quiet after this many rounds in which nothing happens.
+/// A [`Pair`] is quiet once each engine was ticked this many times and nothing has happened.
 const QUIET: u32 = 3;
 
 /// Two engines in one process, which are ticked in turn: rank 0 on the left, and rank 1 on the right. It is a [`Cluster`] of two.
@@ -59,7 +59,7 @@ impl Pair {
         let mut quiet = 0;
         for round in 1..=BOUND {
             quiet = if self.tick_all() { 0 } else { quiet + 1 };
-            if quiet == QUIET {
+            if quiet == QUIET * self.slowest() {
                 return round;
             }
         }

@@ -1,7 +1,8 @@
 //! The testing kit itself: pairs become idle, and wrong credit is detected.
 
-use tickwire::testing::{Pair, SimConfig, SimNet, check_credit, rows};
-use tickwire::{Rank, Source, Tag};
+use tickwire::internals::transports::sim::ProviderConfig;
+use tickwire::testing::{Cluster, Pair, SimConfig, SimNet, check_credit, rows};
+use tickwire::{Engine, Limits, Rank, Source, Tag};
 use tickwire_tests::cases::content;
 
 #[test]
@@ -38,4 +39,48 @@ fn credit_that_comes_of_nothing_or_is_lost_is_found() {
             assert!(words.starts_with("credit of proc "), "{words}");
         }
     }
+}
+
+/// A seed of a calm network on which one of two procs is ticked in one of ten rounds, and the other one in each.
+fn uneven() -> SimConfig {
+    let config = |seed| SimConfig { slow_of_256: 128, slow_rounds: 10, ..SimConfig::calm(seed) };
+    (0..).map(config).find(|config| (config.pace(0), config.pace(1)) == (1, 10)).unwrap()
+}
+
+#[test]
+fn a_pair_is_not_quiet_before_a_slow_engine_was_ticked() {
+    let mut pair = Pair::sim(&SimNet::new(2, uneven()));
+    let world = pair.left().comm_world();
+    let receive = pair.right().irecv(vec![0u8; 3], Rank(0), Tag(1), world).unwrap();
+    let send = pair.left().isend(vec![7u8; 3], Rank(1), Tag(1), world).unwrap();
+    pair.drive();
+    assert!(pair.right().test(&receive).unwrap().is_done() && pair.left().test(&send).unwrap().is_done());
+}
+
+#[test]
+fn slow_engines_are_slow_whoever_matches_their_messages() {
+    let net = SimNet::new(2, uneven());
+    let clusters =
+        [Cluster::sim(2, &net), Cluster::provider(2, &SimNet::new(2, uneven()), |_| ProviderConfig::calm(1))];
+    for mut cluster in clusters {
+        let ticks = |cluster: &mut Cluster| [0, 1].map(|rank| cluster.engines[rank].dump().tick);
+        let before = ticks(&mut cluster);
+        cluster.tick_times(40);
+        let after = ticks(&mut cluster);
+        assert_eq!([after[0] - before[0], after[1] - before[1]], [40, 4]);
+    }
+}
+
+#[test]
+fn an_engine_that_cannot_be_built_is_named_and_the_others_do_not_wait_for_it() {
+    let build = || {
+        Cluster::build(3, |rank| {
+            let tick_budget = if rank == 1 { 0 } else { Limits::default().tick_budget };
+            Engine::builder().limits(Limits { tick_budget, ..Limits::default() })
+        })
+    };
+    let panic = std::panic::catch_unwind(build).err().expect("one of them has no budget");
+    let words = panic.downcast_ref::<String>().unwrap();
+    assert!(words.contains("engine 1: ") && words.contains("tick_budget"), "{words}");
+    assert!(!words.contains("a fence"), "{words}");
 }

@@ -5,9 +5,10 @@ use crate::kit::{WORLD, id, pass};
 use bevy_ecs::prelude::*;
 use tickwire::internals::components::context;
 use tickwire::internals::components::limits::{CONTEXTS_MAX, Limits};
+use tickwire::internals::traces::SHOWN_MAX;
 use tickwire::internals::transports::Hub;
 use tickwire::testing::{Cluster, SimConfig, SimNet};
-use tickwire::{Comm, CommError, Engine, Group, PostError, Rank, Source, Tag, TagFilter};
+use tickwire::{Bootstrap, Comm, CommError, Engine, Group, PostError, Rank, Source, Tag, TagFilter};
 use tickwire_tests::agreements::{agree, dup, everyone, settle};
 use tickwire_tests::cases::{BOUND, content};
 
@@ -87,6 +88,26 @@ fn ids_go_on_where_thirteen_bits_end_and_members_that_use_others_find_the_smalle
     assert_eq!(id(&mut cluster, 0, lower[0]), 15_002, "the other two are in use at the other member");
     pass(&mut cluster, (1, lower[1]), (0, lower[0]), b"in between");
     cluster.assert_at_rest();
+}
+
+#[test]
+fn a_dump_lists_the_communicators_of_the_operations_that_it_lists() {
+    let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+    let made: Vec<Comm> = (0..SHOWN_MAX + 300).map(|_| engine.comm_dup(WORLD).unwrap()).collect();
+    let pending: Vec<_> = made
+        .iter()
+        .map(|&comm| {
+            engine.tick();
+            engine.irecv([0u8; 1], Rank(0), Tag(1), comm).unwrap()
+        })
+        .collect();
+    let dump = engine.dump();
+    assert_eq!((dump.operations.len(), dump.operations_left_out), (SHOWN_MAX, 300));
+    // The oldest ones, and those with low ids.
+    assert!(dump.communicators.len() <= SHOWN_MAX + 2, "{}", dump.communicators.len());
+    let listed = |context| dump.communicators.iter().any(|comm| comm.context == context);
+    assert!(dump.operations.iter().all(|operation| listed(operation.context)));
+    drop(pending);
 }
 
 #[test]

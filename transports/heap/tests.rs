@@ -240,7 +240,7 @@ fn a_process_that_does_not_have_the_heap_gives_no_descriptor_of_it() {
 
 #[test]
 #[expect(unsafe_code, reason = "tries to map")]
-fn peers_can_neither_write_nor_cut_the_heap() {
+fn what_peers_are_passed_can_neither_be_written_nor_cut() {
     on();
     let offer = offer().expect("on");
     let (both, bytes) = (ProtFlags::READ | ProtFlags::WRITE, offer.bytes as usize);

@@ -185,7 +185,7 @@ impl<T: Transport> Provider<T> {
     /// Completions are read in the order in which they were made.
     fn complete(&mut self, completed: Completed) {
         let last_ns = self.completed.back().map_or(0, |(due_ns, _)| *due_ns);
-        let due_ns = self.now_ns + self.random.within(&self.config.completion_ns);
+        let due_ns = self.now_ns.saturating_add(self.random.within(&self.config.completion_ns));
         self.completed.push_back((due_ns.max(last_ns), completed));
     }
 

@@ -24,7 +24,7 @@ impl<T: Transport> Sim<T> {
         let config = self.net.config();
         if config.credit_portion > 0 {
             for lane in self.lanes.values_mut() {
-                let due_ns = now_ns + self.random.within(&config.delay_ns);
+                let due_ns = now_ns.saturating_add(self.random.within(&config.delay_ns));
                 lane.remind(now_ns, due_ns, config.credit_portion, &mut self.random);
             }
         }
@@ -42,7 +42,7 @@ impl<T: Transport> Sim<T> {
         link.frames += u64::from(header.kind() != Some(Kind::Credit));
         let way = u64::from(link.proc) << 48 ^ u64::from(self.me) << 32 ^ link.frames;
         let mut random = SplitMix::new(config.seed ^ way.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-        let due_ns = now_ns + random.within(&config.delay_ns);
+        let due_ns = now_ns.saturating_add(random.within(&config.delay_ns));
         if config.corrupt_of_65536 > 0
             && header.kind() != Some(Kind::Credit)
             && random.below(65536) < config.corrupt_of_65536.into()
