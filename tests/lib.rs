@@ -8,6 +8,8 @@ pub mod block_storm;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod cases;
 pub mod clocks;
+#[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+pub mod ends;
 pub mod exchanges;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod faults;

@@ -5,7 +5,7 @@ use crate::kit::{WORLD, id, pass};
 use bevy_ecs::prelude::*;
 use tickwire::internals::components::context;
 use tickwire::internals::components::limits::{CONTEXTS_MAX, Limits};
-use tickwire::internals::traces::SHOWN_MAX;
+use tickwire::internals::traces::dump::SHOWN_MAX;
 use tickwire::internals::transports::Hub;
 use tickwire::testing::{Cluster, SimConfig, SimNet};
 use tickwire::{Bootstrap, Comm, CommError, Engine, Group, PostError, Rank, Source, Tag, TagFilter};

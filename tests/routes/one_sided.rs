@@ -3,12 +3,13 @@
 use crate::barred::{fabric, memory};
 use crate::kit::{Calls, gate};
 use crate::pair::{PATIENCE, RING_BYTES, all_chosen, chosen, dumped, greet, put_by_kernel, swap_keys};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use tickwire::internals::transports::Hub;
 use tickwire::testing::{Board, rows};
 use tickwire::{Builder, Comm, Engine, ProcId, Rank, RegionAccess, RegionKey, TrafficClass, WindowReach, op};
+use tickwire_tests::ends::Ends;
 use tickwire_tests::needs::has_libfabric;
 
 /// The priority of "first", which is above that of all other transports that reach memory.
@@ -243,35 +244,9 @@ fn a_transport_that_only_the_peer_can_call_over_is_a_route_again_once_it_has_cal
     }
 }
 
-/// Ends the process if it is not dropped in time: a call that waits for ever would hide which test hangs.
-struct Ends(Arc<(Mutex<bool>, Condvar)>);
-
-impl Ends {
-    fn unless_done(what: &'static str) -> Self {
-        let done = Arc::new((Mutex::new(false), Condvar::new()));
-        let waits = done.clone();
-        std::thread::spawn(move || {
-            let (is_done, changed) = &*waits;
-            let waited = changed.wait_timeout_while(is_done.lock().unwrap(), PATIENCE, |done| !*done).unwrap();
-            if waited.1.timed_out() {
-                eprintln!("not within {PATIENCE:?}: {what}");
-                std::process::abort();
-            }
-        });
-        Ends(done)
-    }
-}
-
-impl Drop for Ends {
-    fn drop(&mut self) {
-        *self.0.0.lock().unwrap() = true;
-        self.0.1.notify_all();
-    }
-}
-
 #[test]
 fn a_window_is_made_where_two_members_use_different_links_to_each_other() {
-    let _ends = Ends::unless_done("the window is made");
+    let _ends = Ends::unless_done(PATIENCE, "the window is made");
     let outcomes = [Calls::Refused, Calls::Open, Calls::Open, Calls::Open];
     ranks(
         outcomes,

@@ -1,9 +1,11 @@
 //! Calls on windows that find no free row: they have done nothing, and can be made again.
 
+use crate::kit::PATIENCE;
 use std::fmt::Display;
 use tickwire::internals::transports::Hub;
 use tickwire::testing::Board;
 use tickwire::{Comm, Engine, Group, Limits, Rank, Request, Tag, Window, WindowError};
+use tickwire_tests::ends::Ends;
 
 /// Takes all rows. Only the first messages after this need one: they do not leave within their calls.
 fn fill(engine: &mut Engine) -> Vec<Request<Vec<u8>>> {
@@ -37,6 +39,7 @@ fn again<E: Display>(engine: &mut Engine, mut call: impl FnMut(&mut Engine) -> R
 }
 
 fn pairs(part: impl Fn(&mut Engine, u32, Comm) + Sync) {
+    let _ends = Ends::unless_done(PATIENCE, "a member waits for the other one");
     let (board, hub) = (Board::new(2), Hub::new(2, 1 << 16).apart());
     std::thread::scope(|threads| {
         for rank in 0..2 {
@@ -126,10 +129,12 @@ fn a_fence_without_a_free_row_opens_no_epoch() {
     });
 }
 
+/// A call that waits for all members.
+type Meet = fn(&mut Engine, Window<u8>) -> Result<(), WindowError>;
+
 #[test]
 fn a_failure_is_told_by_the_call_that_has_rows() {
-    let calls: [fn(&mut Engine, Window<u8>) -> Result<(), WindowError>; 2] =
-        [|engine, window| engine.win_fence_last(window), |engine, window| engine.win_free(window)];
+    let calls: [Meet; 2] = [|engine, window| engine.win_fence_last(window), |engine, window| engine.win_free(window)];
     for call in calls {
         pairs(|engine, rank, world| {
             let window = engine.win_create_dynamic(world).unwrap();
