@@ -155,8 +155,9 @@ impl TickwirePlugin {
         self
     }
 
-    /// How often the engine is ticked at most by each run of the systems that receive and send: 16, unless this says otherwise.
-    /// They stop at the first tick that finds nothing to do. 0 is as 1.
+    /// How many ticks follow each other at most: 16, unless this says otherwise. They stop at the first tick that finds nothing to do.
+    /// The system that receives ticks up to twice as often. The system that sends does so again while messages wait for free rows and
+    /// sends end. 0 is as 1.
     pub fn ticks_max(mut self, ticks: u32) -> Self {
         self.bounds.ticks_max = ticks.max(1);
         self

@@ -11,7 +11,7 @@ pub const BOARD_CELL_BYTES: usize = 64 << 10;
 /// The same on a wide board, bytes: twice an L2 cache of 1 MiB. Writing a line that a reader still has in its cache takes five times as
 /// long as writing one that has left it. So cells are used in turn, and reused late.
 pub const BOARD_CELL_BYTES_WIDE: usize = 2 << 20;
-/// Wide boards of a proc at most: 16 MiB. The communicators that open their boards first get them.
+/// Wide boards of a proc at most, at a time: 16 MiB. The communicators that open their boards first get them.
 pub const BOARDS_WIDE: usize = 8;
 /// Members of a communicator with boards at most. Each member reads the boards of all others, so larger communicators are better served
 /// by trees of messages.

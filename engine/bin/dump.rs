@@ -17,8 +17,8 @@ use crate::jobs::select;
 /// Says what is pending in a process, or in ranks of a job: every operation and message that is not complete, oldest first.
 ///
 /// A process answers between two ticks, also while it sleeps in a call that waits. If the process does not tick, the command
-/// says for how long, and ends with status 1. Ranks are asked on whatever host they run. Only processes of the same user can
-/// be asked.
+/// says for how long, and ends with status 1. Ranks are asked on whatever host they run. Processes of other users can
+/// be asked by root only.
 #[derive(Args, Debug)]
 pub(crate) struct DumpArgs {
     /// Number of the process; with --rank or --all, the job: its name, or the number of its launcher or of one of its processes;
@@ -38,8 +38,8 @@ pub(crate) struct DumpArgs {
 /// Says who waits for whom in a job, and why: cycles, messages that do not match, ranks that are missing.
 ///
 /// All ranks of the job are asked what is pending. A rank of this host tells how to reach the ranks of other hosts. Ranks that
-/// cannot be asked are named. A wait is a fault of the program only if it lasts: ask again if in doubt. Only jobs of the same user
-/// can be asked.
+/// cannot be asked are named. A wait is a fault of the program only if it lasts: ask again if in doubt. Jobs of other users can be
+/// asked by root only.
 #[derive(Args, Debug)]
 pub(crate) struct WhoWaitsArgs {
     /// The job: its name, or the number of its launcher or of one of its processes; may be left out if only one job runs

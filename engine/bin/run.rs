@@ -15,7 +15,8 @@ use tickwire::launch::{Job, OnFailure};
 /// that is `:` alone ends the arguments of a program.
 ///
 /// The exit status is 0 if no rank failed. Otherwise it is the status of the first rank that failed, 128 + signal if a signal
-/// ended that rank or the job, or 124 if the job took longer than --timeout.
+/// ended that rank or the job, or 124 if the job took longer than --timeout. It is 1 if a rank exited with 0 before its engine had
+/// finished, if output was lost, or if the trace could not be written.
 #[derive(Args, Debug)]
 pub(crate) struct RunArgs {
     /// Say the job's name and the launcher's process number on stderr first

@@ -24,7 +24,7 @@ use figures::{PEERS, Peer, RANKS, Rank, Row, TRANSPORTS, Transport, ranks};
 ///
 /// The command reads the page of statistics that every engine keeps in memory. So it neither asks the job nor slows it down. If a job
 /// runs on several hosts, one rank of each other host is asked for the pages there. Rates are averages since the last look; queues are
-/// as they are now. Only jobs of the same user can be watched.
+/// as they are now. Jobs of other users can be watched by root only.
 ///
 /// Keys: q ends, s sorts by the next column, r reverses the order, up and down choose the rank whose peers are shown, p stops
 /// and goes on.

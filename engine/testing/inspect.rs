@@ -270,7 +270,7 @@ pub(super) fn waiting_messages(queue: &UnexpectedQueue) -> Result<Vec<Unexpected
     Ok(entries)
 }
 
-/// Checks that every row is free again.
+/// Checks that every row is free again, and that nothing is kept for operations that are over.
 pub(super) fn at_rest(engine: &mut Engine) -> Result<(), String> {
     check_invariants(engine)?;
     // Graphs that are kept for similar calls are not operations, so they are removed first.
@@ -283,6 +283,10 @@ pub(super) fn at_rest(engine: &mut Engine) -> Result<(), String> {
     if (used, requests, progress.unexpected.count, progress.scoped) != (0, 0, 0, 0) {
         let unexpected = progress.unexpected.count;
         return Err(format!("{used} CARs, {requests} requests, {unexpected} unexpected, {} scoped", progress.scoped));
+    }
+    let (registered, offered) = (progress.registrations.users(), progress.offered.len());
+    if (registered, offered) != (0, 0) {
+        return Err(format!("{registered} operations with registered memory, {offered} offers with priorities"));
     }
     Ok(())
 }

@@ -104,7 +104,7 @@ pub struct Candidate {
 }
 
 impl Choice {
-    /// Adds the settings of the environment where `self` has none.
+    /// Adds the settings of the environment where `self` has none. It adds to the excluded providers, and can switch on what `self` leaves off.
     ///
     /// # Errors
     /// [`OfiError::Number`] if a variable that must hold a number does not; [`OfiError::Contexts`] for too many contexts.
@@ -123,7 +123,8 @@ impl Choice {
             let parsed = value.map(|value| value.parse().map_err(|_| OfiError::Number { variable, value }));
             parsed.transpose()
         };
-        self.rings = number(ENV_RINGS)?.unwrap_or(self.rings);
+        let rings = number(ENV_RINGS)?.unwrap_or(0);
+        self.rings = if self.rings == 0 { rings } else { self.rings };
         self.contexts = self.contexts.or(number(ENV_CONTEXTS)?);
         self.check()?;
         self.has_thread |= is_set(ENV_THREAD);

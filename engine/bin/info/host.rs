@@ -266,6 +266,8 @@ fn limits(limits: &Limits) -> Vec<Limit> {
         window_copy_max = "B of a created window's part that is kept in shared memory";
         own_at_once = "whether messages to oneself go to posted receives at once";
         deliver = "whether messages go row by row where nothing else waits";
+        boards = "whether members of one host combine in shared memory";
+        check_types = "whether the types of messages are compared";
         tick_budget = "frames that a tick reads";
         passes_max = "passes of a tick";
         control_us = "us between two looks at sockets";
