@@ -59,6 +59,11 @@ impl Signatures {
         at(&mut self.peers, vc)
     }
 
+    /// Whether a name is on its way to a VC's peer, of which the transport may have taken a part.
+    pub fn is_telling(&self, vc: Row) -> bool {
+        self.peers.get(vc as usize).is_some_and(|peer| peer.state.is_some())
+    }
+
     /// The type number of an operation.
     pub fn operation(&mut self, row: Row) -> &mut TypeNumber {
         at(&mut self.operations, row)

@@ -4,9 +4,10 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use tickwire::testing::{Cluster, ProviderConfig, SimConfig, SimNet};
 use tickwire::{
-    Builder, Comm, Datatype, Engine, LeasedBytes, Limits, List, Pieces, Rank, RequestError, Source, Tag, TagFilter,
-    Typed,
+    Builder, Comm, Datatype, Engine, LeasedBytes, Limits, List, Pieces, Rank, RequestError, SendOptions, Source, Tag,
+    TagFilter, Typed,
 };
+use tickwire_tests::agreements;
 use tickwire_tests::cases::{self, BOUND};
 
 const TAG: Tag = Tag(3);
@@ -211,4 +212,34 @@ fn without_checks_types_do_not_matter() {
     let limits = Limits { check_types: true, ..Limits::default() };
     let engine = Engine::builder().limits(limits).build(tickwire::Bootstrap::solo());
     assert!(engine.is_ok());
+}
+
+#[test]
+fn an_urgent_message_does_not_cut_off_a_name_that_has_begun_to_leave() {
+    for seed in 0..40 {
+        // All frames are taken in parts.
+        let net = SimNet::new(2, SimConfig { partial_of_256: 255, ..SimConfig::calm(seed) });
+        let mut cluster = Cluster::sim_with(2, &net, checked);
+        let urgent = agreements::dup(&mut cluster, WORLD);
+        let pass = |cluster: &mut Cluster, from: usize| {
+            let send = cluster.engines[from].isend(vec![1u8; 8], Rank(1 - from as u32), Tag(1), WORLD).unwrap();
+            let receive = cluster.engines[1 - from].irecv(vec![0u8; 8], Rank(from as u32), Tag(1), WORLD).unwrap();
+            cluster.finish(BOUND, 1 - from, receive).unwrap();
+            cluster.finish(BOUND, from, send).unwrap();
+        };
+        (0..2).for_each(|from| pass(&mut cluster, from));
+        // The peer does not know this type yet.
+        let first = cluster.engines[0].isend(vec![1f64], Rank(1), Tag(2), WORLD).unwrap();
+        cluster.tick(0);
+        let options = SendOptions::new().priority(9);
+        let second = cluster.engines[0].isend_with(vec![1u8; 8], Rank(1), Tag(3), urgent[0], options).unwrap();
+        let receives = (
+            cluster.engines[1].irecv(vec![0f64], Rank(0), Tag(2), WORLD).unwrap(),
+            cluster.engines[1].irecv(vec![0u8; 8], Rank(0), Tag(3), urgent[1]).unwrap(),
+        );
+        assert_eq!(cluster.finish(BOUND, 1, receives.0).unwrap().0, [1.0], "seed {seed}");
+        assert_eq!(cluster.finish(BOUND, 1, receives.1).unwrap().0, [1; 8], "seed {seed}");
+        cluster.finish(BOUND, 0, first).unwrap();
+        cluster.finish(BOUND, 0, second).unwrap();
+    }
 }

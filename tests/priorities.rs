@@ -155,6 +155,13 @@ fn a_communicator_has_a_priority_for_messages_that_have_none() {
     persistent = persistent.with_priority(77);
     cluster.engines[0].start(&persistent).unwrap();
     assert_eq!(priorities(&mut cluster, ids)[2], 77);
+    let operation = cluster.engines[0].bcast_init(vec![1u8; 100_000], Rank(0), urgent).unwrap();
+    cluster.engines[0].comm_set_priority(urgent, 5).unwrap();
+    cluster.engines[0].start(&operation).unwrap();
+    let all = rows(&mut cluster.engines[0]);
+    let graph = all.progress.graphs.list.iter().flatten().find(|graph| graph.persistent).unwrap();
+    assert!(graph.nodes.iter().all(|&row| all.cars[row as usize].priority == 5), "that of the start");
+    cluster.engines[0].comm_set_priority(urgent, 9).unwrap();
     let again = agreements::dup(&mut cluster, urgent)[0];
     let send = long(&mut cluster.engines[0], again);
     assert_eq!(rows(&mut cluster.engines[0]).cars[send.id().row as usize].priority, 9, "duplicates keep it");

@@ -8,7 +8,7 @@ use tickwire::internals::components::{Access, Pieces, Registration, Span};
 use tickwire::internals::traces::Ring;
 use tickwire::internals::transports::{Capabilities, Memory, MemoryRead, Registering};
 use tickwire::testing::Cluster;
-use tickwire::{Builder, Datatype, Rank, RegistrationCounts, Source, Tag, Typed};
+use tickwire::{Builder, Datatype, Rank, RegistrationCounts, Source, Tag, Test, Typed};
 
 /// Payloads up to this length, bytes, are copied at once. They need no registration.
 const COPIED: usize = 64;
@@ -328,4 +328,52 @@ fn a_datatype_is_packed_into_memory_that_is_known() {
     assert!(cluster.finish(BOUND, 1, receive).unwrap().0 == every_second);
     cluster.finish(BOUND, 0, send).unwrap();
     assert!(known[0].counts().0 == 0 && known[0].counts().1 > 0);
+}
+
+#[test]
+fn a_message_of_an_operation_that_has_failed_gives_its_memory_back_before_it_can_leave() {
+    let (mut cluster, known) = knowing(3, false, 10);
+    let bcast = |engine: &mut tickwire::Engine| {
+        let world = engine.comm_world();
+        engine.ibcast(vec![1u8; 1000], Rank(0), world).unwrap()
+    };
+    let posted: Vec<_> = cluster.engines.iter_mut().map(bcast).collect();
+    for (rank, posted) in posted.into_iter().enumerate() {
+        cluster.finish(BOUND, rank, posted).unwrap();
+    }
+    // What goes to proc 1 waits for credit, and proc 2 is gone.
+    let waits = tickwire::testing::rows(&mut cluster.engines[0]).vcs.iter_mut().find(|vc| vc.proc == 1).unwrap();
+    (waits.lines, waits.envelopes) = (0, 0);
+    drop(cluster.engines.pop());
+    let posted = bcast(&mut cluster.engines[0]);
+    for _ in 0..BOUND {
+        cluster.tick(0);
+        cluster.now_ns += tickwire::testing::STEP_NS;
+        if !matches!(cluster.engines[0].test(&posted), Ok(Test::Pending)) {
+            break;
+        }
+    }
+    assert!(cluster.engines[0].take(posted).is_err());
+    cluster.tick(0);
+    assert_eq!((known[0].counts().0, cluster.engines[0].registrations().entries), (0, 0));
+}
+
+#[test]
+fn a_message_that_waits_to_be_asked_for_more_keeps_no_room_from_others() {
+    const BYTES: usize = 300_000;
+    let (mut cluster, _) = knowing(3, false, 1);
+    let (world, tag) = (cluster.engines[0].comm_world(), Tag(3));
+    let message = content(4, BYTES);
+    let first = cluster.engines[1].gather_block(Rank(2), tag, world).send(message.clone()).start().unwrap();
+    let middle = cluster.engines[2].scatter_block(Rank(1), tag, world).forward(BYTES, Rank(0)).start().unwrap();
+    cluster.tick_times(100);
+    // Rank 0 takes this message first.
+    let plain = cluster.engines[1].isend(content(5, 1000), Rank(0), Tag(1), world).unwrap();
+    let receive = cluster.engines[0].irecv(vec![0u8; 1000], Rank(1), Tag(1), world).unwrap();
+    assert!(cluster.finish(BOUND, 0, receive).unwrap().0 == content(5, 1000));
+    let last = cluster.engines[0].scatter_block(Rank(2), tag, world).recv(vec![0u8; BYTES]).start().unwrap();
+    assert!(cluster.finish(BOUND, 0, last).unwrap().0.1 == message);
+    cluster.finish(BOUND, 1, plain).unwrap();
+    cluster.finish(BOUND, 1, first).unwrap();
+    cluster.finish(BOUND, 2, middle).unwrap();
 }

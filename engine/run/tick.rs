@@ -30,6 +30,9 @@ impl Engine {
     }
 
     /// As [`Engine::tick`], with the time given by the caller: ns since any fixed moment, never less than before.
+    ///
+    /// From then on, this time moves only by such ticks. A call that waits does not move it. So in such a call everything rests that is
+    /// due after some time: deadlines of connections and failures, and asking after messages of collective operations that do not come.
     pub fn tick_at(&mut self, now_ns: u64) -> Work {
         self.virtual_time = true;
         self.store.progress().now_ns = now_ns;

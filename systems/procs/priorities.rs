@@ -18,7 +18,7 @@
 
 use smallvec::SmallVec;
 use tickwire_components::limits::FAIR_TURN;
-use tickwire_components::{Car, CarKind, CarState, NIL, Pending, Progress, Queue, Row, Vc, car_flags};
+use tickwire_components::{Car, CarKind, CarState, NIL, Pending, Progress, Queue, Row, Vc, car_flags, context};
 
 /// Puts a row into a queue that is ordered by priority alone.
 #[inline]
@@ -80,7 +80,7 @@ fn lift(queue: &mut Queue, cars: &mut [Car], row: Row) {
     let (mut first, mut passed) = (true, false);
     while let Some(at) = queue.pop(cars) {
         let car = &cars[at as usize];
-        let bound = kind == CarKind::Send && car.kind == CarKind::Send && car.context == context && !passed;
+        let bound = kind == CarKind::Send && car.kind == CarKind::Send && is_ordered(car.context, context) && !passed;
         // A frame that the transport has taken in part, or a message that leaves in parts.
         let begun = std::mem::take(&mut first) && (car.flags & car_flags::STARTED != 0 || car.done > 0);
         let list = if begun || (car.leaves_with >= priority && at != row && !passed) {
@@ -101,6 +101,12 @@ fn lift(queue: &mut Queue, cars: &mut [Car], row: Row) {
             queue.push(cars, at);
         }
     }
+}
+
+/// Whether an envelope must not overtake an earlier one. What is sent in the place of a graph's message stands in its order.
+fn is_ordered(earlier: u32, later: u32) -> bool {
+    let of_graph = matches!(context::plane(later), context::COLLECTIVE | context::BLOCK);
+    earlier == later || of_graph && earlier == context::abandoned(later)
 }
 
 /// Whether this is a pass in which queues first serve what they would serve last.

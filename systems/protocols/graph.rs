@@ -28,14 +28,14 @@ use messages::{passage_of, start_message};
 use tickwire_components::limits::STARTS_A_PASS;
 use tickwire_components::wire::Header;
 use tickwire_components::{
-    Car, CarKind, CarState, Computation, Large, NIL, Node, NodeWork, Pending, Pieces, Reduction, RequestState, Row,
-    Side, Span, VcState, car_flags,
+    Car, CarKind, CarState, Communicator, Computation, Large, NIL, Node, NodeWork, Pending, Pieces, Reduction,
+    RequestState, Row, Side, Span, VcState, car_flags,
 };
 
 /// Starts a graph: activates its request, and starts the nodes that wait for no other. A graph that was started before needs only its
 /// counts written.
 pub fn start(rows: &mut Rows<'_>, wire: &mut Wire<'_>, number: u32) {
-    let Rows { progress, cars, nodes, requests, .. } = rows;
+    let Rows { progress, cars, nodes, requests, communicators, .. } = rows;
     let progress = &mut **progress;
     let stamp = progress.stamp();
     let Some(graph) = progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut) else { return };
@@ -48,6 +48,12 @@ pub fn start(rows: &mut Rows<'_>, wire: &mut Wire<'_>, number: u32) {
     progress.active += 1;
     progress.work.posted += 1;
     progress.stamps.set(graph.request, stamp);
+    if graph.persistent
+        && let Some(of) = communicators.get(Communicator::row(graph.comm.0))
+    {
+        // It may have changed since the last start.
+        graph.nodes.iter().for_each(|&row| cars[row as usize].priority = of.priority);
+    }
     for &row in &graph.nodes {
         let node = &mut nodes[row as usize];
         node.unmet = node.needs;

@@ -194,6 +194,9 @@ pub(crate) fn envelope_waits(progress: &Progress, cars: &[Car], vc: &Vc) -> bool
     if progress.control.frames.iter().any(|frame| frame.vc == head.vc && frame.refused) {
         return true;
     }
+    if progress.signatures.as_ref().is_some_and(|types| types.is_telling(head.vc)) {
+        return true;
+    }
     let refused = |car: &Car| car.flags & car_flags::STARTED != 0;
     let mut reply = progress.replies.head;
     while let Some(car) = cars.get(reply as usize) {

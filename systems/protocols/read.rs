@@ -1,17 +1,18 @@
 //! Read: the receiver reads an offered message out of the sender's memory, and then tells the sender.
 
+use crate::procs::communicators::known;
 use crate::procs::endpoint::Endpoint;
 use crate::procs::priorities::{insert, is_fair_turn, reinsert_head, turn};
 use crate::rows::Rows;
 use crate::steps::answer::answer;
-use crate::steps::check::NotTaken;
-use crate::steps::check::was_offered;
-use crate::steps::finish::{finish_at_once, finish_car, is_one_run};
+use crate::steps::chain::is_passage;
+use crate::steps::check::{NotTaken, was_offered};
+use crate::steps::finish::{abort, finish_at_once, finish_car, is_one_run};
 use crate::steps::send::send_now;
 use smallvec::SmallVec;
 use tickwire_components::limits::{PAGE_BYTES, PIECES_A_PASS, READ_BYTES_A_TURN, READ_TURNS_A_PASS, READS_A_CALL};
 use tickwire_components::wire::Header;
-use tickwire_components::{Body, Car, Large, NIL, NoBytes, Pending, Row, Span, Vc, VcState};
+use tickwire_components::{Body, Car, Large, NIL, NoBytes, Pending, Row, Span, Vc, VcState, car_flags};
 use tickwire_transports::{MemoryRead, Sent};
 
 /// Reads messages out of their senders' memory, in turn. Messages that cannot be read are asked for in pieces instead.
@@ -200,11 +201,19 @@ pub(crate) fn read_at_once(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], left
 /// # Errors
 /// If the message was not offered to that peer.
 pub(crate) fn end(rows: &mut Rows<'_>, row: Row, vc_row: Row, at_once: bool) -> Result<(), NotTaken> {
-    let Rows { progress, cars, large, requests, .. } = rows;
+    let Rows { progress, cars, large, requests, vcs, communicators, .. } = rows;
     if !cars.get(row as usize).is_some_and(|car| was_offered(car, vc_row)) {
         return Err(NotTaken::Wrong("the end of a message that was not offered"));
     }
     let length = large[row as usize].length;
+    if length > 0 && is_passage(cars, row) {
+        // A message that is passed on goes in pieces, so nobody has received it: its communicator is no more there.
+        let peer =
+            known(communicators, cars[row as usize].context).and_then(|of| of.rank_of(vcs[vc_row as usize].proc));
+        cars[row as usize].source = peer.unwrap_or(NIL);
+        abort(progress, cars, row, car_flags::ABANDONED);
+        return Ok(());
+    }
     match at_once {
         true => finish_at_once(progress, cars, requests, row, length),
         false => finish_car(progress, cars, row, length, false),

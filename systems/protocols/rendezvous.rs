@@ -1,15 +1,13 @@
 //! Rendezvous: an offer (RTS), and the receiver's answer to it (CTS).
 
 use crate::procs::endpoint::Endpoint;
-use crate::procs::priorities::insert;
-use crate::procs::priorities::list_sender;
-use crate::protocols::graph::blocks::{self, is_passage};
+use crate::procs::priorities::{insert, list_sender};
+use crate::protocols::graph::blocks;
 use crate::protocols::graph::passing::widen;
 use crate::rows::Rows;
 use crate::steps::answer::answer;
-use crate::steps::chain::{capacity, layout};
-use crate::steps::check::NotTaken;
-use crate::steps::check::{check_envelope, was_offered};
+use crate::steps::chain::{capacity, is_passage, layout};
+use crate::steps::check::{NotTaken, check_envelope, was_offered};
 use crate::steps::credit::take_envelope;
 use crate::steps::finish::{abort, finish_car};
 use crate::steps::matching::{find_posted, meet};

@@ -1,6 +1,6 @@
 //! The bytes of an operation: the span of its envelope CAR, or the spans of the data CARs that are chained under it.
 
-use tickwire_components::{Car, NIL, Pieces, Row, Span, Stretch};
+use tickwire_components::{Car, CarKind, NIL, Pieces, Row, Span, Stretch};
 
 /// The layout of a datatype that an envelope CAR's bytes have. `None` if the bytes are plain runs.
 #[inline]
@@ -63,4 +63,9 @@ unsafe impl Pieces for Chain<'_> {
     fn layout(&self) -> Option<Stretch> {
         layout(self.cars, self.row)
     }
+}
+/// Whether a CAR is the envelope of a message that goes on as it comes.
+#[inline]
+pub(crate) fn is_passage(cars: &[Car], row: Row) -> bool {
+    cars.get(cars[row as usize].chain as usize).is_some_and(|data| data.kind == CarKind::Passage)
 }

@@ -2,8 +2,9 @@
 
 #![expect(unsafe_code, reason = "bytes that are addresses")]
 
-use crate::protocols::graph::blocks::{self, is_passage};
+use crate::protocols::graph::blocks;
 use crate::rows::Rows;
+use crate::steps::chain::is_passage;
 use crate::steps::finish::{end_plain, finish_car};
 use tickwire_components::limits::{UNPACKED_BYTES, UNPACKED_MIN};
 use tickwire_components::{

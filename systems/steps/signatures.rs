@@ -36,10 +36,12 @@ pub(crate) fn tell(rows: &mut Rows<'_>, endpoint: &mut Endpoint, vc_row: Row, ro
     let Some(types) = &mut progress.signatures else { return Sent::Done };
     let needed = *types.operation(row);
     loop {
-        // The first frame has no name: it only says that types are checked.
-        let next = match types.peer(vc_row).told {
+        // The first frame has no name: it only says that types are checked. A name that the transport may have taken in part comes to its
+        // end, even if another message has become the first one: nothing else may go over the link before.
+        let peer = types.peer(vc_row);
+        let next = match peer.told {
             None => 0,
-            Some(last) if last < needed => last + 1,
+            Some(last) if last < needed || peer.state.is_some() => last + 1,
             Some(_) => return Sent::Done,
         };
         let name = told(types.name(next)).as_bytes();

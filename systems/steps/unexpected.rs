@@ -1,8 +1,9 @@
 //! Unexpected messages, which arrive before their receive: how they are kept, and how a receive takes one.
 
 use crate::procs::communicators::{Unclaimed, unclaimed};
-use crate::protocols::graph::blocks::{self, is_passage};
+use crate::protocols::graph::blocks;
 use crate::rows::Rows;
+use crate::steps::chain::is_passage;
 use crate::steps::check::refuse;
 use crate::steps::credit::{owe_lines, release_offer};
 use crate::steps::dismiss::dismiss;

@@ -1,9 +1,9 @@
 //! Messages that arrive before their communicator is made, or after it was freed.
 
 use crate::kit::{WORLD, id, pass};
-use tickwire::internals::components::CommState;
+use tickwire::internals::components::{CommState, VcState};
 use tickwire::testing::{Cluster, rows};
-use tickwire::{Agreed, PostError, Rank, Source, Tag, TagFilter};
+use tickwire::{Agreed, PostError, Rank, RequestError, Source, Tag, TagFilter};
 use tickwire_tests::agreements::{agree, dup, settle};
 use tickwire_tests::cases::{self, BOUND, content};
 
@@ -121,6 +121,39 @@ fn long_and_synchronous_sends_to_a_freed_communicator_end_as_short_ones_do() {
         cluster.engines[1].comm_free(made[1]).unwrap();
         let next = dup(&mut cluster, WORLD);
         assert_eq!(id(&mut cluster, 0, next[0]), 2, "nothing of the first one is left");
+    }
+}
+
+#[test]
+fn blocks_whose_receiver_has_freed_the_communicator_end() {
+    const BYTES: usize = 300_000;
+    for mut cluster in [Cluster::loopback(3), Cluster::shm(3)] {
+        let made = dup(&mut cluster, WORLD);
+        let send = |cluster: &mut Cluster, tag: u32| {
+            let engine = &mut cluster.engines[1];
+            engine.gather_block(Rank(0), Tag(tag), made[1]).send(content(1, BYTES)).start().unwrap()
+        };
+        // Rank 2 passes on what rank 1 sends.
+        let (from, to) = (Tag(7), Rank(0));
+        let first = cluster.engines[1].gather_block(Rank(2), from, made[1]).send(content(2, BYTES)).start().unwrap();
+        let middle = cluster.engines[2].scatter_block(Rank(1), from, made[2]).forward(BYTES, to).start().unwrap();
+        let early = send(&mut cluster, 1);
+        cluster.tick_times(40);
+        cluster.engines[0].comm_free(made[0]).unwrap();
+        let late = send(&mut cluster, 2);
+        for (rank, request) in [(1, early), (1, late)] {
+            let ended = cluster.finish(BOUND, rank, request).unwrap_err().error;
+            assert_eq!(ended, RequestError::Abandoned(Rank(0)));
+        }
+        assert_eq!(cluster.finish(BOUND, 2, middle).unwrap_err().error, RequestError::Abandoned(Rank(0)));
+        // Its bytes may have been taken before.
+        let _ = cluster.finish(BOUND, 1, first);
+        for rank in 1..3 {
+            cluster.engines[rank].comm_free(made[rank]).unwrap();
+        }
+        let next = dup(&mut cluster, WORLD);
+        assert_eq!(id(&mut cluster, 0, next[0]), 2, "nothing of the first one is left");
+        (0..3).for_each(|rank| assert_eq!(cluster.vc_state(rank, (rank as u32 + 1) % 3), Some(VcState::Connected)));
     }
 }
 

@@ -57,7 +57,9 @@ impl Engine {
     ) -> Result<Found, OperationError> {
         let mut found = self.find_anywhere(wanted, claim);
         if found.is_none() {
-            self.ends.probed = wanted.source == ANY;
+            // A call of another thread, run by this wait, may wait in the same way.
+            let before = self.ends.probed;
+            self.ends.probed |= wanted.source == ANY;
             let waited = self.wait_until(|engine| {
                 found = engine.find_anywhere(wanted, claim);
                 match found {
@@ -65,7 +67,7 @@ impl Engine {
                     None => engine.check_sources(wanted.source, comm).map(|()| false),
                 }
             });
-            self.ends.probed = false;
+            self.ends.probed = before;
             waited?;
         }
         found.ok_or_else(|| RequestError::Stale.into())
@@ -180,4 +182,21 @@ impl Engine {
 
 fn status_of(header: &Header) -> Status {
     Status { source: Rank(header.source()), tag: Tag(header.tag()), length: header.length as usize }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Bootstrap;
+
+    #[test]
+    fn a_probe_within_another_ones_wait_does_not_end_the_watch_for_dead_senders() {
+        let mut engine = Engine::builder().build(Bootstrap::solo()).unwrap();
+        let world = engine.comm_world();
+        // As while another probe waits that has run this one.
+        engine.ends.probed = true;
+        drop(engine.isend(vec![1u8], Rank(0), Tag(8), world).unwrap());
+        engine.probe(crate::Source::Any, Tag(8), world).unwrap();
+        assert!(engine.ends.probed);
+    }
 }

@@ -37,6 +37,16 @@ fn an_urgent_envelope_lifts_those_of_its_context_in_front_of_it() {
 }
 
 #[test]
+fn what_is_sent_in_the_place_of_a_message_of_a_graph_is_not_overtaken_by_the_next_message() {
+    let word = context::word(3, 0);
+    for plane in [context::BLOCK, context::COLLECTIVE] {
+        let abandoned = context::abandoned(word | plane);
+        assert_eq!(order(&[(abandoned, 0), (1, 0), (word | plane, 5)]), [0, 2, 1]);
+    }
+    assert_eq!(order(&[(word | context::BLOCK, 0), (1, 0), (word, 5)]), [2, 0, 1], "an ordinary message");
+}
+
+#[test]
 fn what_is_no_envelope_is_bound_to_no_context_and_what_a_transport_has_begun_stays_in_front() {
     let (mut progress, mut queue) = (Progress::default(), Queue::EMPTY);
     let car = |kind, priority, flags| Car { kind, priority, flags, context: 1, ..Car::default() };

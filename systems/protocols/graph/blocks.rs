@@ -34,12 +34,6 @@ use tickwire_components::{
     Passage, Pending, Row, Span, Supply, VcState, car_flags,
 };
 
-/// Whether a CAR is the envelope of a message that goes on as it comes.
-#[inline]
-pub(crate) fn is_passage(cars: &[Car], row: Row) -> bool {
-    cars.get(cars[row as usize].chain as usize).is_some_and(|data| data.kind == CarKind::Passage)
-}
-
 /// Resets the messages in parts of a graph that starts, and asks for its windows.
 pub(super) fn start(rows: &mut Rows<'_>, number: u32) {
     let Rows { progress, cars, supplies, .. } = rows;

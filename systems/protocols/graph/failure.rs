@@ -10,16 +10,18 @@
 //!
 //! [`Kind::Stop`]: tickwire_components::wire::Kind::Stop
 
-use super::blocks::{ask_for_all, is_passage, release_windows};
+use super::blocks::{ask_for_all, release_windows};
 use super::kept::leave_ended;
 use super::messages::start_message;
 use super::passing::wake;
 use super::remains::leave;
 use crate::rows::Rows;
+use crate::steps::chain::is_passage;
 use crate::steps::credit::{owe_lines, take_envelope};
 use crate::steps::dismiss::dismiss;
 use crate::steps::finish::{abort, free_car};
 use crate::steps::matching::find_posted;
+use crate::steps::registering;
 use tickwire_components::wire::Header;
 use tickwire_components::{
     Arrival, ArrivalState, Body, Car, CarKind, CarState, Large, NIL, Node, Pending, Request, RequestState, Row, Span,
@@ -110,6 +112,10 @@ fn is_only_queued(rows: &Rows<'_>, row: Row) -> bool {
 
 /// Gives a node's CAR a detached request of its own.
 fn detach(rows: &mut Rows<'_>, row: Row) {
+    // Its memory may be freed from now on. What the transport has taken in part keeps it.
+    if rows.progress.registered != 0 && rows.cars[row as usize].flags & car_flags::REFUSED == 0 {
+        registering::release(&mut rows.progress, row);
+    }
     let request = &mut rows.requests[row as usize];
     let generation = request.generation;
     *request = Request { generation, counter: 1, state: RequestState::Detached, ..Request::FREE };

@@ -5,7 +5,7 @@ use crate::procs::priorities::{insert, list_sender};
 use crate::rows::Rows;
 use crate::steps::check::NotTaken;
 use crate::steps::finish::{abort, finish_car};
-use crate::steps::registering::serve_run;
+use crate::steps::registering::{self, serve_run};
 use crate::steps::supply::hand_out::{self, emptied};
 use tickwire_components::limits::PIECES_A_PASS;
 use tickwire_components::wire::Header;
@@ -167,6 +167,10 @@ impl Sender<'_> {
             let run = next_run(blocks, self.supplies, outgoing, car.done);
             let run = run.part(0, self.wanted.saturating_sub(car.done) as usize);
             if run.is_empty() {
+                // While it waits for bytes, or to be asked for more, it holds nothing that others may need.
+                if self.progress.registered != 0 {
+                    registering::release(self.progress, self.row);
+                }
                 self.cars[self.row as usize].state = CarState::Parked;
                 return Turn::Out;
             }
