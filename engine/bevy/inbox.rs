@@ -34,12 +34,12 @@ impl Wanted {
 
 /// The receives of a subscription, with the type of its elements erased.
 pub(super) trait Inbox: Send {
-    /// Starts to receive messages that have arrived, at most `most`, and until as many receives are open. Returns whether it has stopped
-    /// there, so that there may be more.
-    fn claim(&mut self, engine: &mut Engine, wanted: &Wanted, most: usize, commands: &mut Commands) -> bool;
+    /// Starts to receive messages that have arrived, at most `most`, and until as many receives are open.
+    fn claim(&mut self, engine: &mut Engine, wanted: &Wanted, most: usize, commands: &mut Commands);
 
-    /// Delivers the messages that are complete. A message waits for earlier messages of the same sender.
-    fn deliver(&mut self, engine: &mut Engine, wanted: &Wanted, commands: &mut Commands);
+    /// Delivers the messages that are complete. A message waits for earlier messages of the same sender. Returns whether there may be
+    /// messages that were left over by the bound `most`, and could be claimed now.
+    fn deliver(&mut self, engine: &mut Engine, wanted: &Wanted, most: usize, commands: &mut Commands) -> bool;
 }
 
 /// A receive in progress.
@@ -54,6 +54,8 @@ pub(super) struct Typed<T> {
     open: VecDeque<Open<T>>,
     /// A message that was claimed, and for whose receive the engine had no row.
     held: Option<(Message, Vec<T>)>,
+    /// Whether the last claim has stopped at its bound.
+    stopped: bool,
     /// Whether nothing more will arrive, and that was reported.
     over: bool,
     /// [`vc_changes`](tickwire_components::Progress::vc_changes) when the source was checked last.
@@ -62,17 +64,19 @@ pub(super) struct Typed<T> {
 
 impl<T> Default for Typed<T> {
     fn default() -> Self {
-        Typed { open: VecDeque::new(), held: None, over: false, asked: None }
+        Typed { open: VecDeque::new(), held: None, stopped: false, over: false, asked: None }
     }
 }
 
 impl<T: Element> Inbox for Typed<T> {
-    fn claim(&mut self, engine: &mut Engine, wanted: &Wanted, most: usize, commands: &mut Commands) -> bool {
+    fn claim(&mut self, engine: &mut Engine, wanted: &Wanted, most: usize, commands: &mut Commands) {
         let Wanted { source, tag, comm, .. } = *wanted;
         let mut claimed = 0;
+        self.stopped = false;
         while !self.over {
             if claimed == most || self.open.len() >= most {
-                return true;
+                self.stopped = true;
+                return;
             }
             claimed += 1;
             let (message, buffer) = match self.held.take() {
@@ -86,15 +90,9 @@ impl<T: Element> Inbox for Typed<T> {
                             continue;
                         }
                     },
-                    Ok(None) => {
-                        self.ask_after(engine, wanted, commands);
-                        return false;
-                    }
-                    Err(PostError::Full { .. }) => return false,
-                    Err(error) => {
-                        self.end(wanted, error.into(), commands);
-                        return false;
-                    }
+                    Ok(None) => return self.ask_after(engine, wanted, commands),
+                    Err(PostError::Full { .. }) => return,
+                    Err(error) => return self.end(wanted, error.into(), commands),
                 },
             };
             let status = message.status();
@@ -102,15 +100,14 @@ impl<T: Element> Inbox for Typed<T> {
                 Ok(request) => self.open.push_back(Open { status, request }),
                 Err(rejected) if matches!(rejected.error, PostError::Full { .. }) => {
                     self.held = Some((rejected.message, rejected.buffer));
-                    return false;
+                    return;
                 }
                 Err(rejected) => commands.queue(wanted.lost(status, rejected.error.into())),
             }
         }
-        false
     }
 
-    fn deliver(&mut self, engine: &mut Engine, wanted: &Wanted, commands: &mut Commands) {
+    fn deliver(&mut self, engine: &mut Engine, wanted: &Wanted, most: usize, commands: &mut Commands) -> bool {
         let (mut done, mut waiting, mut late) = (Vec::new(), VecDeque::new(), Vec::new());
         for Open { status, request } in self.open.drain(..) {
             if late.contains(&status.source) || engine.test(&request) == Ok(Test::Pending) {
@@ -130,6 +127,7 @@ impl<T: Element> Inbox for Typed<T> {
         if !done.is_empty() {
             commands.queue(Deliver(done));
         }
+        self.stopped && self.open.len() < most
     }
 }
 

@@ -31,15 +31,14 @@ pub(super) fn receive(
     for (entity, mut subscription) in &mut subscriptions {
         let wanted = wanted(entity, &subscription);
         engine.full_waits = true;
-        let more = subscription.inbox().claim(engine, &wanted, bounds.messages_max, &mut commands);
+        subscription.inbox().claim(engine, &wanted, bounds.messages_max, &mut commands);
         engine.full_waits = false;
-        engine.unclaimed |= more;
     }
     // Ticks copy the messages that were matched.
     tick(engine, bounds.ticks_max);
     for (entity, mut subscription) in &mut subscriptions {
         let wanted = wanted(entity, &subscription);
-        subscription.inbox().deliver(engine, &wanted, &mut commands);
+        engine.unclaimed |= subscription.inbox().deliver(engine, &wanted, bounds.messages_max, &mut commands);
     }
     told.tell(engine, &mut commands);
 }
