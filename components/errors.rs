@@ -222,8 +222,8 @@ pub enum RequestError {
         /// The fabric's message.
         reason: String,
     },
-    /// Of a collective operation or a block: a member has failed during it, has called it with other lengths, has freed the communicator, or
-    /// had to give it up because it gave up another one.
+    /// Of a collective operation or a block: a member has failed during it, has called it with other lengths, has freed the
+    /// communicator, or had to give it up because it gave up another one.
     #[error(
         "rank {0} cannot go on with the collective operation: a member that it needs has failed, has called it with other \
          lengths, or has freed the communicator"

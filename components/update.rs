@@ -48,6 +48,14 @@ pub struct UpdateCode {
     pub operation: UpdateOperation,
 }
 
+impl UpdateOperation {
+    /// Whether it writes elements. [`op::Keep`](crate::op::Keep) only reads them.
+    #[inline]
+    pub const fn writes(self) -> bool {
+        !matches!(self, UpdateOperation::Keep)
+    }
+}
+
 impl NumberType {
     /// All of them.
     pub const ALL: [NumberType; 10] = [

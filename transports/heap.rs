@@ -22,10 +22,10 @@
 //! the kernel lets processes of one user read each other's memory (ptrace scope 0), they could do so anyway. If peers are trusted less than
 //! the program, keep secrets out of the shared heap, or do not use it.
 //!
-//! Peers are passed a read-only descriptor of a file whose mode lets nobody open it for writing. A peer gets a writable descriptor from this
-//! process when it first writes to memory that was offered for that, if the kernel lets it write this process's memory anyway (ptrace
-//! access). This keeps peers from writing here by mistake, not by intent: a process of the same user owns the file too, so it can change the
-//! mode and open its descriptor again. Who cannot trust the other ranks of a job with the heap's content does not use it.
+//! Peers are passed a read-only descriptor of a file whose mode lets nobody open it for writing. A peer takes a writable descriptor from
+//! this process when it first writes to memory that was offered for that, if the kernel lets it write this process's memory anyway
+//! (ptrace access). This keeps peers from writing here by mistake, not by intent: a process of the same user owns the file too, so it can
+//! change the mode and open its descriptor again. Who cannot trust the other ranks of a job with the heap's content does not use it.
 //!
 //! # The file
 //!

@@ -59,9 +59,9 @@ fn wanted(subscription: Entity, of: &Subscription) -> Wanted {
 /// app.add_systems(Last, sleep(Duration::from_millis(20)).run_if(not(on_message::<Received<f64>>)));
 /// ```
 ///
-/// Frames of peers and submissions of other threads wake it. It does not sleep while there is something to do: the engine has done some work
-/// since the subscriptions were looked after, whoever ticked it, a subscription is new, or a message is still to be posted. A system that
-/// sends or subscribes in the same schedule runs before it, by [`before`](IntoScheduleConfigs::before).
+/// Frames of peers and submissions of other threads wake it. It does not sleep while there is something to do: the engine has done some
+/// work since the subscriptions were looked after, whoever ticked it, a subscription is new, or a message is still to be posted. A system
+/// that sends or subscribes in the same schedule runs before it, by [`before`](IntoScheduleConfigs::before).
 pub fn sleep(most: Duration) -> impl System<In = (), Out = ()> {
     let system =
         move |engine: Option<NonSendMut<Engine>>, outbox: Option<Res<Outbox>>, new: Query<(), Added<Subscription>>| {

@@ -8,8 +8,8 @@ use tickwire_components::{Control, Pending, Progress, Row, Vc, VcState, context}
 #[cold]
 pub(crate) fn dismiss(progress: &mut Progress, vcs: &mut [Vc], vc_row: Row, word: u32, message: Row) {
     let is_open = vcs.get(vc_row as usize).is_some_and(|vc| vc.state == VcState::Connected);
-    // Graphs of collective operations find out by themselves what will not come; blocks do not. What is sent in the place of their messages
-    // has no graph any more.
+    // Graphs of collective operations find out by themselves what will not come; blocks do not. What is sent in the place of their
+    // messages has no graph any more.
     use context::{ABANDONED, BLOCK, BLOCK_ABANDONED, USER};
     let waits = matches!(context::plane(word), USER | ABANDONED | BLOCK | BLOCK_ABANDONED);
     if is_open && waits {

@@ -27,7 +27,7 @@ fn kept(engine: &mut Engine) -> (u64, u32) {
 
 #[test]
 fn a_receiver_that_posts_nothing_keeps_a_bounded_part_and_loses_nothing() {
-    const MESSAGES: u32 = 3000;
+    const MESSAGES: u32 = 1000;
     for (name, mut cluster) in of_little_credit() {
         let world = cluster.engines[0].comm_world();
         let window = rows(&mut cluster.engines[1]).progress.window;

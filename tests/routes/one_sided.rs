@@ -23,8 +23,8 @@ struct Seen {
     calls: Arc<AtomicU64>,
 }
 
-/// Runs `part` for each of two ranks, or four, in threads. Messages go over "upper", which reaches no memory. One-sided traffic would best go over
-/// "first", shared memory whose calls have the outcome of each rank.
+/// Runs `part` for each of two ranks, or four, in threads. Messages go over "upper", which reaches no memory. One-sided
+/// traffic would best go over "first", shared memory whose calls have the outcome of each rank.
 fn ranks<const RANKS: usize>(
     outcomes: [Calls; RANKS],
     change: impl Fn(u32, Builder) -> Builder + Sync,

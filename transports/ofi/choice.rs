@@ -104,7 +104,8 @@ pub struct Candidate {
 }
 
 impl Choice {
-    /// Adds the settings of the environment where `self` has none. It adds to the excluded providers, and can switch on what `self` leaves off.
+    /// Adds the settings of the environment where `self` has none. It adds to the excluded providers, and can switch on what `self`
+    /// leaves off.
     ///
     /// # Errors
     /// [`OfiError::Number`] if a variable that must hold a number does not; [`OfiError::Contexts`] for too many contexts.

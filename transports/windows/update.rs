@@ -68,11 +68,6 @@ impl Updater {
         unsafe { (self.each)(target, operands, old) }
     }
 
-    /// Whether it writes elements. [`op::Keep`](tickwire_components::op::Keep) only reads them.
-    pub fn writes(&self) -> bool {
-        self.code.operation != UpdateOperation::Keep
-    }
-
     /// Updates elements by plain loads and stores. For the holder of the update lock. Their old values go to `old`, unless that is null.
     ///
     /// # Safety
@@ -282,7 +277,7 @@ unsafe fn together<T: Number, O: Update<T>>(target: *mut u8, operands: Span, old
         // SAFETY: by this function's contract; the origin's memory and the window do not overlap, or are copied as they are.
         unsafe { old.cast::<u8>().copy_from(target.cast(), count * size_of::<T>()) };
     }
-    if O::OPERATION == UpdateOperation::Keep {
+    if !O::OPERATION.writes() {
         // The owner may store elements without the lock. A read must not write them back.
         return;
     }

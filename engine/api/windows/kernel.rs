@@ -170,7 +170,7 @@ impl Engine {
             // SAFETY: by this function's contract; chunks are whole elements.
             let update = |target: Span| unsafe {
                 updater.together(target.start(), chunk, old);
-                updater.writes()
+                updater.code.operation.writes()
             };
             ended = self.locked_by_kernel(at + done, room.part(0, chunk.len()), (rank, handle), update);
             done += chunk.len();

@@ -253,10 +253,9 @@ unsafe fn change(kind: RemoteKind, elements: Span, (from, into): (Span, Span)) -
         },
         RemoteKind::Update(code) | RemoteKind::FetchUpdate(code) => {
             let old = if into.is_empty() { std::ptr::null_mut() } else { into.start() };
-            let updater = Updater::named(code)?;
             // SAFETY: as many bytes in all of them.
-            unsafe { updater.together(elements.start(), from, old) };
-            Some(updater.writes())
+            unsafe { Updater::named(code)?.together(elements.start(), from, old) };
+            Some(code.operation.writes())
         }
         _ => None,
     }
