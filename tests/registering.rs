@@ -331,7 +331,7 @@ fn a_datatype_is_packed_into_memory_that_is_known() {
 }
 
 #[test]
-fn a_message_of_an_operation_that_has_failed_gives_its_memory_back_before_it_can_leave() {
+fn an_operation_that_fails_gives_the_memory_of_its_messages_back() {
     let (mut cluster, known) = knowing(3, false, 10);
     let bcast = |engine: &mut tickwire::Engine| {
         let world = engine.comm_world();

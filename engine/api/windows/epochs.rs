@@ -167,8 +167,8 @@ impl Engine {
                 return Err(error.into());
             }
             self.window(handle)?.targets[rank as usize].access = Access::None;
-            let failed = failure.map(|failure| (Rank(rank), failure)).into_iter().collect();
-            let flushed = done.and(self.first_of(failed, handle));
+            let told = failure.map_or(Ok(()), |failure| Err(self.failed(failure, Rank(rank), handle)));
+            let flushed = done.and(told);
             ended = ended.and(flushed).and(sent.map(drop).map_err(WindowError::from));
         }
         self.window(handle)?.epochs.started = false;
