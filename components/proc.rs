@@ -112,8 +112,8 @@ pub struct ProcTable {
     pub departed: Vec<Row>,
     /// Procs whose processes have failed according to the launcher, and why, while their last frames have not been read yet. Few.
     pub fallen: Vec<(u32, String)>,
-    /// Procs whose processes are known to have ended because a lock of theirs was in the way, by the rows of their VCs. Few. A VC that has
-    /// failed is not enough: its process may live, and give the lock back soon.
+    /// Procs whose processes are known to have ended, by the rows of their VCs. Few: transports are asked only where a lock or an access
+    /// epoch of theirs is in the way. A VC that has failed is not enough: its process may live, and still write or give the lock back.
     pub gone: Vec<Row>,
     /// The state of the routes to the procs.
     pub routes: Routes,

@@ -252,8 +252,8 @@ pub fn ask_after_one(store: &mut StoreMut<'_>, proc: u32) {
     }
 }
 
-/// Asks the transports whether the process of a proc that has an update lock has ended, whatever its connection says. If so, the lock may
-/// be taken over.
+/// Asks the transports whether the process of a proc has ended that has an update lock or an access epoch, whatever its connection says. If
+/// so, the lock may be taken over, and nothing is written in the epoch any more.
 pub fn ask_after_holder(store: &mut StoreMut<'_>, proc: u32) {
     let mut all = store.all();
     let Some(known) = all.procs.known.get(proc as usize) else { return };

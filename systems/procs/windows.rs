@@ -122,6 +122,8 @@ pub struct Target {
     pub access: Access,
     /// An exposure epoch of this process's part was posted to its owner, and is not waited for yet.
     pub is_admitted: bool,
+    /// Its owner has failed within such an epoch. If only the connection has failed, its process may still write into this process's part.
+    pub is_lost: bool,
     /// Operations that were posted so far.
     pub issued: u64,
     /// Operations that are complete at the target.
@@ -363,6 +365,7 @@ impl Target {
             reach,
             access: Access::None,
             is_admitted: false,
+            is_lost: false,
             issued: 0,
             completed: 0,
             ordered: 0,

@@ -1,6 +1,6 @@
 //! Engines of one process. Loads and stores reach their windows and regions, even after the owner has gone.
 
-use crate::kit::{PATIENCE, compute_until, values};
+use crate::kit::{PATIENCE, compute_until, refused, values};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
@@ -64,13 +64,59 @@ fn memory_of_an_engine_that_was_dropped_is_not_used_again() {
     ends(drop);
 }
 
+/// A panic passes an engine: it ends without a goodbye.
+fn panics_with(engine: Engine) {
+    let panics = move || {
+        let _engine = engine;
+        panic!("on purpose");
+    };
+    catch_unwind(AssertUnwindSafe(panics)).unwrap_err();
+}
+
 #[test]
 fn memory_of_an_engine_that_a_panic_has_ended_is_not_used_again() {
-    ends(|engine| {
-        let panics = move || {
-            let _engine = engine;
-            panic!("on purpose");
+    ends(panics_with);
+}
+
+/// An engine that has posted an exposure epoch loses its origin, which has started its epoch: the origin's engine `ends`.
+/// `is_lent` is whether the own part may be lent then.
+fn loses_an_origin(ends: fn(Engine), is_lent: bool) {
+    let board = Board::new(2);
+    std::thread::scope(|threads| {
+        let its_board = &board;
+        let member = move |rank| {
+            let mut engine = Engine::builder().build(its_board.bootstrap(rank)).unwrap();
+            let world = engine.comm_world();
+            let window = engine.win_allocate::<u64>(2, world).unwrap();
+            let group = engine.comm_group(world).unwrap().include(&[1 - rank]).unwrap();
+            (engine, window, group)
         };
-        catch_unwind(AssertUnwindSafe(panics)).unwrap_err();
+        threads.spawn(move || {
+            let (mut engine, window, group) = member(1);
+            engine.win_start(&group, window).unwrap();
+            ends(engine);
+        });
+        let (mut engine, window, group) = member(0);
+        engine.win_exclusive(window).unwrap().fill(5);
+        engine.win_post(&group, window).unwrap();
+        engine.win_wait(window).unwrap_err();
+        for _ in 0..2 {
+            match is_lent {
+                true => engine.win_exclusive(window).unwrap().fill(5),
+                false => refused(engine.win_exclusive(window).map(drop), "may still write"),
+            }
+        }
+        let mut own = [0; 2];
+        engine.win_read(&mut own, 0, window).unwrap();
+        assert_eq!(own, [5; 2]);
+        let _ = engine.finalize(PATIENCE);
     });
+}
+
+#[test]
+fn a_part_is_not_lent_while_an_origin_that_was_lost_may_still_write_there() {
+    // Its connection has ended, and its process lives.
+    loses_an_origin(panics_with, false);
+    // It has said goodbye.
+    loses_an_origin(drop, true);
 }

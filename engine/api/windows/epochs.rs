@@ -4,8 +4,8 @@
 //! target. These messages go in the window's own communicator, in which nobody else sends.
 
 use super::comm_of;
-use super::exposure::Exposure;
-use crate::api::request::{OperationError, Request};
+use super::exposure::{Completions, Exposure};
+use crate::api::request::OperationError;
 use crate::run::engine::Engine;
 use tickwire_components::epoch::{COMPLETED, POSTED};
 use tickwire_components::{CommError, Group, PostError, ProcId, Rank, Window, WindowError};
@@ -84,13 +84,13 @@ impl Engine {
         let (mut completions, mut ended) = (Vec::with_capacity(ranks.len()), Ok(()));
         for &rank in &ranks {
             match self.irecv([0u8; 0], rank, COMPLETED, comm_of(handle)) {
-                Ok(completion) => completions.push(completion),
+                Ok(completion) => completions.push((rank, completion)),
                 Err(rejected) if matches!(rejected.error, PostError::PeerFailed { .. }) => {
                     ended = ended.and(Err(rejected.error.into()));
                 }
                 Err(rejected) => {
                     // Nobody was told of the epoch, so the receives would take the messages of the next one.
-                    for completion in completions {
+                    for (_, completion) in completions {
                         let _ = self.cancel(&completion);
                     }
                     return Err(rejected.error.into());
@@ -182,8 +182,10 @@ impl Engine {
     pub fn win_wait<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
         let completions = self.take_exposure(window.handle, "win_wait")?;
         let mut ended = Ok(());
-        for completion in completions {
-            ended = ended.and(self.wait(&completion).map(drop));
+        for (rank, completion) in completions {
+            let completed = self.wait(&completion).map(drop);
+            self.note_lost(completed.is_err(), rank, window.handle)?;
+            ended = ended.and(completed);
         }
         self.end_exposure(window.handle)?;
         Ok(ended?)
@@ -197,11 +199,14 @@ impl Engine {
         let completions = self.take_exposure(window.handle, "win_test")?;
         let mut open = Vec::new();
         let mut ended = Ok(());
-        for completion in completions {
+        for (rank, completion) in completions {
             match self.test(&completion) {
-                Ok(test) if !test.is_done() => open.push(completion),
+                Ok(test) if !test.is_done() => open.push((rank, completion)),
                 Ok(_) => {}
-                Err(error) => ended = ended.and(Err(error)),
+                Err(error) => {
+                    self.note_lost(true, rank, window.handle)?;
+                    ended = ended.and(Err(error));
+                }
             }
         }
         let is_over = open.is_empty();
@@ -221,7 +226,13 @@ impl Engine {
         Ok(())
     }
 
-    fn take_exposure(&mut self, handle: u32, what: &'static str) -> Result<Vec<Request<Box<[u8; 0]>>>, WindowError> {
+    /// Notes an origin that did not say that it has completed its epoch, if that is so. See [`Engine::win_exclusive`].
+    fn note_lost(&mut self, is_lost: bool, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        self.window(handle)?.targets[rank.0 as usize].is_lost |= is_lost;
+        Ok(())
+    }
+
+    fn take_exposure(&mut self, handle: u32, what: &'static str) -> Result<Completions, WindowError> {
         self.window(handle)?;
         let place = self.exposures.iter().position(|exposure| exposure.handle == handle);
         let place = place.ok_or(WindowError::NothingOpen { what, needed: "win_post" })?;

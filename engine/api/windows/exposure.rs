@@ -1,9 +1,13 @@
 //! Exposure epochs that are posted.
 
 use crate::api::request::Request;
+use tickwire_components::Rank;
 
-/// An exposure epoch: the window, and what each origin sends once it has completed its part.
+/// For each origin the message that it sends once it has completed its epoch.
+pub(super) type Completions = Vec<(Rank, Request<Box<[u8; 0]>>)>;
+
+/// An exposure epoch of a window.
 pub(crate) struct Exposure {
     pub(super) handle: u32,
-    pub(super) completions: Vec<Request<Box<[u8; 0]>>>,
+    pub(super) completions: Completions,
 }

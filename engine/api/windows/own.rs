@@ -4,10 +4,12 @@
 //! slice only within an epoch in which nobody else may access the part.
 
 use crate::run::engine::Engine;
+use smallvec::SmallVec;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use tickwire_components::{Element, LeasedBytes, LockKind, Rank, Sequence, Span, Window, WindowError};
+use tickwire_components::{Element, LeasedBytes, LockKind, Rank, Row, Sequence, Span, Window, WindowError};
+use tickwire_systems::procs::connections::ask_after_holder;
 use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_systems::procs::windows::{Access, OwnMemory, Reach, WindowRow};
 
@@ -130,7 +132,8 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// An epoch is open in which others may access the part, or a member that holds the lock has failed.
+    /// An epoch is open in which others may access the part, or a member that holds the lock has failed. After an exposure epoch in which
+    /// an origin has failed, its process must have ended: until this proc knows that, the origin may still write.
     pub fn win_exclusive<T: Element>(&mut self, window: Window<T>) -> Result<ExclusivePart<'_, T>, WindowError> {
         let row = self.window(window.handle)?;
         let (rank, epochs) = (Rank(row.rank), row.epochs);
@@ -146,6 +149,10 @@ impl Engine {
             let open = "a fence's epoch is open (win_fence_last ends it)";
             return Err(WindowError::EpochOpen { what: "win_exclusive", open });
         }
+        if self.may_be_written_by_lost(window.handle)? {
+            let open = "an origin whose connection has failed may still write (win_wait or win_test told of it), since its process lives";
+            return Err(WindowError::EpochOpen { what: "win_exclusive", open });
+        }
         self.win_lock(LockKind::Exclusive, rank, window)?;
         let memory = self.window(window.handle)?.own_part().and_then(|part| part.memory()).unwrap_or(Span::EMPTY);
         if !memory.start().cast::<T>().is_aligned() {
@@ -154,6 +161,24 @@ impl Engine {
         }
         let (start, length) = (memory.start().cast(), memory.len() / size_of::<T>().max(1));
         Ok(ExclusivePart { start, length, engine: self, rank, window })
+    }
+
+    /// Whether an origin that has failed within an exposure epoch may still write into the own part.
+    fn may_be_written_by_lost(&mut self, handle: u32) -> Result<bool, WindowError> {
+        let targets = &self.window(handle)?.targets;
+        let lost: SmallVec<[Row; 4]> = targets.iter().filter(|target| target.is_lost).map(|target| target.vc).collect();
+        for row in lost {
+            let all = self.store.all();
+            let Some(proc) = all.vcs.get(row as usize).map(|vc| vc.proc) else { continue };
+            if all.procs.departed.contains(&row) {
+                continue;
+            }
+            ask_after_holder(&mut self.store.as_mut(), proc);
+            if !self.store.all().procs.gone.contains(&row) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::kit::{
     until_dead,
 };
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tickwire::{Comm, Engine, LockKind, Rank, Tag, Window, WindowError, op};
 use tickwire_tests::one_sided::{COPIED, HEAP, KINDS, Parts};
 
@@ -365,6 +365,14 @@ impl Case<'_> {
         fails(self.place, "win_start", || engine.win_start(&doomed, window));
         outlives(self.place, "win_complete", || engine.win_complete(window)).unwrap();
         fails(self.place, "win_wait", || engine.win_wait(window));
+        // Once the dead member's process is known to have ended, nobody writes any more.
+        if self.kind != KINDS[2] && self.kind != KINDS[3] {
+            let start = Instant::now();
+            while let Err(error) = engine.win_exclusive(window).map(drop) {
+                assert!(start.elapsed() < PATIENCE, "{error}");
+                engine.tick();
+            }
+        }
         // The group has the dead member first, and then the living one. Operations on the living member must still be
         // done.
         let both = group.include(&[2, other.0]).unwrap();
