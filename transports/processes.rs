@@ -2,12 +2,14 @@
 //!
 //! A process is named by its id and its start time, as in its card and its greeting: the id alone may have been given to another process.
 //! If the kernel has a descriptor for it (`pidfd_open(2)`), the descriptor reports its end and can be slept on. Otherwise, and if no
-//! descriptor is left, `/proc` and `kill(2)` are asked now and then.
+//! descriptor is left, `/proc` and `kill(2)` are asked now and then. A process has ended once all its threads have: its first thread alone
+//! may end before.
 
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open, test_kill_process};
 use std::io;
+use std::path::Path;
 
 /// Bytes of a process in a card.
 pub(crate) const CARD_BYTES: usize = 7;
@@ -40,7 +42,7 @@ impl Process {
         };
         // Check after opening the descriptor: then it is of this process, and not of a later one with the same id.
         let process = Process { pid, start_time, descriptor };
-        if process.has_ended_by_proc() { Err(ended(pid)) } else { Ok(process) }
+        if process.is_another() || process.has_ended() { Err(ended(pid)) } else { Ok(process) }
     }
 
     /// Its process id.
@@ -76,16 +78,36 @@ impl Process {
         }
     }
 
+    /// Whether another process has its id now, as far as `/proc` says.
+    fn is_another(&self) -> bool {
+        self.start_time != 0 && start_time(self.pid).is_some_and(|started| started != self.start_time)
+    }
+
     /// Whether it has ended, found out without its descriptor.
     fn has_ended_by_proc(&self) -> bool {
         let Some(pid) = number(self.pid) else { return false };
-        match std::fs::read_to_string(format!("/proc/{pid}/stat")).ok().as_deref().and_then(parse) {
-            // A zombie: its parent has not waited for it yet.
-            Some(('Z' | 'X', _)) => true,
-            Some((_, started)) => self.start_time != 0 && started != self.start_time,
+        match stat(Path::new(&format!("/proc/{pid}"))) {
+            // Its first thread has ended. The process has if all others have, too: its parent has not waited for it yet.
+            Some((state, _)) if has_exited(state) => all_threads_have_exited(pid),
+            Some(_) => self.is_another(),
             None => test_kill_process(pid) == Err(Errno::SRCH),
         }
     }
+}
+
+/// Whether all threads of a process have ended, as far as `/proc` says. A thread that it does not list has.
+fn all_threads_have_exited(pid: Pid) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    threads.flatten().all(|thread| stat(&thread.path()).is_none_or(|(state, _)| has_exited(state)))
+}
+
+fn has_exited(state: char) -> bool {
+    matches!(state, 'Z' | 'X')
+}
+
+/// State and start time of a process or a thread, by its directory in `/proc`.
+fn stat(directory: &Path) -> Option<(char, u64)> {
+    parse(&std::fs::read_to_string(directory.join("stat")).ok()?)
 }
 
 /// Who is at the other end of a local socket, as the kernel reports it.
@@ -127,7 +149,7 @@ fn number(pid: u32) -> Option<Pid> {
 
 /// The start time of a process in clock ticks since boot, the lower 34 bits. Together with its id, it names the process.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
-    parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?).map(|(_, started)| started)
+    stat(Path::new(&format!("/proc/{pid}"))).map(|(_, started)| started)
 }
 
 /// Fields 3 and 22: state and start time. The second field, the program's name, may hold spaces and parentheses.
@@ -162,6 +184,7 @@ pub(crate) fn in_card(card: [u8; CARD_BYTES]) -> (u32, u64) {
 #[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
+    use std::os::unix::process::CommandExt;
     use std::process::{Child, Command, Stdio};
 
     /// A process that lives until it is ended.
@@ -202,9 +225,7 @@ mod tests {
             assert!(!process.has_ended());
             let pid = number(child.id()).expect("a pid");
             rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it is this test's own");
-            while parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("its own")).expect("fields").0
-                != 'T'
-            {
+            while stat(Path::new(&format!("/proc/{pid}"))).expect("its own").0 != 'T' {
                 std::thread::yield_now();
             }
             assert!(!process.has_ended(), "it is stopped");
@@ -218,6 +239,72 @@ mod tests {
             assert!(process.has_ended());
             assert_eq!(Process::find(child.id(), started).unwrap_err(), ended(child.id()));
         }
+    }
+
+    /// The second thread of a child: it waits until its input is closed, and ends the process.
+    extern "C" fn second_thread(_: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: only system calls on descriptors of a child that nothing else uses, and a byte of this function's own.
+        #[expect(unsafe_code, reason = "system calls of a process without a Rust runtime")]
+        unsafe {
+            // `Command::spawn` waits until a descriptor of the child is closed.
+            for descriptor in 3..1024 {
+                libc::close(descriptor);
+            }
+            let mut byte = 0u8;
+            while libc::read(0, (&raw mut byte).cast(), 1) > 0 {}
+            libc::_exit(0)
+        }
+    }
+
+    /// A process whose first thread ends at once, and whose second one lives until its input is closed.
+    fn child_without_its_first_thread() -> Child {
+        const STACK_BYTES: usize = 64 << 10;
+        let stack = Box::leak(vec![0u128; STACK_BYTES / size_of::<u128>()].into_boxed_slice()).as_mut_ptr_range().end;
+        let stack = stack.expose_provenance();
+        let begin = move || {
+            let flags = libc::CLONE_VM | libc::CLONE_FS | libc::CLONE_FILES | libc::CLONE_SIGHAND | libc::CLONE_THREAD;
+            let stack = std::ptr::with_exposed_provenance_mut(stack);
+            // SAFETY: the stack is the new thread's alone, and this one ends.
+            #[expect(unsafe_code, reason = "system calls of a process without a Rust runtime")]
+            unsafe {
+                if libc::clone(second_thread, stack, flags, std::ptr::null_mut()) < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+                libc::syscall(libc::SYS_exit, 0);
+            }
+            unreachable!("the thread has ended");
+        };
+        let mut command = Command::new("cat");
+        // SAFETY: it makes system calls alone.
+        #[expect(unsafe_code, reason = "runs between fork and exec")]
+        unsafe {
+            command.pre_exec(begin);
+        }
+        command.stdin(Stdio::piped()).spawn().expect("it begins")
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_alone_has_ended_lives() {
+        let mut child = child_without_its_first_thread();
+        let directory = format!("/proc/{}", child.id());
+        while !stat(Path::new(&directory)).is_some_and(|(state, _)| has_exited(state)) {
+            assert!(child.try_wait().expect("it can be asked").is_none(), "it ended at once");
+            std::thread::yield_now();
+        }
+        for with_descriptor in [true, false] {
+            let mut process = of(&child);
+            if !with_descriptor {
+                process.descriptor = None;
+            }
+            assert!(!process.has_ended(), "its second thread lives");
+        }
+        let process = of(&child);
+        drop(child.stdin.take());
+        while !process.has_ended() {
+            std::thread::yield_now();
+        }
+        assert!(process.has_ended_by_proc());
+        child.wait().expect("it has ended");
     }
 
     #[test]
