@@ -78,8 +78,7 @@ pub struct Endpoint {
     pub windows: bool,
     /// Credit is piggybacked on other frames. Fixed when it is opened.
     pub piggybacks: bool,
-    /// Frames leave at once and need nothing else: no registered memory, no piggybacked credit, and matching is done by the engine. Fixed
-    /// when it is opened.
+    /// Frames leave at once, need no registered memory, and matching is done by the engine. Fixed when it is opened.
     pub plain: bool,
     /// Frames leave by Post alone, never within the call that makes them: the transport may take a part of a frame, or
     /// [`Limits::deliver`] is off. Fixed when it is opened.
@@ -197,7 +196,7 @@ impl Endpoint {
             windows,
             // A message that the transport matches has no header that could bring credit.
             piggybacks,
-            plain: !by_post && rows.is_none() && !registers && !piggybacks && !matches,
+            plain: !by_post && !registers && !matches,
             by_post,
             // A fabric does updates only if the user names it for them.
             classes: [true, true, false],
