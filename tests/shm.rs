@@ -237,8 +237,11 @@ fn a_killed_rank_is_noticed_and_the_others_go_on() {
 
 #[test]
 fn a_rank_that_may_open_no_more_files_says_so_to_whoever_calls_it() {
-    let outcome = run(2, "no-descriptors", &[]);
-    assert_eq!(outcome.code(), 0, "{outcome:?}");
+    for transports in ["loopback,shm", "loopback,ofi:tcp;ofi_rxm"] {
+        let only = Some(("TICKWIRE_TRANSPORTS", transports));
+        let outcome = run_program(env!("CARGO_BIN_EXE_tests-rank"), 2, "no-descriptors", &[], only);
+        assert_eq!(outcome.code(), 0, "{transports}: {outcome:?}");
+    }
 }
 
 #[test]

@@ -39,7 +39,9 @@ pub(crate) use deaths::process_ended;
 pub(crate) use line::Line;
 pub(crate) use medium::{Accepted, Medium, medium_fields};
 pub(crate) use parts::Parts;
-pub(crate) use sockets::{Heard, Message, Socket, accept, has_news};
+#[cfg(all(test, not(miri)))]
+pub(crate) use sockets::accept;
+pub(crate) use sockets::{Heard, Message, NoRoom, Socket, Spare, has_news};
 pub(crate) use table::Connections;
 #[cfg(all(test, not(miri)))]
 pub(crate) use table::Stage;

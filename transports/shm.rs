@@ -44,7 +44,7 @@ mod splicing;
 #[cfg(all(test, not(miri)))]
 mod tests;
 
-use crate::connections::{self, Connections, Medium};
+use crate::connections::{self, Connections, Medium, Spare};
 use crate::handshake::{Greeting, ONE_SIDED};
 use crate::heap;
 use crate::rings::fences;
@@ -56,7 +56,6 @@ use crate::{
     Capabilities, CreditWindows, LinkEvent, Mapped, Memory, MemoryRead, Reach, Sent, SharedMemory, Take, Traffic,
     Transport,
 };
-use answering::spare;
 pub use config::{ShmConfig, Splicing};
 use deaths::Deaths;
 pub use endpoint::{BytesRead, Shm};
@@ -68,7 +67,6 @@ use own::Own;
 use room::Room;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::{AsFd, BorrowedFd};
-use rustix::io::Errno;
 use segment::Files;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -139,7 +137,7 @@ impl Shm {
         let remote_read = heap.is_some() || own.config.cross_memory_attach && reading::allowed(own.greeting.pid);
         own.watched.add(&own.doorbell, Token::Messages).map_err(descriptors)?;
         own.watched.add(&listener, Token::Listener).map_err(descriptors)?;
-        let spare = Some(spare(&own.doorbell).ok_or(ShmError::Descriptors { source: Errno::MFILE })?);
+        let spare = Spare::of(&own.doorbell).map_err(descriptors)?;
         Ok(Shm {
             spare,
             own,

@@ -1,5 +1,6 @@
 //! Control sockets: the operations of each kind, and functions common to all kinds.
 
+use super::Accepted;
 use crate::handshake::{Greeting, Mismatch, Packet};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -63,6 +64,60 @@ pub(crate) enum Message<S: Socket> {
 /// Accepts the next waiting connection. It does not block, and child programs do not inherit it.
 pub(crate) fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+}
+
+/// A descriptor whose only use is to be closed for a moment when this process has no free number for a peer that waits.
+pub(crate) struct Spare(Option<OwnedFd>);
+
+impl Spare {
+    /// One that duplicates another descriptor.
+    ///
+    /// # Errors
+    /// There is no free number.
+    pub(crate) fn of(descriptor: &OwnedFd) -> Result<Self, Errno> {
+        rustix::io::fcntl_dupfd_cloexec(descriptor, 0).map(|spare| Spare(Some(spare)))
+    }
+
+    /// Accepts the next peer. One for which there is no free number would wait for ever: it is accepted in place of the spare descriptor,
+    /// and refused by `refuse`. `None` if nobody waits.
+    pub(crate) fn accept<S>(
+        &mut self,
+        listener: &OwnedFd,
+        wrap: impl FnOnce(OwnedFd) -> S,
+        refuse: impl FnOnce(S),
+    ) -> Option<Accepted<S>> {
+        match accept(listener) {
+            Ok(socket) => {
+                self.renew(listener);
+                Some(Accepted::Visitor(wrap(socket)))
+            }
+            Err(Errno::MFILE | Errno::NFILE) => {
+                drop(self.0.take()?);
+                let accepted = accept(listener).map(|socket| refuse(wrap(socket)));
+                self.renew(listener);
+                accepted.ok().map(|()| Accepted::Refused)
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Another thread may have taken the number.
+    fn renew(&mut self, descriptor: &OwnedFd) {
+        if self.0.is_none() {
+            self.0 = Self::of(descriptor).ok().and_then(|spare| spare.0);
+        }
+    }
+}
+
+/// This process has no room for the descriptors of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoRoom;
+
+impl NoRoom {
+    /// The text for the peer.
+    pub(crate) fn words(self, me: u32) -> String {
+        format!("proc {me} may open no more files, and a connection needs up to three: raise its limit (ulimit -n)")
+    }
 }
 
 /// Whether there is something to read, or the peer has closed the connection.

@@ -8,7 +8,6 @@ use super::ask::Ask;
 use super::card::ADDRESS_BYTES_MAX;
 use super::rma::Introduction;
 use crate::connections;
-pub(super) use crate::connections::accept;
 use crate::handshake::{Greeting, Mismatch, PACKET_BYTES_MAX, Packet};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;

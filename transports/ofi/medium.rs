@@ -2,13 +2,14 @@
 
 use super::Ofi;
 use super::card::Card;
+use super::config::OfiConfig;
 use super::control::{self, Message, Proof, Socket};
 use super::ending::{Counts, Partner, Unread};
 use super::frame::LINKS_MAX;
 use super::own::random;
 use super::rma::Introduction;
 use super::transport::Call;
-use crate::connections::{self, Accepted, Heard, Medium, Parts};
+use crate::connections::{self, Accepted, Heard, Medium, NoRoom, Parts};
 use crate::handshake::{Greeting, Packet};
 use crate::processes::{self, Process};
 
@@ -126,8 +127,13 @@ impl Medium for Ofi {
     }
 
     fn accept(&mut self) -> Option<Accepted<Socket>> {
-        let descriptor = control::accept(self.connections.listener.as_ref()?).ok()?;
-        Some(Accepted::Visitor(Socket::new(descriptor, self.own.config.dead_link_ms_max)))
+        let OfiConfig { me, dead_link_ms_max, .. } = self.own.config;
+        let refuse = |mut socket: Socket| {
+            socket.tell(&Message::Refused(NoRoom.words(me)));
+            socket.hang_up();
+        };
+        let listener = self.connections.listener.as_ref()?;
+        self.spare.accept(listener, |descriptor| Socket::new(descriptor, dead_link_ms_max), refuse)
     }
 
     fn admits(&self, proof: &Proof) -> Result<(), String> {

@@ -10,7 +10,7 @@ use super::own::Own;
 use super::pace::Pace;
 use super::port::Port;
 use super::rma::Rma;
-use crate::connections::{self, Connections, Medium};
+use crate::connections::{self, Connections, Medium, Spare};
 use crate::watching::Token;
 use crate::{
     Capabilities, Direct, LinkEvent, Matching, OneSided, Reach, Registering, Sent, Take, Traffic, Transport, Watchers,
@@ -42,6 +42,8 @@ pub struct Ofi {
     looks: u32,
     pub(super) own: Own,
     pub(super) connections: Connections<Ofi>,
+    /// See [`Spare`].
+    pub(super) spare: Spare,
     /// How long early frames hold all receive buffers, and peers that have gone all places for sends.
     pub(super) buffers_jam: Jam,
     pub(super) slots_jam: Jam,

@@ -3,53 +3,33 @@
 use super::calling::{Request, pair_bytes, same_user};
 use super::lines::PeerMemory;
 use super::segment::{self, Map};
-use super::socket::{self, NoRoom};
+use super::socket;
 use super::{Own, Shm, reading};
-use crate::connections::Accepted;
+use crate::connections::{Accepted, NoRoom};
 use crate::handshake::{Greeting, ONE_SIDED, Packet};
 use crate::processes::{self, Process};
 use crate::rings::inbox::{Inbox, SLOTS};
 use crate::rings::links::{Ends, InboxView};
 use crate::rings::memory::RawRing;
 use rustix::fd::OwnedFd;
-use rustix::io::Errno;
 use std::sync::Arc;
-
-/// A descriptor whose only use is to be closed when a number is needed.
-pub(super) fn spare(of: &OwnedFd) -> Option<OwnedFd> {
-    rustix::io::fcntl_dupfd_cloexec(of, 0).ok()
-}
 
 impl Shm {
     /// See [`crate::connections::Medium::accept`].
     pub(super) fn accept_peer(&mut self) -> Option<Accepted<OwnedFd>> {
-        let socket = match socket::accept(self.connections.listener.as_ref()?) {
-            Ok(socket) => socket,
-            Err(Errno::MFILE | Errno::NFILE) => return self.refuse_one().then_some(Accepted::Refused),
-            Err(_) => return None,
+        let me = self.own.config.me;
+        let refuse = |socket: OwnedFd| {
+            let _ = socket::send(&socket, &Packet::Refused(NoRoom.words(me)), &[]);
+            socket::hang_up(&socket);
         };
-        if let Err(reason) = same_user(&socket, &self.own) {
-            let _ = socket::send(&socket, &Packet::Refused(reason), &[]);
+        let accepted = self.spare.accept(self.connections.listener.as_ref()?, |socket| socket, refuse)?;
+        if let Accepted::Visitor(socket) = &accepted
+            && let Err(reason) = same_user(socket, &self.own)
+        {
+            let _ = socket::send(socket, &Packet::Refused(reason), &[]);
             return Some(Accepted::Refused);
         }
-        Some(Accepted::Visitor(socket))
-    }
-
-    /// Refuses a peer for which there is no descriptor, and which would otherwise wait for ever. Whether there was one.
-    fn refuse_one(&mut self) -> bool {
-        // Closing the spare descriptor frees a number for the peer's socket.
-        if self.spare.take().is_none() {
-            return false;
-        }
-        let Some(listener) = &self.connections.listener else { return false };
-        let refused = socket::accept(listener).is_ok_and(|socket| {
-            let reason = NoRoom.words(self.own.config.me);
-            let _ = socket::send(&socket, &Packet::Refused(reason), &[]);
-            socket::hang_up(&socket);
-            true
-        });
-        self.spare = spare(&self.own.doorbell);
-        refused
+        Some(accepted)
     }
 
     /// See [`crate::connections::Medium::meet`].

@@ -3,7 +3,7 @@
 use super::deaths::Deaths;
 use super::own::Own;
 use crate::Capabilities;
-use crate::connections::{self, Connections};
+use crate::connections::{self, Connections, Spare};
 use crate::rings::links::Links;
 use rustix::fd::OwnedFd;
 
@@ -18,8 +18,8 @@ pub struct Shm {
     pub(super) capabilities: Capabilities,
     pub(super) connections: Connections<Shm>,
     pub(super) links: Links,
-    /// A spare descriptor. It is closed for a moment to accept and refuse a peer when this process has no free descriptors.
-    pub(super) spare: Option<OwnedFd>,
+    /// See [`Spare`].
+    pub(super) spare: Spare,
     pub(super) read: BytesRead,
     /// Whether the next read is timed.
     pub(super) timing: bool,

@@ -190,7 +190,9 @@ impl Shm {
             Ok([file]) => {
                 // The maker chooses the length of a run. Its user checks it.
                 let bytes = segment::length(&file)?;
-                Some(run_of(segment::receive(file, bytes, files)?, bytes))
+                segment::check(&file, bytes, files)?;
+                // If this process may map no more memory, it does without the run.
+                Map::new(&file, bytes).ok().map(|map| run_of(map, bytes))
             }
             // The peer has none, or there was no free descriptor number here.
             Err(_) => None,

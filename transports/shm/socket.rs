@@ -1,7 +1,7 @@
 //! Control sockets: packets with descriptors, and the peer's identity as the kernel reports it.
 
 use super::{ShmConfig, ShmError};
-pub(super) use crate::connections::accept;
+use crate::connections::NoRoom;
 use crate::handshake::{Mismatch, PACKET_BYTES_MAX, Packet};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::{Errno, IoSlice, IoSliceMut};
@@ -21,17 +21,6 @@ pub(super) struct Received {
     pub(super) packet: Result<Packet, Mismatch>,
     /// The descriptors, or that the kernel could not give this process all of them.
     pub(super) descriptors: Result<Vec<OwnedFd>, NoRoom>,
-}
-
-/// This process has no room for the descriptors that it was passed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NoRoom;
-
-impl NoRoom {
-    /// The text for the peer.
-    pub(super) fn words(self, me: u32) -> String {
-        format!("proc {me} may open no more files, and a connection needs three: raise its limit (ulimit -n)")
-    }
 }
 
 /// The result of reading a control socket.

@@ -82,21 +82,14 @@ impl SupplyTables<'_> {
     /// Takes back memory whose bytes have left, and hands out free memory, in order. Returns the operations that have got some.
     #[cold]
     pub fn hand_out(&mut self) -> Served {
+        // All of it first: what the last operation gives back may be what the first one waits for.
+        self.take_all_back();
         let (mut ahead, mut served): (SmallVec<[Way; 32]>, Served) = (SmallVec::new(), SmallVec::new());
         // Bytes that the operations of one message hold. They follow each other in the queue.
         let (mut message, mut held) = ((NIL, NIL), 0);
-        let (mut previous, mut row, mut left) = (NIL, self.progress.supplies.head, GRANTS_A_PASS);
+        let (mut row, mut left) = (self.progress.supplies.head, GRANTS_A_PASS);
         while row != NIL {
-            let next = self.supplies[row as usize].next;
-            self.take_back(row);
-            if self.supplies[row as usize].state == SupplyState::Over {
-                self.progress.supplies.unlink(self.supplies, previous, row);
-                self.supplies[row as usize] = Supply::default();
-                self.progress.free_supplies.push(self.supplies, row);
-                row = next;
-                continue;
-            }
-            let Supply { state, to, to_vc, minimum, granted, from, .. } = self.supplies[row as usize];
+            let Supply { state, to, to_vc, minimum, granted, from, next, .. } = self.supplies[row as usize];
             if message != (to_vc, to) {
                 (message, held) = ((to_vc, to), 0);
             }
@@ -118,12 +111,29 @@ impl SupplyTables<'_> {
             } else {
                 ahead.push((to_vc, to));
             }
-            (previous, row) = (row, next);
+            row = next;
         }
         if left == 0 {
             self.progress.pending |= Pending::SUPPLY;
         }
         served
+    }
+
+    /// Takes back all memory whose bytes have left, and removes the operations that are over.
+    fn take_all_back(&mut self) {
+        let (mut previous, mut row) = (NIL, self.progress.supplies.head);
+        while row != NIL {
+            let next = self.supplies[row as usize].next;
+            self.take_back(row);
+            if self.supplies[row as usize].state == SupplyState::Over {
+                self.progress.supplies.unlink(self.supplies, previous, row);
+                self.supplies[row as usize] = Supply::default();
+                self.progress.free_supplies.push(self.supplies, row);
+            } else {
+                previous = row;
+            }
+            row = next;
+        }
     }
 
     /// Hands out the next run to an operation that may hold `window` bytes. `false` if there is no memory for it now.
@@ -139,7 +149,8 @@ impl SupplyTables<'_> {
         }
         if supply.supplier == Supplier::Temporary {
             let taken = pool::take(self.progress, self.buffers, Need::Forward, most as usize);
-            // Only other operations hold the missing memory, and they set `pending` when they give it back.
+            // Only other operations hold the missing memory. When its bytes have left, they set `pending`, and it is taken back before any
+            // is handed out.
             let Some(buffer) = taken else { return false };
             let span = pool::span(&mut self.buffers[buffer as usize]);
             supply.group.push(Granted { span, buffer });

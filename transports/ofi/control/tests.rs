@@ -77,7 +77,7 @@ fn a_socket_carries_messages_and_tells_of_its_end() {
     let (listener, at) = listen([127, 0, 0, 1].into(), 4).unwrap();
     let mut caller = Socket::call(at, 1000).unwrap();
     let mut called = loop {
-        match accept(&listener) {
+        match crate::connections::accept(&listener) {
             Ok(descriptor) => break Socket::new(descriptor, 1000),
             Err(error) => assert_eq!(error, Errno::AGAIN),
         }

@@ -82,8 +82,10 @@ impl Rma {
     /// What is wrong with it, in words.
     pub(in crate::ofi) fn meet(&mut self, link: u32, introduction: Introduction) -> Result<(), String> {
         let is_met = matches!(self.peer(link).standing, Standing::Met(..));
-        if is_met && introduction == Introduction::Waiting {
-            self.reached = true;
+        let is_gone = matches!(self.peer(link).standing, Standing::Gone(_));
+        // A peer whose endpoints are gone may have waited just before.
+        if (is_met || is_gone) && introduction == Introduction::Waiting {
+            self.reached |= is_met;
             return Ok(());
         }
         if let (true, Introduction::Nowhere(why)) = (is_met, &introduction) {

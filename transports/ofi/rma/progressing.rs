@@ -140,6 +140,9 @@ impl Rma {
         self.broken = Some(words.clone());
         self.untold = true;
         self.shut();
+        // Nobody is waited for any more.
+        (self.refused, self.tells) = (false, false);
+        self.peers.iter_mut().for_each(|peer| peer.refused = false);
         for index in 0..self.operations.len() as u32 {
             let operation = &mut self.operations[index as usize];
             if operation.is_used {

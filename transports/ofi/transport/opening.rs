@@ -1,7 +1,7 @@
 //! Opening endpoints.
 
 use super::Ofi;
-use crate::connections::{self, Connections};
+use crate::connections::{self, Connections, Spare};
 use crate::ofi::card::{ADDRESS_BYTES_MAX, Card};
 use crate::ofi::choice::is_named;
 use crate::ofi::frame::LEAD_BYTES;
@@ -103,6 +103,7 @@ impl Ofi {
             pace: Pace::default(),
             looks: if near { FABRIC_NEAR_READS } else { 1 },
             own,
+            spare: Spare::of(&listener).map_err(|e| control("no descriptor", e))?,
             connections: Connections::new(listener),
             buffers_jam: Jam::default(),
             slots_jam: Jam::default(),

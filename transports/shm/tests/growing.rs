@@ -6,7 +6,8 @@ use super::kit::{Net, RING, drain, payload, send};
 use crate::handshake::Packet;
 use crate::rings::mark::Mark;
 use crate::shm::*;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{MemfdFlags, SealFlags};
 use tickwire_components::limits::{ROOMY_RING_BYTES, STREAM_LAPS};
 
 const RING_MAX: usize = 32 * RING;
@@ -235,6 +236,23 @@ fn a_reader_without_a_descriptor_to_spare_goes_on_as_it_is() {
     assert_eq!(capacity(&mut net, 0, link), RING, "it is not asked again");
     holds_in_order(&mut net, 1, next);
     assert!(net.failures(0).is_empty() && net.failures(1).is_empty());
+}
+
+#[test]
+fn a_shared_run_that_cannot_be_mapped_here_is_done_without() {
+    let mut net = growing("unmapped", 2);
+    let (link, back) = net.connect(0, 1);
+    // The kernel maps no bytes for anybody.
+    let file = rustix::fs::memfd_create("empty", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a file");
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).expect("it can be sealed");
+    net.shm(0).connections.line(link).expect("open").pass(&Packet::Shared(7), &[file.as_fd()]).expect("there is room");
+    let mut taken = None;
+    net.until("passed", |net| {
+        taken = net.shm(1).take(back, 7);
+        taken.is_some() || !net.failures(1).is_empty()
+    });
+    assert!(matches!(taken, Some(None)), "{:?}", net.failures(1));
+    assert!(net.link(0, 1).is_some());
 }
 
 #[test]

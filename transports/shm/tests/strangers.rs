@@ -177,7 +177,7 @@ fn answered(name: &str, answer: impl Fn(&Own, &OwnedFd, Vec<OwnedFd>)) -> Vec<St
     drop(net.shms[1].take());
     let listener = socket::listen(&config(&net.job, 1, 2)).expect("listens");
     net.call(0, 1).expect("starts");
-    let socket = socket::accept(&listener).expect("called");
+    let socket = crate::connections::accept(&listener).expect("called");
     let Read::Packet(received) = socket::read(&socket) else { panic!("greeted") };
     assert!(matches!(received.packet, Ok(Packet::Hello(_))));
     answer(&net.shm(0).own, &socket, received.descriptors.expect("all of them"));

@@ -282,3 +282,23 @@ fn the_pool_keeps_rows_for_what_is_more_urgent_and_forwards_within_their_bound()
     }
     assert_eq!(pool::take(all.progress, all.buffers, Need::Control, 1), None);
 }
+
+#[test]
+fn what_a_later_operation_gives_back_goes_to_an_earlier_one_at_once() {
+    const BYTES: usize = 64 << 10;
+    let mut methods = Methods::with(&[], Limits { forward_bytes: BYTES, ..Limits::default() });
+    let rows = methods.to.map(|to| {
+        let supply = Supply { supplier: Supplier::Temporary, ..methods.forward(methods.from, to, BYTES as u64) };
+        methods.start(supply)
+    });
+    let [earlier, later] = rows;
+    methods.ready(later);
+    methods.run();
+    methods.ready(earlier);
+    methods.run();
+    assert_eq!((methods.held(earlier).len(), methods.held(later)), (0, vec![BYTES]), "one has all of the pool");
+    assert_eq!(methods.arrive(later, &mut numbers(BYTES)), BYTES);
+    assert!(methods.depart(later, BYTES, &mut Vec::new()));
+    methods.release(later);
+    assert_eq!(methods.held(earlier), [BYTES]);
+}

@@ -1,6 +1,8 @@
 //! Links and peers that end while operations are under way, and endpoints that are opened and closed many times.
 
 use super::kit::{Memory, at, bytes_of, channel, configured, worlds};
+use crate::ofi::control::Message;
+use crate::ofi::rma::Introduction;
 use crate::ofi::tests::kit::BOUND;
 use crate::{LinkEvent, RemoteAccess, Settled, Transport};
 use std::time::Instant;
@@ -75,7 +77,7 @@ fn peers_of_an_endpoint_that_has_given_up_get_errors_whether_they_have_met_it_or
         for has_met in [true, false] {
             let Some(mut world) = configured(provider, 3, |_| {}) else { continue };
             world.connect();
-            world.connect_to(2);
+            let calling = world.connect_to(2);
             let [LinkEvent::Accepted { link, .. }] = world.events[2][..] else { panic!("{:?}", world.events[2]) };
             let channel = channel(link);
             let mut memory = Memory::new(64);
@@ -102,6 +104,9 @@ fn peers_of_an_endpoint_that_has_given_up_get_errors_whether_they_have_met_it_or
             });
             // A provider may have noticed first.
             assert!(has_met || refused.contains("no one-sided operations"), "{provider}: {refused}");
+            // It had waited for operations on the peer, and says so late.
+            let line = world.all[0].connections.line_mut(calling).expect("the connection of the messages stays");
+            line.tell(&Message::OneSided(Introduction::Waiting));
             // What the peer had issued by then may still arrive, and nobody can say when it is over.
             let number = world.side(2).withdraw_for_good(&own);
             let mut settled = Settled::InUse;
