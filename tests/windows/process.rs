@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
 use tickwire::testing::Board;
 use tickwire::transport::Hub;
-use tickwire::{Engine, LockKind, ProcId, Rank, RegionAccess, RegionKey, Window, WindowReach};
+use tickwire::{Builder, Engine, LockKind, ProcId, Rank, RegionAccess, RegionKey, Window, WindowReach};
 
 /// Elements of a part.
 const COUNT: usize = 1_000;
@@ -80,12 +80,12 @@ fn memory_of_an_engine_that_a_panic_has_ended_is_not_used_again() {
 
 /// An engine that has posted an exposure epoch loses its origin, which has started its epoch: the origin's engine `ends`.
 /// `is_lent` is whether the own part may be lent then.
-fn loses_an_origin(ends: fn(Engine), is_lent: bool) {
+fn loses_an_origin(over: impl Fn() -> Builder + Copy + Send + Sync, ends: fn(Engine), is_lent: bool) {
     let board = Board::new(2);
     std::thread::scope(|threads| {
         let its_board = &board;
         let member = move |rank| {
-            let mut engine = Engine::builder().build(its_board.bootstrap(rank)).unwrap();
+            let mut engine = over().build(its_board.bootstrap(rank)).unwrap();
             let world = engine.comm_world();
             let window = engine.win_allocate::<u64>(2, world).unwrap();
             let group = engine.comm_group(world).unwrap().include(&[1 - rank]).unwrap();
@@ -116,7 +116,14 @@ fn loses_an_origin(ends: fn(Engine), is_lent: bool) {
 #[test]
 fn a_part_is_not_lent_while_an_origin_that_was_lost_may_still_write_there() {
     // Its connection has ended, and its process lives.
-    loses_an_origin(panics_with, false);
+    loses_an_origin(Engine::builder, panics_with, false);
     // It has said goodbye.
-    loses_an_origin(drop, true);
+    loses_an_origin(Engine::builder, drop, true);
+    // Its operations needed the owner's engine.
+    let hub = &Hub::new(2, LOOPBACK_RING_BYTES).apart();
+    loses_an_origin(|| Engine::builder().include(["loopback"]).hub(hub.clone()), panics_with, true);
+    // A fabric may have taken operations of it.
+    if tickwire_tests::needs::has_libfabric() {
+        loses_an_origin(|| Engine::builder().include(["loopback", "ofi:sockets"]), panics_with, false);
+    }
 }

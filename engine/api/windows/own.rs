@@ -133,7 +133,8 @@ impl Engine {
     ///
     /// # Errors
     /// An epoch is open in which others may access the part, or a member that holds the lock has failed. After an exposure epoch in which
-    /// an origin has failed, its process must have ended: until this proc knows that, the origin may still write.
+    /// an origin has failed, its process must have ended: until this proc knows that, the origin may still write. What a fabric has taken
+    /// from it may arrive even later, so the part is not lent any more where one reaches it.
     pub fn win_exclusive<T: Element>(&mut self, window: Window<T>) -> Result<ExclusivePart<'_, T>, WindowError> {
         let row = self.window(window.handle)?;
         let (rank, epochs) = (Rank(row.rank), row.epochs);
@@ -150,7 +151,7 @@ impl Engine {
             return Err(WindowError::EpochOpen { what: "win_exclusive", open });
         }
         if self.may_be_written_by_lost(window.handle)? {
-            let open = "an origin whose connection has failed may still write (win_wait or win_test told of it), since its process lives";
+            let open = "an origin that has failed may still write: its process is not known to have ended";
             return Err(WindowError::EpochOpen { what: "win_exclusive", open });
         }
         self.win_lock(LockKind::Exclusive, rank, window)?;
@@ -163,15 +164,22 @@ impl Engine {
         Ok(ExclusivePart { start, length, engine: self, rank, window })
     }
 
-    /// Whether an origin that has failed within an exposure epoch may still write into the own part.
+    /// Whether an origin that has failed within an exposure epoch may still write into the own part. One that neither shares memory with
+    /// this proc nor reaches the part by a fabric cannot: its operations need this engine.
     fn may_be_written_by_lost(&mut self, handle: u32) -> Result<bool, WindowError> {
-        let targets = &self.window(handle)?.targets;
-        let lost: SmallVec<[Row; 4]> = targets.iter().filter(|target| target.is_lost).map(|target| target.vc).collect();
-        for row in lost {
+        let window = self.window(handle)?;
+        let is_registered = window.fabric_key.is_some();
+        let lost = window.targets.iter().filter(|target| target.is_lost);
+        let lost: SmallVec<[(Row, bool); 4]> = lost.map(|target| (target.vc, target.locks().is_some())).collect();
+        for (row, shares) in lost {
             let all = self.store.all();
             let Some(proc) = all.vcs.get(row as usize).map(|vc| vc.proc) else { continue };
-            if all.procs.departed.contains(&row) {
+            if all.procs.departed.contains(&row) || !shares && !is_registered {
                 continue;
+            }
+            if !shares {
+                // What a fabric has taken may arrive after the end of the process.
+                return Ok(true);
             }
             ask_after_holder(&mut self.store.as_mut(), proc);
             if !self.store.all().procs.gone.contains(&row) {
