@@ -1,6 +1,7 @@
 //! A call of a collective operation. How the operation runs is described elsewhere.
 
 use crate::Span;
+use crate::limits::{BOARD_ELEMENT_MAX, BOARD_MEMBERS};
 
 /// Which operation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -123,10 +124,11 @@ impl Collective {
         matches!(self.kind, CollectiveKind::Scatter | CollectiveKind::Alltoall | CollectiveKind::ReduceScatter)
     }
 
-    /// The word that members compare with each other: the operation, its root, and the length of its elements.
+    /// What members compare with each other: the operation, its root, and the length of its elements.
     #[inline(always)]
-    pub fn what(&self) -> u64 {
-        (self.element as u64) << 40 | u64::from(self.root) << 8 | self.kind as u64
+    pub fn what(&self) -> u32 {
+        const { assert!(BOARD_ELEMENT_MAX < 1 << 16 && BOARD_MEMBERS <= 1 << 8) };
+        (self.element as u32) << 16 | self.root << 8 | self.kind as u32
     }
 }
 

@@ -30,6 +30,8 @@ pub struct Boards {
 pub struct PersistentCall {
     /// The row of its request.
     pub request: Row,
+    /// How many persistent operations of its communicator were made before it.
+    pub made: u32,
     /// The graph by which it runs over messages until somebody opens boards. `NIL` once it runs on boards.
     pub graph: u32,
     /// What it starts.
@@ -57,10 +59,9 @@ pub enum Standing {
     /// Nobody has tried yet.
     #[default]
     Untried,
-    /// It has none: not all members are on this host, or one of them could make none.
+    /// It has none: not all members are on this host, one of them could make none, or one has failed while they were made. In the last
+    /// case others may have made theirs; they have been told that this member takes no part.
     None,
-    /// A member has failed while boards were made. Others may have made theirs.
-    Broken,
     /// It has.
     Open(Box<Members>),
 }
@@ -89,12 +90,6 @@ impl Boards {
     pub fn is_untried(&self, row: usize, context: u32) -> bool {
         let known = self.comms.get(row).filter(|known| known.context == context);
         known.is_none_or(|known| matches!(known.standing, Standing::Untried))
-    }
-
-    /// Whether the boards of a communicator could not be opened because a member has failed.
-    pub fn is_broken(&self, row: usize, context: u32) -> bool {
-        let known = self.comms.get(row).filter(|known| known.context == context);
-        known.is_some_and(|known| matches!(known.standing, Standing::Broken))
     }
 
     /// Says whether a communicator has boards.

@@ -30,7 +30,7 @@ pub use ending::{finish, give_up, leave};
 use ending::{stuck, wake};
 use meeting::is_free;
 pub use meeting::{end_met, end_short, look, look_at};
-pub use operation::{Around, Failure, Meeting, NumberedCall, Operation, Step};
+pub use operation::{Around, Failure, Meeting, NumberedCall, Operation, Step, order_of_call, order_of_start};
 use shape::Shape;
 pub use shape::is_possible;
 use tickwire_components::{Collective, CollectiveKind, Reduction, Span, car_flags};
@@ -38,6 +38,15 @@ use tickwire_transports::boards::Called;
 
 /// Bytes of room for operands and for values on the way of a reduction: see `combine`.
 pub const SCRATCH_BYTES: usize = combine::SCRATCH_BYTES + combine::OPERANDS_BYTES;
+
+/// Gives up an operation before it begins, if its slot is free. Otherwise it is to be [cancelled](cancel), and goes on to wait for its slot.
+pub fn refuse(numbered: &NumberedCall, seats: &mut Seats, around: &mut Around<'_>) -> bool {
+    let is_free = is_free(numbered.number, seats, around.vcs);
+    if is_free {
+        give_up(numbered.number, seats, around.endpoints);
+    }
+    is_free
+}
 
 /// Cancels an operation before its end. Its buffers are not used any more. Its number stays taken, so the operation stays in its queue
 /// until the other members can be told ([`Operation::is_cancelled`]). Nobody waits for it any more.
@@ -111,7 +120,7 @@ fn begin_long(operation: &mut Operation, seats: &mut Seats, around: &mut Around<
         return false;
     }
     let call = &operation.numbered.call;
-    let mut called = Called { what: call.what(), length: call.part as u64, ..Called::default() };
+    let mut called = Called { what: operation.numbered.what(), length: call.part as u64, ..Called::default() };
     operation.readers = call.readers(seats.rank, seats.size);
     operation.unmet = operation.readers;
     show(operation, seats, around.endpoints, &mut called);

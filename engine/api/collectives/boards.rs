@@ -8,13 +8,14 @@ use super::request::own_request;
 use crate::run::engine::Engine;
 use std::collections::VecDeque;
 use tickwire_components::{
-    CarState, Collective, Comm, Communicator, NIL, Pieces, PostError, ProcId, Reduction, RequestId, RequestState, Row,
-    Span, context,
+    CarState, Collective, Comm, Communicator, NIL, Pieces, PostError, Reduction, RequestId, RequestState, Row, Span,
+    context,
 };
 use tickwire_systems::procs::boards::{Boards, Members, PersistentCall, Standing};
 use tickwire_systems::procs::communicators::live;
 use tickwire_systems::protocols::board::{
-    Around, Meeting, NumberedCall, Operation, Step, advance, cancel, end_short, look,
+    Around, Meeting, NumberedCall, Operation, Step, advance, cancel, end_short, look, order_of_call, order_of_start,
+    refuse,
 };
 use tickwire_systems::protocols::graph::kept::dissolve;
 use tickwire_systems::rows::Rows;
@@ -26,15 +27,6 @@ impl Engine {
     pub(crate) fn context_of(&mut self, comm: Comm) -> (usize, u32) {
         let row = Communicator::row(comm.0);
         (row, self.store.all().communicators[row].context)
-    }
-
-    /// Why no operation runs on a communicator whose boards could not be opened.
-    #[cold]
-    pub(super) fn broken(&mut self, comm: Comm) -> PostError {
-        let vc = self.failed_member_of(comm).unwrap_or(NIL);
-        let all = self.store.all();
-        let proc = ProcId(all.vcs.get(vc as usize).map_or(NIL, |vc| vc.proc));
-        PostError::PeerFailed { proc, reason: all.procs.reason(vc).to_owned() }
     }
 
     /// Takes a row for the request of an operation on boards. The request is inactive.
@@ -63,11 +55,17 @@ impl Engine {
                     persistent.get(*number as usize).and_then(Option::as_ref).and_then(|kept| kept.reduction.as_ref())
                 }
             };
-            let before = match posting {
-                Posting::Once(_) => Some(count_call(&mut rows.communicators[row])),
-                Posting::Persistent(_) => None,
+            let (before, order) = match posting {
+                Posting::Once(_) => {
+                    let before = count_call(&mut rows.communicators[row]);
+                    (Some(before), order_of_call(before))
+                }
+                Posting::Persistent(number) => {
+                    let kept = persistent.get(*number as usize).and_then(Option::as_ref);
+                    (None, order_of_start(kept.map_or(0, |kept| kept.made)))
+                }
             };
-            let numbered = NumberedCall::new(call, seats);
+            let numbered = NumberedCall::new(call, order, seats);
             let mut meeting = Meeting::of(&numbered);
             let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience: *patience };
             let is_first = queue.is_empty();
@@ -156,12 +154,12 @@ impl Engine {
     /// Keeps a persistent operation. It runs on boards, or as a graph until there are some. Returns its number.
     pub(super) fn keep_on_boards(
         &mut self,
-        (request, graph): (Row, u32),
+        (request, graph, made): (Row, u32, u32),
         (call, reduction): (Collective, Option<Reduction>),
         buffers: Box<[Span]>,
     ) -> u32 {
         let persistent = &mut self.store.all().boards.persistent;
-        let kept = Some(PersistentCall { request, graph, call, reduction, buffers, failed: false });
+        let kept = Some(PersistentCall { request, made, graph, call, reduction, buffers, failed: false });
         match persistent.iter().position(Option::is_none) {
             Some(free) => {
                 persistent[free] = kept;
@@ -193,7 +191,6 @@ impl Engine {
         if tables.boards.open(place, context).is_none() {
             return match graph {
                 NIL => Err(PostError::Stale),
-                _ if tables.boards.is_broken(place, context) => Err(self.broken(comm)),
                 // SAFETY: by the same contract.
                 graph => unsafe { self.start_graph::<B>(row, graph) },
             };
@@ -202,7 +199,7 @@ impl Engine {
             self.leave_graph(number, graph);
         }
         if self.store.all().boards.persistent[number as usize].as_ref().is_some_and(|kept| kept.failed) {
-            self.refuse_on_boards(comm, call);
+            self.refuse_on_boards(comm);
             return Err(PostError::HasFailed);
         }
         // A function of the application may panic in it.
@@ -222,18 +219,31 @@ impl Engine {
         self.store.with(|rows, _| dissolve(rows, graph));
     }
 
-    /// Gives up an operation before it begins. Other members may start it, so it takes its number here too, and they are told.
-    #[cold]
-    fn refuse_on_boards(&mut self, comm: Comm, call: Collective) {
-        let (row, _) = self.context_of(comm);
-        let Boards { comms, busy, .. } = &mut *self.store.all().boards;
-        let Some(Standing::Open(members)) = comms.get_mut(row).map(|comm| &mut comm.standing) else { return };
-        let Members { seats, queue, .. } = &mut **members;
-        let numbered = NumberedCall::new(call, seats);
-        let mut operation = Operation::new(numbered, None, Meeting::of(&numbered), seats, NIL);
-        cancel(&mut operation);
-        enqueue(operation, queue, busy, row as Row);
-        self.mind_boards();
+    /// Gives up an operation that this member does not run on boards, if they are open. Others may run it there, so it takes its number
+    /// here too, and they are told.
+    pub(super) fn refuse_on_boards(&mut self, comm: Comm) {
+        let (row, context) = self.context_of(comm);
+        let waits = self.store.with(|rows, wire| {
+            let boards = &mut *rows.boards;
+            if boards.open(row, context).is_none() {
+                return false;
+            }
+            let Boards { comms, busy, scratch, patience, .. } = boards;
+            let Standing::Open(members) = &mut comms[row].standing else { return false };
+            let Members { seats, queue, .. } = &mut **members;
+            let numbered = NumberedCall::new(Collective::BARRIER, 0, seats);
+            let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience: *patience };
+            if queue.is_empty() && refuse(&numbered, seats, &mut around) {
+                return false;
+            }
+            let mut operation = Operation::new(numbered, None, Meeting::of(&numbered), seats, NIL);
+            cancel(&mut operation);
+            enqueue(operation, queue, busy, row as Row);
+            true
+        });
+        if waits {
+            self.mind_boards();
+        }
     }
 
     /// Cancels operations on boards whose requests have borrowed buffers: of one request, or all.

@@ -3,6 +3,7 @@
 use super::{Draw, Member, Plan};
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
+use tickwire_components::limits::BOARD_MEMBERS;
 use tickwire_components::{Collective, Comm, Communicator, PostError, Reduction};
 use tickwire_systems::collectives::draft::Draft;
 use tickwire_systems::procs::communicators::live;
@@ -79,7 +80,9 @@ impl Engine {
             // Wrong arguments are refused before this member waits for the others. So the operation that opens the boards runs by messages.
             // So is a call for which there are no rows: once the boards are open, its repetition would not meet the others.
             let drawn = self.draw(comm, buffer, draw);
-            let drawn = drawn.and_then(|draft| self.need_rows(draft.acts.len() + 1).map(|()| draft));
+            // To open boards, a member sends to each other one and receives from it.
+            let to_open = 2 * self.store.all().communicators[row].size.min(BOARD_MEMBERS) as usize;
+            let drawn = drawn.and_then(|draft| self.need_rows(to_open.max(draft.acts.len() + 1)).map(|()| draft));
             return match drawn.map(|draft| (draft, self.open_boards(name, comm))) {
                 Ok((draft, Ok(()))) => Run::Drawn(draft),
                 Ok((_, Err(OperationError::Post(error)))) | Err(error) => Run::Refused(error),
@@ -109,7 +112,7 @@ impl Engine {
     /// Decides whether an operation runs on boards.
     ///
     /// # Errors
-    /// Wrong arguments, a communicator that does not exist, or one whose boards could not be opened because a member has failed.
+    /// Wrong arguments, or a communicator that does not exist.
     pub(super) fn choose_boards<B, D: Draw<B>>(
         &mut self,
         comm: Comm,
@@ -120,13 +123,11 @@ impl Engine {
         let all = self.store.all();
         let &Communicator { context, rank, size, .. } = live(all.communicators, comm.0)?;
         let row = Communicator::row(comm.0);
-        let is_open = all.boards.open(row, context).is_some();
-        if !is_open && !all.boards.is_broken(row, context) {
+        if all.boards.open(row, context).is_none() {
             return Ok(Choice::NotYet(draw));
         }
         let member = Member { rank, size, has_boards: true, comm, topologies: &self.comms.topologies };
         match draw(member, buffer)? {
-            Plan::Boards(..) if !is_open => Err(self.broken(comm)),
             Plan::Boards(call, reduction) => Ok(Choice::Boards(call, reduction)),
             Plan::Drawn(draft) => Ok(Choice::Drawn(draft)),
         }

@@ -255,14 +255,15 @@ impl Engine {
         Ok(number)
     }
 
-    /// The number of the next operation of a communicator, and the tag of its first step.
-    fn next_call(&mut self, comm: Comm, persistent: bool) -> (u32, u32) {
+    /// The number of the next operation of a communicator that runs by messages, and the tag of its first step.
+    pub(super) fn next_call(&mut self, comm: Comm, persistent: bool) -> (u32, u32) {
         let all = self.store.all();
         let tag = |number: u32| number << STEP_BITS & (PERSISTENT_TAG - 1);
         if !persistent {
             let communicator = &mut all.communicators[Communicator::row(comm.0)];
             let number = communicator.collectives;
             communicator.collectives = number.wrapping_add(1);
+            self.refuse_on_boards(comm);
             return (number, tag(number));
         }
         let communicators = &*all.communicators;

@@ -22,7 +22,9 @@ impl Engine {
                 Choice::Boards(call, reduction) => {
                     let buffers = (0..buffer.pieces()).map(|index| buffer.piece(index)).collect();
                     let row = engine.request_row(comm)?;
-                    return Ok(Built::Boards(row, engine.keep_on_boards((row, NIL), (call, reduction), buffers)));
+                    // By messages it has such a number too: all members count alike.
+                    let (made, _) = engine.next_call(comm, true);
+                    return Ok(Built::Boards(row, engine.keep_on_boards((row, NIL, made), (call, reduction), buffers)));
                 }
                 Choice::Drawn(draft) => draft,
                 Choice::NotYet(draw) => engine.draw(comm, &buffer, draw)?,
@@ -39,8 +41,9 @@ impl Engine {
             Ok(match later {
                 None => Built::Graph(number),
                 Some(call) => {
-                    let row = engine.store.progress().graphs.get(number).map_or(NIL, |graph| graph.request);
-                    Built::Boards(row, engine.keep_on_boards((row, number), call, buffers))
+                    let graph = engine.store.progress().graphs.get(number);
+                    let (row, made) = graph.map_or((NIL, 0), |graph| (graph.request, graph.call));
+                    Built::Boards(row, engine.keep_on_boards((row, number, made), call, buffers))
                 }
             })
         });

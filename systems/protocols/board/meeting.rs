@@ -92,11 +92,11 @@ pub(super) fn is_free(number: u64, seats: &mut Seats, vcs: &[Vc]) -> bool {
 /// Shows a short operation on the own board, whose slot is free.
 #[inline(always)]
 fn begin_short(numbered: &NumberedCall, seats: &Seats) {
-    let NumberedCall { call, number, .. } = numbered;
+    let &NumberedCall { ref call, number, .. } = numbered;
     if call.gives(seats.rank, seats.size) {
         moving::write_short(numbered, seats);
     }
-    seats.own.begin(*number, Called { what: call.what(), length: call.part as u64, ..Called::default() });
+    seats.own.begin(number, Called { what: numbered.what(), length: call.part as u64, ..Called::default() });
 }
 
 /// Whether all other members have finished an operation. Members that have failed or left do not count: they read nothing any more.
@@ -133,7 +133,7 @@ pub(super) fn meet(numbered: &NumberedCall, missing: &mut u32, seats: &Seats) ->
             let flags = if called.length < expected { car_flags::SHORT } else { car_flags::TRUNCATED };
             return Err(Failure { flags, rank, sent: called.length, expected });
         }
-        if called.what != call.what() {
+        if called.what != numbered.what() {
             return Err(abandoned(rank));
         }
         *missing &= !(1 << rank);

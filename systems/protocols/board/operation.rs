@@ -5,6 +5,21 @@ use crate::procs::endpoint::Endpoint;
 use crate::procs::seats::Seats;
 use tickwire_components::{Collective, Reduction, Row, Vc};
 
+/// Set in the order of a start of a persistent operation.
+const PERSISTENT: u32 = 1 << 31;
+
+/// The order of a call that had so many collective operations of its communicator before it.
+#[inline(always)]
+pub fn order_of_call(before: u32) -> u32 {
+    before & !PERSISTENT
+}
+
+/// The order of a start of a persistent operation that had so many made before it. All its starts have the same.
+#[inline(always)]
+pub fn order_of_start(made: u32) -> u32 {
+    made | PERSISTENT
+}
+
 /// A call that has its number among those of its communicator, and what follows from both.
 #[derive(Clone, Copy, Debug)]
 pub struct NumberedCall {
@@ -12,6 +27,8 @@ pub struct NumberedCall {
     pub call: Collective,
     /// Its number.
     pub number: u64,
+    /// Its place among the calls of its communicator. See [`order_of_call`] and [`order_of_start`].
+    order: u32,
     pub(super) shape: Shape,
     /// Members whose bytes are needed, a bit each.
     pub(super) sources: u32,
@@ -20,11 +37,18 @@ pub struct NumberedCall {
 impl NumberedCall {
     /// The next operation on these boards.
     #[inline(always)]
-    pub fn new(call: Collective, seats: &mut Seats) -> Self {
+    pub fn new(call: Collective, order: u32, seats: &mut Seats) -> Self {
         let number = seats.next;
         seats.next += 1;
         let shape = Shape::of(&call, number, seats.size, seats.terms);
-        NumberedCall { shape, number, sources: call.sources(seats.rank, seats.size), call }
+        NumberedCall { shape, number, order, sources: call.sources(seats.rank, seats.size), call }
+    }
+
+    /// The word that members compare with each other: what was called, and which of the calls it is. Calls of the same kind and length
+    /// that members make in different orders would mix their bytes otherwise.
+    #[inline(always)]
+    pub(super) fn what(&self) -> u64 {
+        u64::from(self.order) << 32 | u64::from(self.call.what())
     }
 
     /// Whether its operands stand in slots.

@@ -1,6 +1,8 @@
 //! Operations on boards that fail: members call different operations, leave, or have a function that panics.
 
 mod lengths;
+mod opening;
+mod orders;
 
 use super::each_rank;
 use std::sync::atomic::{AtomicBool, Ordering};

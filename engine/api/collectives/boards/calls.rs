@@ -14,7 +14,7 @@ use tickwire_components::{Car, Collective, Comm, NIL, Rank, Reduction, RequestEr
 use tickwire_systems::procs::boards::{Boards, Members, Standing};
 use tickwire_systems::procs::seats::Seats;
 use tickwire_systems::protocols::board::{
-    Around, Failure, Meeting, NumberedCall, Operation, Step, advance, finish, give_up, look, take_short,
+    Around, Failure, Meeting, NumberedCall, Operation, Step, advance, finish, give_up, look, order_of_call, take_short,
 };
 use tickwire_systems::steps::finish::outcome;
 use tickwire_systems::tick::boards::{as_row, cancel_call, finish_first, vc_of};
@@ -73,7 +73,7 @@ impl Engine {
                 return Called::Ended(Ok(()));
             };
             let before = count_call(&mut rows.communicators[row]);
-            let numbered = NumberedCall::new(call, &mut members.seats);
+            let numbered = NumberedCall::new(call, order_of_call(before), &mut members.seats);
             let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience };
             let mut meeting = Meeting::of(&numbered);
             if numbered.is_short() && members.queue.is_empty() {

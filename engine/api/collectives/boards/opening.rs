@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use tickwire_components::limits::{BOARD_MEMBERS, BOARD_POLLS, BOARD_SLOTS, BOARDS_MAX, BOARDS_WIDE, SPINS_SHARED};
 use tickwire_components::{Comm, Communicator, NIL, Row, Span, Vc, VcState};
 use tickwire_systems::procs::boards::{CommBoards, Members, Standing};
-use tickwire_systems::procs::ending::failed_member;
 use tickwire_systems::procs::routes::endpoint_of;
 use tickwire_systems::procs::seats::{Seat, Seats, Terms};
 use tickwire_systems::protocols::board::{SCRATCH_BYTES, leave};
@@ -60,7 +59,15 @@ impl Engine {
                 // Others may have opened theirs.
                 let all = self.store.all();
                 seats.iter().for_each(|seats| leave(seats, all.endpoints));
-                let standing = if self.failed_member_of(comm).is_some() { Standing::Broken } else { Standing::Untried };
+                let standing = match error {
+                    // There was no row: nobody was told anything, and the call can be made again.
+                    OperationError::Post(_) => Standing::Untried,
+                    _ => {
+                        // Members that have not heard of the failure yet go on and call the operation, so it is counted here too.
+                        self.next_call(comm, false);
+                        Standing::None
+                    }
+                };
                 self.store.all().boards.set(row, context, standing);
                 return Err(error);
             }
@@ -219,12 +226,5 @@ impl Engine {
             });
         }
         *passed && taken.is_some()
-    }
-
-    /// The VC of a member of a communicator that has failed.
-    pub(super) fn failed_member_of(&mut self, comm: Comm) -> Option<Row> {
-        let (_, context) = self.context_of(comm);
-        let all = self.store.all();
-        failed_member(all.communicators, all.vcs, context)
     }
 }
