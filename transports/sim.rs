@@ -12,13 +12,14 @@ mod random;
 mod reading;
 mod receiving;
 mod sending;
+mod windows;
 
 pub use net::{Corruption, Death, Flight, SimConfig, SimNet};
 pub use provider::{Provider, ProviderConfig};
 pub use random::SplitMix;
 
 use crate::wrapping::hand_on;
-use crate::{Capabilities, LinkEvent, Mapped, Memory, Sent, TagLimits, Take, Transport};
+use crate::{Capabilities, CreditWindows, LinkEvent, Mapped, Memory, Sent, TagLimits, Take, Transport};
 use lane::Lane;
 use std::collections::BTreeMap;
 use tickwire_components::credit::Credit;
@@ -198,6 +199,10 @@ unsafe impl<T: Transport> Transport for Sim<T> {
 
     fn memory(&mut self) -> Option<&mut dyn Memory> {
         if self.capabilities.remote_read { Some(self) } else { None }
+    }
+
+    fn credit_windows(&mut self) -> Option<&mut dyn CreditWindows> {
+        if self.net.config().credit_windows { Some(self) } else { None }
     }
 
     fn fits(&mut self, link: u32, payload: u64) -> u64 {

@@ -2,6 +2,7 @@
 //! corrupted.
 
 use super::SplitMix;
+use super::windows::Grants;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,8 +27,11 @@ pub struct SimConfig {
     pub storm_ns: Range<u64>,
     /// How many of 256 frames are taken in parts. If not 0, [`crate::Capabilities::whole_frames`] is off.
     pub partial_of_256: u8,
-    /// The most lines, and envelopes, of credit that one frame carries. Further credit is held back and follows later. 0 for no bound.
+    /// The most lines, and envelopes, of credit that one frame carries, or that are collected of one grant at a time. Further credit is
+    /// held back and follows later. 0 for no bound.
     pub credit_portion: u16,
+    /// Whether credit is written into the peer's memory, as over shared memory. If not, it goes with frames.
+    pub credit_windows: bool,
     /// How many of 65536 frames are corrupted.
     pub corrupt_of_65536: u16,
     /// How they are corrupted.
@@ -72,6 +76,7 @@ impl SimConfig {
             storm_ns: 0..1,
             partial_of_256: 0,
             credit_portion: 0,
+            credit_windows: false,
             corrupt_of_65536: 0,
             corruption: Corruption::Refused,
             remote_read: false,
@@ -103,7 +108,7 @@ pub enum Death {
 pub struct Flight {
     /// Credit that the messages and offers have used.
     pub spent: Credit,
-    /// Credit that the frames grant.
+    /// Credit that the frames grant, or that was written and not collected.
     pub granted: Credit,
 }
 
@@ -133,7 +138,8 @@ struct Fate {
 /// State of the frames from one proc to another.
 #[derive(Debug, Default)]
 pub(super) struct Pair {
-    flight: Flight,
+    pub(super) flight: Flight,
+    pub(super) grants: Grants,
     /// Frames that were changed.
     corrupted: u64,
     /// The sender has closed its link.
@@ -261,6 +267,6 @@ fn spent(header: &Header) -> Credit {
     }
 }
 
-fn combine(a: Credit, b: Credit, with: fn(u32, u32) -> u32) -> Credit {
+pub(super) fn combine(a: Credit, b: Credit, with: fn(u32, u32) -> u32) -> Credit {
     Credit { lines: with(a.lines, b.lines), envelopes: with(a.envelopes, b.envelopes) }
 }

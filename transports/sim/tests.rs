@@ -1,5 +1,6 @@
 mod delivering;
 mod reading;
+mod windows;
 
 use super::*;
 use crate::{Hub, Loopback};
