@@ -89,7 +89,7 @@ impl SystemExecutor for TickExecutor {
             self.map(systems);
         }
         let mut store = self.key.enter(world);
-        let passes = Passes { steps: &self.steps, drain: self.drain, counters: &self.counters, most: self.most };
+        let passes = Passes { steps: &self.steps, starts: [self.drain, 0], counters: &self.counters, most: self.most };
         let mut users = Users { systems, error_handler };
         self.watching.get().run(&passes, &mut store, &mut users);
     }

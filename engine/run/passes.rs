@@ -41,17 +41,20 @@ const OWN: [Step; 6] = {
     ]
 };
 
-/// The index of DrainCq in [`OWN`].
+/// The indices of DrainCq and Complete in [`OWN`].
 const OWN_DRAIN: usize = 4;
+const OWN_COMPLETE: usize = 5;
 
 /// Runs the systems of a tick in passes.
 ///
 /// A system of the engine runs if its bit in `Progress::pending` is set. A system of the application runs once per pass in which the set
-/// before it has run or the set after it is pending. Deferred commands are applied right after the system that made them. A pass that
-/// follows an arrival starts at DrainCq. Passes go on until nothing is pending or `most` have run.
+/// before it has run or the set after it is pending. Deferred commands are applied right after the system that made them. A first pass for
+/// nothing but arrivals starts at DrainCq, and one for nothing but operations that have ended at Complete. Passes go on until nothing is
+/// pending or `most` have run.
 pub(crate) struct Passes<'a> {
     pub(super) steps: &'a [Step],
-    pub(super) drain: usize,
+    /// Where a first pass starts if nothing but DrainCq is pending, and if nothing but Complete is.
+    pub(super) starts: [usize; 2],
     pub(crate) counters: &'a Counters,
     pub(crate) most: u32,
 }
@@ -59,7 +62,7 @@ pub(crate) struct Passes<'a> {
 impl<'a> Passes<'a> {
     /// The passes of an engine without systems of the application.
     pub(crate) fn own(counters: &'a Counters, most: u32) -> Self {
-        Passes { steps: &OWN, drain: OWN_DRAIN, counters, most }
+        Passes { steps: &OWN, starts: [OWN_DRAIN, OWN_COMPLETE], counters, most }
     }
 
     /// Runs the passes. Returns how many there were.
@@ -71,7 +74,11 @@ impl<'a> Passes<'a> {
             progress.pending |= Pending::POST | Pending::TRANSFER;
         }
         let receipts = !progress.receipts.open.is_empty();
-        let mut first = if store.progress().pending == Pending::DRAIN { self.drain } else { 0 };
+        let mut first = match store.progress().pending {
+            Pending::DRAIN => self.starts[0],
+            Pending::COMPLETE => self.starts[1],
+            _ => 0,
+        };
         for pass in 1..=self.most {
             let mut ran = Pending::NONE;
             for step in &self.steps[first..] {

@@ -7,14 +7,12 @@ use crate::run::passes::{Passes, Users};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tickwire_components::limits::{CLOCK_POLLS, CLOCK_POLLS_A_TICK};
 use tickwire_components::{Pending, Progress, Work};
-use tickwire_systems::ProgressSystems;
 use tickwire_systems::procs::connections::{control, wants_control};
 use tickwire_systems::procs::endpoint::OperationRows;
 use tickwire_systems::procs::receipts::look_again;
 use tickwire_systems::protocols::one_sided::fabric::advance_by_fabric;
 use tickwire_systems::store::Tables;
 use tickwire_systems::tick::boards::advance_boards;
-use tickwire_systems::tick::complete::complete;
 use tickwire_systems::tick::deliver::{deliver, look_and_deliver};
 use tickwire_traces::DELIVER;
 
@@ -282,32 +280,8 @@ impl Engine {
                 return true;
             }
         }
-        self.run_rest();
+        self.run_passes();
         true
-    }
-
-    /// Runs the systems for what Deliver has left.
-    #[inline(never)]
-    fn run_rest(&mut self) {
-        if self.store.progress().pending != Pending::COMPLETE || !self.completes_alone() {
-            self.run_passes();
-        }
-    }
-
-    /// Runs Complete where nothing else is pending, as after Deliver has taken messages of graphs. Returns whether that was all.
-    #[inline(never)]
-    fn completes_alone(&mut self) -> bool {
-        if self.has_systems || self.watching.is_on() || !self.store.progress().senders.is_empty() {
-            return false;
-        }
-        self.counters.ran(ProgressSystems::Complete as usize);
-        let store = &mut self.store;
-        // A function of the application may panic in it.
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| store.with(complete))) {
-            self.poison(&*panic);
-            return true;
-        }
-        self.store.progress().pending == Pending::NONE && self.store.progress().owed_to_threads.is_empty()
     }
 
     /// Runs the passes over the systems.
