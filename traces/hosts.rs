@@ -4,6 +4,7 @@
 use crate::dump::{Dump, SHOWN_MAX};
 use crate::page::{ENDPOINTS_MAX, PEERS_MAX, Snapshot};
 use crate::whowaits::RankReport;
+use crate::words::clean;
 
 /// Longest answer, bytes: enough for over a hundred ranks of a host, each with as much pending as a dump shows.
 pub const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -149,13 +150,6 @@ fn check_page(page: &mut Snapshot) -> Result<(), String> {
     clean(&mut page.job);
     page.endpoints.iter_mut().for_each(clean);
     Ok(())
-}
-
-/// Replaces control characters, so that the text is safe on a terminal.
-fn clean(words: &mut String) {
-    if words.contains(char::is_control) {
-        *words = words.replace(char::is_control, " ");
-    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! between two increments of a sequence number, which readers compare. Writing is a handful of stores without a system call. Readers
 //! never write.
 
+use crate::words::clean;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::MemfdFlags;
 use std::fs::File;
@@ -294,9 +295,12 @@ fn packed<const N: usize>(text: &str) -> [u64; N] {
     std::array::from_fn(|_| u64::from_ne_bytes(std::array::from_fn(|_| bytes.next().unwrap_or(0))))
 }
 
+/// The text in some words. Any process can write any text there, so control characters are replaced.
 fn unpacked(words: &[u64]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).take_while(|&byte| byte != 0).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
+    let mut text = String::from_utf8_lossy(&bytes).into_owned();
+    clean(&mut text);
+    text
 }
 
 /// The content of a page at one time.

@@ -1,4 +1,4 @@
-//! Human-readable numbers.
+//! Human-readable numbers, and text that is safe to show.
 
 use std::fmt;
 
@@ -40,6 +40,13 @@ impl fmt::Display for Nanoseconds {
 /// A count with its noun.
 pub fn count(number: u64, one: &str, many: &str) -> String {
     if number == 1 { format!("1 {one}") } else { format!("{number} {many}") }
+}
+
+/// Replaces control characters, so that the text is safe on a terminal.
+pub(crate) fn clean(words: &mut String) {
+    if words.contains(char::is_control) {
+        *words = words.replace(char::is_control, " ");
+    }
 }
 
 #[cfg(test)]

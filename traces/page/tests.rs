@@ -22,6 +22,13 @@ fn what_is_written_can_be_read() {
 }
 
 #[test]
+fn names_have_no_control_characters() {
+    let page = Page::new(Identity::default(), "job\u{7}-7", &["\u{1b}[2Jx", "a\u{9b}2J\n"], 0);
+    let read = Snapshot::read(&File::from(page.file().unwrap().try_clone().unwrap())).unwrap();
+    assert_eq!((&*read.job, read.endpoints), ("job -7", vec![" [2Jx".to_owned(), "a 2J ".to_owned()]));
+}
+
+#[test]
 fn a_reader_sees_figures_that_fit_each_other() {
     let (mut page, file) = page(1);
     let stop = AtomicBool::new(false);
