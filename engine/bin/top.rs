@@ -120,19 +120,27 @@ impl Watch {
             self.hosts = Hosts::of(processes, PATIENCE).ok();
         }
         let Some(hosts) = &mut self.hosts else { return ranks.iter().map(|&rank| (rank, Seen::Unknown)).collect() };
-        let told = hosts.ask(What::Pages, ranks, PATIENCE);
-        told.into_iter().filter_map(|(rank, told)| Some((rank, seen(told)?))).collect()
+        // On the only host of a job, a rank that is not seen has no process.
+        if hosts.is_empty() {
+            return Vec::new();
+        }
+        known(ranks, hosts.ask(What::Pages, ranks, PATIENCE))
     }
 }
 
-/// What another host has said of a rank. `None` if the rank has no process there.
-fn seen(told: Told) -> Option<Seen> {
+/// What is known of ranks after the other hosts were asked about them.
+fn known(ranks: &[u32], mut told: BTreeMap<u32, Told>) -> Vec<(u32, Seen)> {
+    ranks.iter().filter_map(|rank| Some((*rank, seen(told.remove(rank))?))).collect()
+}
+
+/// What another host has said of a rank; `told` is `None` if nobody can be asked about the rank. `None` if the rank has no process.
+fn seen(told: Option<Told>) -> Option<Seen> {
     match told {
-        Told::Answer { of, now_ns } => {
+        Some(Told::Answer { of, now_ns }) => {
             Some(Seen::Process { pid: of.pid, page: of.page.map(|page| (Box::new(page), now_ns)) })
         }
-        Told::Absent => None,
-        Told::Unknown(_) => Some(Seen::Unknown),
+        Some(Told::Absent) => None,
+        Some(Told::Unknown(_)) | None => Some(Seen::Unknown),
     }
 }
 
@@ -198,4 +206,32 @@ const NUMBERS: [bool; RANKS.len()] = {
 fn headline(now: &Sample) -> String {
     let there = now.ranks.values().filter(|seen| matches!(seen, Seen::Process { page: Some(_), .. })).count();
     format!("job {}: {} ranks, {there} with an engine", now.job, now.size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tickwire::internals::traces::hosts::RankAnswer;
+
+    #[test]
+    fn a_rank_that_nobody_can_be_asked_about_has_not_ended() {
+        let of = Box::new(RankAnswer { rank: 1, pid: 7, ..RankAnswer::default() });
+        let told = [
+            (1, Told::Answer { of, now_ns: 5 }),
+            (2, Told::Absent),
+            (3, Told::Unknown("its host does not answer".into())),
+        ];
+        let now = Sample {
+            at: Instant::now(),
+            job: "job-1".into(),
+            size: 5,
+            ranks: known(&[1, 2, 3, 4], told.into()).into_iter().collect(),
+        };
+        let states: Vec<String> = ranks(&now, &now).into_iter().map(|rank| rank.state).collect();
+        assert_eq!(states[1..], ["no engine", "no process", "no answer", "no answer"]);
+        // On the only host of a job, nothing else than this host can know of a process.
+        let hosts = Hosts::of(&[], PATIENCE).ok();
+        let mut alone = Watch { hosts, ..Watch::new(None) };
+        assert!(alone.look_elsewhere(&[], &[1]).is_empty());
+    }
 }

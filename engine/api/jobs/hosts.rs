@@ -34,6 +34,8 @@ struct Host {
 /// The other hosts of a job.
 pub struct Hosts {
     size: u32,
+    /// Whether an engine has said how to ask them. If none has a door for that, there are no other hosts.
+    exist: bool,
     hosts: Vec<Host>,
 }
 
@@ -63,7 +65,7 @@ impl Hosts {
         let (mut reason, mut silent) = (None, 0);
         for process in processes.iter().filter(|process| !process.pages.is_empty()) {
             match ways(process, patience / GUIDES_MAX as u32) {
-                Ok(ways) => return Ok(Hosts { size, hosts: by_host(ways) }),
+                Ok(ways) => return Ok(Hosts { size, exist: true, hosts: by_host(ways) }),
                 // This engine has no door for such questions, since it needs none.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(error) => {
@@ -77,13 +79,13 @@ impl Hosts {
         }
         match reason {
             Some((pid, error)) => Err(format!("process {pid} does not say how other hosts are asked ({error})")),
-            None => Ok(Hosts { size, hosts: Vec::new() }),
+            None => Ok(Hosts { size, exist: false, hosts: Vec::new() }),
         }
     }
 
-    /// Whether there are no other hosts.
+    /// Whether there are no other hosts: all ranks run on this one. Not so if there are some, of which none can be asked.
     pub fn is_empty(&self) -> bool {
-        self.hosts.is_empty()
+        !self.exist
     }
 
     /// Asks about some ranks, all hosts at the same time. For each 64 hosts it takes at most three times `patience` and a second. Ranks
