@@ -24,7 +24,7 @@ pub const PEERS_MAX: usize = 1024;
 /// Endpoints whose names a page has room for.
 pub const ENDPOINTS_MAX: usize = 4;
 /// "tickwire" and the version of the layout.
-const MAGIC: u64 = u64::from_ne_bytes(*b"tickwire") ^ 2;
+const MAGIC: u64 = u64::from_ne_bytes(*b"tickwire") ^ 3;
 /// How many times a reader tries again while the page is being written.
 const TRIES: usize = 100;
 
@@ -34,7 +34,8 @@ const TICKS: usize = 2;
 const ASLEEP: usize = 3;
 const IDENTITY: usize = 4;
 const JOB_WORDS: usize = 5;
-const NAME_WORDS: usize = 2;
+/// Enough for the numbered endpoints of layered providers, such as "ofi:verbs;ofi_rxm@2": `top` tells transports apart by these names.
+const NAME_WORDS: usize = 4;
 const FIGURES: usize = IDENTITY + Identity::WORDS + JOB_WORDS + ENDPOINTS_MAX * NAME_WORDS;
 const PEERS: usize = FIGURES + Figures::WORDS;
 

@@ -249,7 +249,7 @@ fn bytes(rate: f64) -> String {
 mod tests {
     use super::*;
     use std::time::{Duration, Instant};
-    use tickwire::internals::traces::page::Figures;
+    use tickwire::internals::traces::page::{Figures, Identity, Page};
 
     fn with(rank: u32, page: Snapshot) -> (u32, Seen) {
         (rank, Seen::Process { pid: 100 + rank, page: Some((Box::new(page), 12_000_000_005)) })
@@ -291,5 +291,19 @@ mod tests {
         assert_eq!(shm.cells(), ["shm", "2", "2000 B", "0 B", "4000 B", "11.7 KiB", "128 B"]);
         let peer = ranks[0].peers[0].cells();
         assert_eq!(peer, ["1", "connected", "shm", "ofi:net", "2000 B", "0 B", "4000 B", "4000 B", "8064 B", "0", "0"]);
+    }
+
+    #[test]
+    fn transports_whose_names_begin_alike_have_a_row_each() {
+        let names = ["ofi:verbs;ofi_rxm", "ofi:verbs;ofi_rxm@2"];
+        let mut page = Page::new(Identity::default(), "job-1", &names, 2);
+        let peer = |endpoint| PeerFigures { proc: endpoint, state: 2, endpoint, ..Default::default() };
+        page.publish(Figures { peers: 2, ..Default::default() }, 0, (0..2).map(peer));
+        let file = std::fs::File::from(page.file().unwrap().try_clone().unwrap());
+        let ranks = [(); 2].map(|()| with(0, Snapshot::read(&file).unwrap()));
+        let sample = |ranks| Sample { at: Instant::now(), job: "job-1".into(), size: 1, ranks };
+        let [before, now] = ranks.map(|rank| sample([rank].into()));
+        let transports = Transport::all(&super::ranks(&before, &now));
+        assert_eq!(transports.iter().map(|of| (&*of.name, of.links)).collect::<Vec<_>>(), names.map(|name| (name, 1)));
     }
 }
