@@ -13,7 +13,7 @@ const CREATED: [usize; 3] = [8, 4 << 10, 1 << 20];
 /// Bytes of a part of a window.
 const MAX: usize = 4 << 20;
 /// Figures of the suite.
-pub(crate) const FIGURES: usize = 2 * SIZES.len() + UPDATED.len() + CREATED.len() + 7;
+pub(crate) const FIGURES: usize = 2 * SIZES.len() + UPDATED.len() + CREATED.len() + 8;
 /// How long the target computes at a time, without a call of the engine, while the origin updates.
 const COMPUTED: Duration = Duration::from_millis(1);
 /// How long this measurement takes.
@@ -180,15 +180,16 @@ impl<'a> OneSided<'a> {
         }
         self.engine.barrier(self.world)?;
         let passive = if self.quick { PASSIVE / 100 } else { PASSIVE };
-        let end = Instant::now() + passive;
         if self.ranks[0] == Rank(0) {
-            let mut count = 0u32;
-            while Instant::now() < end {
+            let (start, mut count) = (Instant::now(), 0u32);
+            // At least one call, so that there is a figure however late this rank gets the processor.
+            while count == 0 || start.elapsed() < passive {
                 self.engine.accumulate(&[1.0], op::Sum, target, 0, window.cast::<f64>())?;
                 self.engine.win_flush(target, window)?;
                 count += 1;
             }
-            (self.say)("passive_accumulate", 8, passive.as_secs_f64() / f64::from(count) * 1e6, "us");
+            let time = start.elapsed().as_secs_f64() / f64::from(count) * 1e6;
+            (self.say)("passive_accumulate", 8, time, "us");
             for rank in 1..self.engine.size() {
                 self.engine.send(&[0u8; 0], Rank(rank), ENDED, self.world)?;
             }
@@ -206,5 +207,36 @@ impl<'a> OneSided<'a> {
         }
         self.engine.win_unlock_all(window)?;
         self.engine.win_free(window)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::worlds::OneHost;
+    use tickwire::Bootstrap;
+    use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
+    use tickwire::internals::transports::Hub;
+
+    #[test]
+    fn there_are_as_many_figures_as_the_progress_bar_expects() {
+        let hub = Hub::new(2, LOOPBACK_RING_BYTES);
+        let engines = [0, 1].map(|rank| {
+            let bootstrap = Bootstrap::custom(OneHost::new("rma", rank, 2));
+            Engine::builder().include(["loopback"]).hub(hub.clone()).build(bootstrap).unwrap()
+        });
+        let run = |mut engine: Engine| {
+            let mut figures = Vec::new();
+            let mut say = |metric: &str, _: usize, value: f64, _: &str| figures.push((metric.to_owned(), value));
+            OneSided::new(&mut engine, &mut say, false, true).measure().unwrap();
+            engine.finalize(Duration::from_secs(5)).unwrap();
+            figures
+        };
+        let run = &run;
+        let [first, second] = std::thread::scope(|scope| {
+            engines.map(|engine| scope.spawn(move || run(engine))).map(|rank| rank.join().unwrap())
+        });
+        assert_eq!((first.len(), second.len()), (FIGURES, 0));
+        assert!(first.iter().all(|(_, value)| value.is_finite() && *value > 0.0), "{first:?}");
     }
 }
