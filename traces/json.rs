@@ -7,6 +7,7 @@
 use crate::counters::DELIVER;
 use crate::event::{Depths, Event, Message};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Write};
 use tickwire_components::{Ended, VcState, Work, check_file_bytes};
@@ -251,8 +252,8 @@ impl Lines {
         let name = format!("{words} {proc}");
         self.put(&Line { cat: Some("message"), ..Line::new("X", place, &name, begin_ns, args).lasting(ns) });
         let (from, to) = if sent { (self.rank, proc) } else { (proc, self.rank) };
-        let id = format!("{:#x}", u64::from(from as u16) << 48 | u64::from(to as u16) << 32 | number & 0xFFFF_FFFF);
-        let arrow = Line::new(phase, place, "message", arrow_ns, None::<Told<'_>>);
+        let (name, id) = arrow(from, to, number);
+        let arrow = Line::new(phase, place, &name, arrow_ns, None::<Told<'_>>);
         self.put(&Line { cat: Some("message"), id: Some(&id), bp: (!sent).then_some("e"), ..arrow });
     }
 
@@ -270,6 +271,17 @@ impl Lines {
         let args = (!words.is_empty()).then_some(Told { words });
         self.put(&Line { s: Some("p"), ..Line::new("i", (self.rank, CONNECTIONS), name, at_ns, args) });
     }
+}
+
+/// The name and the id of an arrow, which tell it apart from all others. Perfetto reads an id as a number of 64 bits, and drops arrows with
+/// any other id. Ranks from 65536 on have more bits than an id has room for, so their names are different, too.
+fn arrow(from: u32, to: u32, number: u64) -> (Cow<'static, str>, String) {
+    let id = u64::from(from as u16) << 48 | u64::from(to as u16) << 32 | number & 0xFFFF_FFFF;
+    let name = match from.max(to) {
+        0..0x1_0000 => "message".into(),
+        _ => format!("message from {from} to {to}").into(),
+    };
+    (name, format!("{id:#x}"))
 }
 
 /// Writes an array of lines to a file.
@@ -319,5 +331,22 @@ impl Array {
         self.failed = written.is_err();
         self.buffer.clear();
         written
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_arrow_of_a_message_has_a_name_and_an_id_of_its_own() {
+        let ranks = [1, 2, 65_537, 65_538, (1 << 24) - 1];
+        let pairs = ranks.iter().flat_map(|&from| ranks.map(|to| (from, to)));
+        let arrows: Vec<_> = pairs.flat_map(|(from, to)| [0, 1].map(|number| arrow(from, to, number))).collect();
+        assert_eq!(arrows.iter().collect::<BTreeSet<_>>().len(), 2 * ranks.len() * ranks.len());
+        let is_number = |id: &str| id.strip_prefix("0x").is_some_and(|digits| u64::from_str_radix(digits, 16).is_ok());
+        assert!(arrows.iter().all(|(_, id)| is_number(id)), "Perfetto takes only numbers: {arrows:?}");
+        assert_eq!(arrows[0], ("message".into(), "0x1000100000000".into()));
     }
 }

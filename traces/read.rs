@@ -195,12 +195,8 @@ impl Reading {
             phase @ ("s" | "f") => {
                 let Some(id) = &line.id else { return };
                 // The two ends of an arrow are in the parts of two ranks, in either order.
-                let (index, known) = match arrows.get(&**id) {
-                    Some(&index) => (index, true),
-                    None => (self.flights.len(), false),
-                };
-                if !known {
-                    arrows.insert(id.to_string(), index);
+                let index = *arrows.entry(format!("{id} {}", line.name)).or_insert(self.flights.len());
+                if index == self.flights.len() {
                     self.flights.push(Flight { from: (line.pid, line.tid, u64::MAX), to: None });
                 }
                 match phase {
@@ -236,7 +232,7 @@ impl Reading {
 #[derive(Default)]
 struct Gathered {
     reading: Reading,
-    /// Messages by the ids of their arrows.
+    /// Messages by the ids and names of their arrows.
     arrows: HashMap<String, usize>,
     /// The time of the first event.
     begin_ns: Option<u64>,
@@ -320,6 +316,27 @@ mod tests {
         assert_eq!(flight, Flight { from: (0, 1000, 900), to: Some((1, 1001, 2400)) });
         assert_eq!((reading.ranks[&0].tracks[&1000].slices[0].value, reading.end_ns), (100, 2401));
         std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn messages_of_ranks_that_differ_in_high_bits_only_are_told_apart() {
+        let path = std::env::temp_dir().join(format!("tickwire-high-{}", std::process::id()));
+        let ranks = [1, 65_537, 2];
+        for rank in ranks {
+            let mut trace = TraceFile::create(part(&path, rank)).unwrap();
+            trace.record(&Event::Engine { rank, size: 65_538 });
+            match rank {
+                2 => ranks[..2].iter().for_each(|&from| {
+                    trace.record(&Event::Received(message(from, 0, 10_000 + u64::from(from))));
+                }),
+                _ => trace.record(&Event::Sent(message(2, 0, u64::from(rank)))),
+            }
+        }
+        let parts = ranks.map(|rank| part(&path, rank));
+        let reading = Reading::of_files(&parts).unwrap();
+        let flights: Vec<_> = reading.flights.iter().map(|of| (of.from.0, of.to.map(|to| (to.0, to.2)))).collect();
+        assert_eq!(flights, [(1, Some((2, 10_500))), (65_537, Some((2, 76_036)))]);
+        parts.iter().for_each(|part| std::fs::remove_file(part).unwrap());
     }
 
     #[test]
