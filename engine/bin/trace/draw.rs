@@ -93,7 +93,7 @@ impl Plan {
             }
         }
         let band = tracks.len() as f32 * TRACK + GAP;
-        let bands = reading.ranks.keys().zip(0u16..).map(|(rank, n)| (*rank, HEAD + f32::from(n) * band)).collect();
+        let bands = reading.ranks.keys().enumerate().map(|(n, rank)| (*rank, HEAD + n as f32 * band)).collect();
         let bottom = HEAD + reading.ranks.len() as f32 * band - GAP;
         let tracks = tracks.into_iter().collect();
         Plan { window, left: GUTTER, right: width as f32 - MARGIN, bottom, bands, tracks }
@@ -185,7 +185,8 @@ fn moment(ns: u64, step: u64) -> String {
         1_000_000..1_000_000_000 => ("ms", 1_000_000),
         _ => ("s", 1_000_000_000),
     };
-    let places = (1..=9u32).find(|places| step * 10u64.pow(*places) / of >= 10).map_or(0, |places| places as usize - 1);
+    let shows = |places: &u32| step.saturating_mul(10u64.pow(*places)) / of >= 10;
+    let places = (1..=9).find(shows).map_or(0, |places| places as usize - 1);
     format!("{:.places$} {unit}", ns as f64 / of as f64)
 }
 
@@ -369,5 +370,18 @@ mod tests {
         ];
         let words = moments.map(|(ns, step)| moment(ns, step));
         assert_eq!(words, ["0 ns", "1500 ns", "1234.5 µs", "20 µs", "3 ms", "2500 ms"]);
+        assert_eq!(moment(1 << 62, u64::MAX), "4611686018 s");
+    }
+
+    #[test]
+    fn a_trace_of_any_length_and_of_any_number_of_ranks_is_drawn_or_refused() {
+        let mut reading = reading();
+        let last = slice("tick", 1 << 62, 1 << 62, 0);
+        reading.ranks.get_mut(&0).unwrap().tracks.get_mut(&TICKS).unwrap().slices.push(last);
+        assert!(draw(&reading, Window { from_ns: 0, to_ns: 1 << 62 }, 400).is_ok());
+        let (band, window) = (reading.ranks[&0].clone(), Window { from_ns: 0, to_ns: 1000 });
+        reading.ranks = (0..70_000).map(|rank| (rank, band.clone())).collect();
+        assert!(Plan::new(&reading, window, 400).bands.is_sorted_by(|a, b| a.1 < b.1));
+        assert!(draw(&reading, window, 400).is_err_and(|fault| fault.words().contains("choose fewer ranks")));
     }
 }
