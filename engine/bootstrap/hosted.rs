@@ -26,8 +26,7 @@ use super::exchange::{Exchange, check_key, check_value};
 use super::hosts::HostMap;
 use super::kvs::{Kvs, get_long, put_long};
 use super::table::{self, Puts};
-use super::wire::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
-use local::{Head, Member, PUT_BYTES_MAX};
+use local::{Head, Member, PUT_BYTES_MAX, PUT_EXTRA_BYTES};
 use rounds::Round;
 use std::time::Duration;
 
@@ -132,11 +131,14 @@ impl Exchange for Hosted {
         self.check_open()?;
         check_key(key)?;
         check_value(value)?;
-        self.puts.retain(|(of, _)| of != key);
-        let bytes: usize = self.puts.iter().map(|(key, value)| key.len() + value.len() + 8).sum();
-        if bytes + KEY_BYTES_MAX + VALUE_BYTES_MAX > PUT_BYTES_MAX {
-            return Err(BootstrapError::Refused(format!("a rank may put {PUT_BYTES_MAX} bytes between two fences")));
+        let bytes_of = |key: &str, value: &[u8]| key.len() + value.len() + PUT_EXTRA_BYTES;
+        let others = self.puts.iter().filter(|(of, _)| of != key).map(|(of, value)| bytes_of(of, value));
+        if others.sum::<usize>() + bytes_of(key, value) > PUT_BYTES_MAX {
+            return Err(BootstrapError::Refused(format!(
+                "a rank may put {PUT_BYTES_MAX} bytes between two fences, with keys and {PUT_EXTRA_BYTES} bytes for each"
+            )));
         }
+        self.puts.retain(|(of, _)| of != key);
         self.puts.push((key.to_owned(), value.to_owned()));
         Ok(())
     }

@@ -19,8 +19,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 use tickwire_transports::peer_of;
 
-/// Most bytes that a rank may put between two fences.
+/// Most bytes that a rank may put between two fences: of keys, of values, and [`PUT_EXTRA_BYTES`] for each.
 pub(super) const PUT_BYTES_MAX: usize = 1 << 20;
+/// What a value counts besides its bytes and those of its key, for the numbers beside it in a frame. These can take a few bytes more, so a
+/// frame may be longer than [`PUT_BYTES_MAX`].
+pub(super) const PUT_EXTRA_BYTES: usize = 8;
 
 /// Bytes of one read.
 const READ_BYTES: usize = 4096;

@@ -1,6 +1,7 @@
 use super::*;
 use crate::bootstrap::pmi::server::{Manner, Server};
 use crate::bootstrap::pmi::{Pmi, PmiPlace};
+use crate::bootstrap::wire::VALUE_BYTES_MAX;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const HERE: [u8; 8] = *b"this one";
@@ -148,16 +149,28 @@ fn a_rank_that_does_not_come_is_missed_in_bounded_time() {
 
 #[test]
 fn what_a_rank_puts_between_two_fences_is_bounded() {
-    let (_, _) = job(
-        1,
-        on(None),
+    // Two hosts of two ranks each, so that heads, members and the launcher pass on as much as may be put.
+    job(
+        4,
+        on(Some("(vector,(0,2,2))")),
         |_| HERE,
         |mut hosted| {
-            let value = vec![1; VALUE_BYTES_MAX];
-            let refused = (0..100).find(|key| hosted.put(&key.to_string(), &value).is_err());
-            assert!(refused.is_some_and(|key| key >= 60), "{refused:?}");
+            let value = vec![hosted.rank() as u8; VALUE_BYTES_MAX];
+            let each = 3 + value.len() + PUT_EXTRA_BYTES;
+            let whole = PUT_BYTES_MAX / each;
+            for key in 0..whole {
+                hosted.put(&format!("{key:03}"), &value).unwrap();
+            }
+            let last = PUT_BYTES_MAX - whole * each - 3 - PUT_EXTRA_BYTES;
+            hosted.put("end", &value[..last]).unwrap();
+            hosted.put("000", &value).unwrap();
+            let words = hosted.put("end", &value[..last + 1]).unwrap_err().to_string();
+            assert!(words.contains("a rank may put 1048576 bytes between two fences"), "{words}");
+            assert!(hosted.put("x", b"").is_err());
+            assert_eq!(hosted.get(hosted.rank(), "end").unwrap().map(|end| end.len()), Some(last), "it is kept");
             assert!(matches!(hosted.put("", b""), Err(BootstrapError::Key { bytes: 0 })));
             hosted.fence().unwrap();
+            assert_eq!(hosted.get(3 - hosted.rank(), "end").unwrap().map(|end| end.len()), Some(last));
             hosted.put("more", &value).unwrap();
         },
     );
