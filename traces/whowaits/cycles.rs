@@ -1,6 +1,6 @@
 //! Cycles of ranks that wait for each other, and ranks at the end of chains of waits.
 
-use super::{Culprit, RankReport, Wait};
+use super::report::{Culprit, RankReport, Wait};
 use crate::dump::Activity;
 use std::collections::HashSet;
 

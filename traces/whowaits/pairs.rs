@@ -1,6 +1,7 @@
 //! Why a wait does not end: compares the operations and messages of both sides.
 
-use super::{RankReport, windows};
+use super::report::RankReport;
+use super::windows;
 use crate::dump::{Dump, Kind, MessageDump, Obstacle, OperationDump, Plane, Stage};
 use crate::words::{Bytes, count};
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! What ranks wait for on windows: locks that others hold, and engines that have yet to do their operations.
 
-use super::{RankReport, Wait};
+use super::report::{RankReport, Wait};
 use crate::dump::{Activity, Dump, HolderDump, Kind, LockDump, OperationDump, PendingDump, Plane, WindowDump};
 use crate::words::count;
 use tickwire_components::epoch;
