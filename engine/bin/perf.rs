@@ -108,7 +108,7 @@ enum Suite {
 
 #[derive(Args, Debug, Clone)]
 struct Ranks {
-    /// Number of ranks; in p2p, depth and vector, ranks above 1 sleep until the end
+    /// Number of ranks; in p2p, depth and vector, ranks above 1 sleep until the end; in rma, fetch_add_all and fence_put are of all ranks
     #[arg(long, value_name = "R", default_value = "2", value_parser = clap::value_parser!(u32).range(2..=4096))]
     ranks: u32,
     /// Reach the ranks above 1 over this transport alone, to see what open and idle connections over it cost

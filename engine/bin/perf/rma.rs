@@ -218,13 +218,14 @@ mod tests {
     use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
     use tickwire::internals::transports::Hub;
 
-    #[test]
-    fn there_are_as_many_figures_as_the_progress_bar_expects() {
-        let hub = Hub::new(2, LOOPBACK_RING_BYTES);
-        let engines = [0, 1].map(|rank| {
-            let bootstrap = Bootstrap::custom(OneHost::new("rma", rank, 2));
+    /// The figures that each of so many ranks says.
+    fn figures(size: u32) -> Vec<Vec<(String, f64)>> {
+        let hub = Hub::new(size, LOOPBACK_RING_BYTES);
+        let build = |rank| {
+            let bootstrap = Bootstrap::custom(OneHost::new("rma", rank, size));
             Engine::builder().include(["loopback"]).hub(hub.clone()).build(bootstrap).unwrap()
-        });
+        };
+        let engines: Vec<Engine> = (0..size).map(build).collect();
         let run = |mut engine: Engine| {
             let mut figures = Vec::new();
             let mut say = |metric: &str, _: usize, value: f64, _: &str| figures.push((metric.to_owned(), value));
@@ -232,11 +233,19 @@ mod tests {
             engine.finalize(Duration::from_secs(5)).unwrap();
             figures
         };
-        let run = &run;
-        let [first, second] = std::thread::scope(|scope| {
-            engines.map(|engine| scope.spawn(move || run(engine))).map(|rank| rank.join().unwrap())
-        });
-        assert_eq!((first.len(), second.len()), (FIGURES, 0));
-        assert!(first.iter().all(|(_, value)| value.is_finite() && *value > 0.0), "{first:?}");
+        std::thread::scope(|scope| {
+            let ranks: Vec<_> = engines.into_iter().map(|engine| scope.spawn(move || run(engine))).collect();
+            ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn any_number_of_ranks_has_as_many_figures_as_the_progress_bar_expects() {
+        for size in [2, 3] {
+            let said = figures(size);
+            assert!(said[0].iter().all(|(_, value)| value.is_finite() && *value > 0.0), "{said:?}");
+            let counts: Vec<usize> = said.iter().map(Vec::len).collect();
+            assert_eq!((counts[0], counts[1..].iter().sum::<usize>()), (FIGURES, 0), "of {size}");
+        }
     }
 }
