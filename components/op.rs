@@ -24,9 +24,9 @@ macro_rules! operations {
 }
 
 operations! {
-    /// The sum (`MPI_SUM`). Integers wrap around.
+    /// The sum (`MPI_SUM`). Integers wrap around. A NaN is `NAN` of the type.
     Sum;
-    /// The product (`MPI_PROD`). Integers wrap around.
+    /// The product (`MPI_PROD`). Integers wrap around. A NaN is `NAN` of the type.
     Product;
     /// The smaller one (`MPI_MIN`). Between a NaN and a number, the number wins; between −0 and 0, −0.
     Min;
@@ -102,36 +102,53 @@ impl<T: Send + Sync + 'static> Operation<T> for Keep {
 }
 
 integers!(u8 u16 u32 u64 usize i8 i16 i32 i64 isize);
-combine!(Sum: f32 f64, |left, right| left + right);
-combine!(Product: f32 f64, |left, right| left * right);
+combine!(Sum: f32 f64, |left, right| (left + right).with_one_nan());
+combine!(Product: f32 f64, |left, right| (left * right).with_one_nan());
 combine!(Min: f32 f64, |left, right| left.lesser(right));
 combine!(Max: f32 f64, |left, right| left.greater(right));
 
-/// Minimum and maximum of floats, with the same bits in whichever order the operands come: −0 is less than 0. The processor's instructions
-/// leave that open.
-trait Extremes: Sized {
+/// Operations on floats that give the same bits in whichever order the operands come. The processor's instructions leave that open for
+/// zeros and for NaNs, and the compiler may exchange operands.
+trait SameBits: Sized {
+    /// The smaller one. −0 is less than 0.
     fn lesser(self, other: Self) -> Self;
+    /// The greater one.
     fn greater(self, other: Self) -> Self;
+    /// The same value, where there is only one NaN.
+    fn with_one_nan(self) -> Self;
 }
 
-macro_rules! extremes {
+macro_rules! same_bits {
     ($($type:ty)*) => {$(
-        impl Extremes for $type {
+        impl SameBits for $type {
             #[inline(always)]
             fn lesser(self, other: $type) -> $type {
                 // Equal floats have the same bits, unless they are zeros.
-                if self == other { <$type>::from_bits(self.to_bits() | other.to_bits()) } else { self.min(other) }
+                if self == other {
+                    <$type>::from_bits(self.to_bits() | other.to_bits())
+                } else {
+                    self.min(other).with_one_nan()
+                }
             }
 
             #[inline(always)]
             fn greater(self, other: $type) -> $type {
-                if self == other { <$type>::from_bits(self.to_bits() & other.to_bits()) } else { self.max(other) }
+                if self == other {
+                    <$type>::from_bits(self.to_bits() & other.to_bits())
+                } else {
+                    self.max(other).with_one_nan()
+                }
+            }
+
+            #[inline(always)]
+            fn with_one_nan(self) -> $type {
+                if self.is_nan() { <$type>::NAN } else { self }
             }
         }
     )*};
 }
 
-extremes!(f32 f64);
+same_bits!(f32 f64);
 
 /// Whether `other` is a NaN, and `one` is a number or a NaN of a lower index. Without this, a NaN would hide what it is combined with, and
 /// the result would depend on the order.
@@ -151,5 +168,32 @@ impl<V: PartialOrd + Send + Sync + 'static, I: Ord + Send + Sync + 'static> Oper
     fn combine(&self, left: Indexed<V, I>, right: Indexed<V, I>) -> Indexed<V, I> {
         let greater = right.value > left.value || right.value == left.value && right.index < left.index;
         if greater || is_number_or_first(&right, &left) { right } else { left }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nans_of_any_bits_give_the_same_bits_in_either_order() {
+        let nans = [f64::NAN, -f64::NAN, f64::from_bits(0x7FF8_0000_0000_1234), f64::from_bits(0xFFF8_0000_0000_0007)];
+        let others = [0.0, -0.0, 1.5, f64::INFINITY, f64::NEG_INFINITY];
+        let bits = |value: f64| value.to_bits();
+        for &one in &nans {
+            for &other in nans.iter().chain(&others) {
+                for (left, right) in [(one, other), (other, one)] {
+                    let (left, right) = (std::hint::black_box(left), std::hint::black_box(right));
+                    let made = [Sum.combine(left, right), Product.combine(left, right)].map(bits);
+                    assert_eq!(made, [bits(f64::NAN); 2], "{left:?} and {right:?}");
+                    let best = if other.is_nan() { f64::NAN } else { other };
+                    assert_eq!([Min.combine(left, right), Max.combine(left, right)].map(bits), [bits(best); 2]);
+                }
+            }
+        }
+        let made =
+            [Sum.combine(f64::INFINITY, f64::NEG_INFINITY), Product.combine(std::hint::black_box(0.0), f64::INFINITY)];
+        assert_eq!(made.map(bits), [bits(f64::NAN); 2]);
+        assert_eq!(Sum.combine(-f32::NAN, f32::from_bits(0x7FC0_0009)).to_bits(), f32::NAN.to_bits());
     }
 }
