@@ -6,6 +6,9 @@
 //! is named if it is counted, and nobody waits for it without being told. A member that is killed while its line is marked, but not
 //! counted, is named too, as long as others share the lock.
 //!
+//! A rank in a window is one process as long as the window lives: a process that has ended never comes back under its proc's number. So
+//! the rank also says which process holds a lock. Its id and start time are in the proc's card.
+//!
 //! *Update lock*, for updates of many elements: one holder alone, for a microsecond or so. As long as nobody has ever updated many
 //! elements, updates of few need no lock: the processor updates each element by an atomic operation. The two kinds cannot be mixed, so
 //! the first holder of the lock changes the part for good. It writes that into the *mode* word, makes all processors see it, and waits
