@@ -25,7 +25,7 @@ const PART: usize = 30;
 const EVENTS: usize = 200;
 
 /// The faults that a case may have, in the order of [`Case::faults`].
-pub const FAULTS: [&str; 13] = [
+pub const FAULTS: [&str; 14] = [
     "delay",
     "reordering",
     "refused sends",
@@ -39,6 +39,7 @@ pub const FAULTS: [&str; 13] = [
     "reading",
     "refused reads",
     "credit in memory",
+    "direct moves",
 ];
 
 /// Everything that follows from a seed.
@@ -106,6 +107,7 @@ impl Case {
         config.unread_of_256 = pick(&mut random, [0, 0, 40, 180]);
         limits.read_min = pick(&mut random, [READ_MIN, 4000, 100]);
         config.credit_windows = random.below(2) == 0;
+        config.moves = random.below(2) == 0;
         Case { seed, engines, config, deaths, limits }
     }
 
@@ -118,7 +120,7 @@ impl Case {
     pub fn faults(&self) -> [bool; FAULTS.len()] {
         let SimConfig { delay_ns, shuffled, blocked_of_256, storm_of_256, partial_of_256, credit_portion, .. } =
             &self.config;
-        let SimConfig { remote_read, unread_of_256, credit_windows, .. } = &self.config;
+        let SimConfig { remote_read, unread_of_256, credit_windows, moves, .. } = &self.config;
         let (changed, refused) = (self.config.corrupt_of_65536 > 0, self.config.corruption == Corruption::Refused);
         [
             delay_ns.end > 1,
@@ -134,6 +136,7 @@ impl Case {
             *remote_read,
             *remote_read && *unread_of_256 > 0,
             *credit_windows,
+            *moves && !*remote_read,
         ]
     }
 

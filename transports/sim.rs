@@ -1,11 +1,12 @@
 //! A transport for tests: wraps another one and adds network faults, derived from a seed.
 //!
 //! Frames are delayed in the caller's time. Those of different VCs overtake each other. Sends are refused now and then, or for a time.
-//! Frames are taken in parts. Credit is held back and given in portions. Frames are corrupted. Reads of memory are refused. Procs die at a
-//! given frame or moment. [`SimConfig`] controls each fault. Everything follows from the seed and from the calls that are made: there is no
+//! Frames are taken in parts. Credit is held back and given in portions. Frames are corrupted. Reads of memory, and direct moves, are
+//! refused. Procs die at a given frame or moment. [`SimConfig`] controls each fault. Everything follows from the seed and from the calls that are made: there is no
 //! clock and no other randomness. So a seed reproduces a run of a cluster that is ticked in a fixed order.
 
 mod lane;
+mod moving;
 mod net;
 mod provider;
 mod random;
@@ -19,7 +20,7 @@ pub use provider::{Provider, ProviderConfig};
 pub use random::SplitMix;
 
 use crate::wrapping::hand_on;
-use crate::{Capabilities, CreditWindows, LinkEvent, Mapped, Memory, Sent, TagLimits, Take, Transport};
+use crate::{Capabilities, CreditWindows, Direct, LinkEvent, Mapped, Memory, Sent, TagLimits, Take, Transport};
 use lane::Lane;
 use std::collections::BTreeMap;
 use tickwire_components::credit::Credit;
@@ -123,10 +124,11 @@ impl<T: Transport> Sim<T> {
         *self.link(link) = LinkState::new(proc, false);
     }
 
-    /// The peer of a link may no longer read anything that was exposed to it.
+    /// The peer of a link may no longer read anything that was exposed to it, nor move messages into buffers of this proc.
     fn withdraw_from_peer(&mut self, link: u32) {
         let proc = self.link(link).proc;
         self.net.withdraw_from(self.me, proc);
+        self.net.forget_expected(self.me, Some(proc));
     }
 
     fn is_dead(&self) -> bool {
@@ -201,6 +203,10 @@ unsafe impl<T: Transport> Transport for Sim<T> {
         if self.capabilities.remote_read { Some(self) } else { None }
     }
 
+    fn direct(&mut self) -> Option<&mut dyn Direct> {
+        if self.net.config().moves { Some(self) } else { None }
+    }
+
     fn credit_windows(&mut self) -> Option<&mut dyn CreditWindows> {
         if self.net.config().credit_windows { Some(self) } else { None }
     }
@@ -234,7 +240,8 @@ unsafe impl<T: Transport> Transport for Sim<T> {
     }
 
     fn ready(&self) -> bool {
-        !self.is_dead() && (self.inner.ready() || self.lanes.values().any(|lane| !lane.is_empty()))
+        let has_frames = || self.inner.ready() || self.lanes.values().any(|lane| !lane.is_empty());
+        !self.is_dead() && (has_frames() || self.net.has_told(self.me, u64::MAX))
     }
 
     fn drain(&mut self, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
@@ -243,7 +250,8 @@ unsafe impl<T: Transport> Transport for Sim<T> {
             return 0;
         }
         self.take_in(now_ns);
-        self.deliver(now_ns, arrivals, None)
+        let moved = self.deliver_moved(now_ns, arrivals);
+        moved + self.deliver(now_ns, &mut arrivals[moved..], None)
     }
 
     fn deliver(&mut self, most: u32, take: &mut impl Take) -> (u32, bool) {
@@ -253,7 +261,8 @@ unsafe impl<T: Transport> Transport for Sim<T> {
             return (0, false);
         }
         self.take_in(now_ns);
-        self.hand_over(now_ns, most, take)
+        let (count, is_left) = self.hand_over(now_ns, most, take);
+        (count, is_left || self.net.has_told(self.me, now_ns))
     }
 
     fn drain_link(&mut self, link: u32, now_ns: u64, arrivals: &mut [Arrival]) -> usize {
@@ -328,6 +337,7 @@ unsafe impl<T: Transport> Transport for Sim<T> {
 
     fn close(&mut self) {
         self.net.withdraw_all(self.me);
+        self.net.forget_expected(self.me, None);
         self.inner.close();
     }
 }
@@ -335,6 +345,7 @@ unsafe impl<T: Transport> Transport for Sim<T> {
 impl<T> Drop for Sim<T> {
     fn drop(&mut self) {
         self.net.withdraw_all(self.me);
+        self.net.forget_expected(self.me, None);
     }
 }
 

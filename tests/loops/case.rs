@@ -118,6 +118,7 @@ impl Case {
             config.remote_read = reading.below(2) == 0;
             limits.read_min = choose(&mut reading, &[limits.read_min, 3000]);
             config.credit_windows = reading.below(2) == 0;
+            config.moves = reading.below(2) == 0;
         }
         if network == Network::Hindered {
             config.unread_of_256 = choose(&mut reading, &[0, 60]);

@@ -2,6 +2,7 @@
 //! corrupted.
 
 use super::SplitMix;
+use super::moving::{Expected, Told};
 use super::windows::Grants;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -38,7 +39,9 @@ pub struct SimConfig {
     pub corruption: Corruption,
     /// Whether procs may read each other's memory. If not, long messages go in pieces.
     pub remote_read: bool,
-    /// How many of 256 reads of memory are refused, some after a part was read.
+    /// Whether the network moves long messages directly from buffer to buffer, where procs do not read each other's memory.
+    pub moves: bool,
+    /// How many of 256 reads of memory are refused, some after a part was read, and how many of 256 messages are not moved directly.
     pub unread_of_256: u8,
     /// How many of 256 engines are slow. A cluster ticks these only in one of [`SimConfig::slow_rounds`] rounds.
     pub slow_of_256: u8,
@@ -80,6 +83,7 @@ impl SimConfig {
             corrupt_of_65536: 0,
             corruption: Corruption::Refused,
             remote_read: false,
+            moves: false,
             unread_of_256: 0,
             slow_of_256: 0,
             slow_rounds: 1,
@@ -148,6 +152,11 @@ pub(super) struct Pair {
     pub(super) exposed: Vec<Span>,
     /// Bytes of it that the receiver has read.
     pub(super) read: u64,
+    /// Messages that the receiver expects to be moved into its buffers, and how many it has expected so far.
+    pub(super) expected: Vec<Expected>,
+    pub(super) expected_before: u32,
+    /// Messages of either direction of whose end the receiver is to hear.
+    pub(super) told: Vec<Told>,
 }
 
 impl SimNet {

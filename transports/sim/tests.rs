@@ -1,4 +1,5 @@
 mod delivering;
+mod moving;
 mod reading;
 mod windows;
 
