@@ -59,13 +59,14 @@ impl<B> From<RejectedUpdate<B>> for WindowError {
     }
 }
 
-/// A buffer that could not become memory of a window.
+/// The error of a call that makes a buffer memory of a window or gives it back, and the buffer.
 #[derive(Error)]
 #[error("{error}")]
 pub struct RejectedBuffer<B> {
     /// Why.
     pub error: WindowError,
-    /// The buffer. `None` if another member may still write into it: it is never freed then.
+    /// The buffer. `None` if there was none, if it is still that of a window, or if another member may still write into it: it is never
+    /// freed then.
     pub buffer: Option<B>,
 }
 

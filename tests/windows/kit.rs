@@ -6,7 +6,7 @@ use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
 use tickwire::internals::transports::ofi::Choice;
 use tickwire::testing::Board;
 use tickwire::transport::Hub;
-use tickwire::{Comm, Engine, Limits, Rank, Window, WindowError};
+use tickwire::{Builder, Comm, Engine, Limits, Rank, Window, WindowError};
 
 /// Longer than any wait on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,30 +47,43 @@ pub(crate) const ALL: [Over; 6] = [Over::Shm, Over::SomeCopied, Over::Heap, Over
 /// Runs `part` as each rank, in threads.
 pub(crate) fn each_rank(size: u32, over: Over, part: impl Fn(&mut Engine, u32, Comm) + Sync) {
     let ring = if over == Over::Short { SHORT_RING } else { LOOPBACK_RING_BYTES };
-    let (board, hub) = (Board::new(size), Hub::new(size, ring));
+    let hub = Hub::new(size, ring);
     let hub = if over == Over::Process { hub } else { hub.apart() };
+    let builder = |rank| match over {
+        // The heap must be off explicitly: another test of this process may have opened it.
+        Over::Shm => Engine::builder().shared_heap(false).limits(no_copies()),
+        Over::SomeCopied if rank == 0 => Engine::builder().shared_heap(false).limits(no_copies()),
+        Over::Copied | Over::SomeCopied => Engine::builder().shared_heap(false),
+        Over::Heap => Engine::builder().shared_heap(true),
+        Over::Loopback | Over::Process => Engine::builder().include(["loopback"]).hub(hub.clone()),
+        // Several contexts, so that windows use different ones in turn.
+        Over::Fabric(provider) => over_fabric(provider, 3),
+        Over::Short => {
+            let limits = Limits { deliver: false, ..Limits::default() };
+            Engine::builder().limits(limits).include(["loopback"]).hub(hub.clone())
+        }
+    };
+    each_of(size, builder, part);
+}
+
+/// An engine that reaches others by this provider alone, with so many contexts for one-sided operations.
+pub(crate) fn over_fabric(provider: &str, contexts: usize) -> Builder {
+    let choice = Choice { contexts: Some(contexts), ..Choice::default() };
+    Engine::builder().ofi(choice).include(["loopback".to_owned(), format!("ofi:{provider}")])
+}
+
+/// As [`each_rank`], with any engine for a rank.
+pub(crate) fn each_of(
+    size: u32,
+    builder: impl Fn(u32) -> Builder + Sync,
+    part: impl Fn(&mut Engine, u32, Comm) + Sync,
+) {
+    let board = Board::new(size);
     std::thread::scope(|threads| {
         for rank in 0..size {
-            let (board, part, hub) = (&board, &part, hub.clone());
+            let (board, part, builder) = (&board, &part, &builder);
             threads.spawn(move || {
-                let builder = match over {
-                    // The heap must be off explicitly: another test of this process may have opened it.
-                    Over::Shm => Engine::builder().shared_heap(false).limits(no_copies()),
-                    Over::SomeCopied if rank == 0 => Engine::builder().shared_heap(false).limits(no_copies()),
-                    Over::Copied | Over::SomeCopied => Engine::builder().shared_heap(false),
-                    Over::Heap => Engine::builder().shared_heap(true),
-                    Over::Loopback | Over::Process => Engine::builder().include(["loopback"]).hub(hub),
-                    Over::Fabric(provider) => {
-                        // Several contexts, so that windows use different ones in turn.
-                        let choice = Choice { contexts: Some(3), ..Choice::default() };
-                        Engine::builder().ofi(choice).include(["loopback".to_owned(), format!("ofi:{provider}")])
-                    }
-                    Over::Short => {
-                        let limits = Limits { deliver: false, ..Limits::default() };
-                        Engine::builder().limits(limits).include(["loopback"]).hub(hub)
-                    }
-                };
-                let mut engine = builder.build(board.bootstrap(rank)).unwrap();
+                let mut engine = builder(rank).build(board.bootstrap(rank)).unwrap();
                 let world = engine.comm_world();
                 part(&mut engine, rank, world);
                 let _ = engine.finalize(Duration::from_secs(20));

@@ -1,7 +1,7 @@
 //! Calls that are refused: nothing has changed, and no buffer is lost.
 
-use crate::kit::{ALL, Over, each_rank, refused};
-use tickwire::{Engine, Group, LockKind, Rank, Window, WindowError};
+use crate::kit::{ALL, Over, each_of, each_rank, over_fabric, refused};
+use tickwire::{Comm, Engine, Group, LockKind, Rank, Window, WindowError, WindowReach};
 
 #[test]
 fn epochs_that_do_not_mix_are_refused_and_stay_as_they_are() {
@@ -93,7 +93,7 @@ fn a_buffer_that_becomes_no_memory_of_a_window_comes_back() {
             let window: Window<u64> = engine.win_create(buffer.clone(), world).unwrap();
             assert_eq!(back(engine.win_attach(buffer.clone(), window.cast()), "win_create_dynamic"), buffer);
             // Who names another type gets nothing, and loses nothing.
-            let wrong = engine.win_take::<Box<[u64]>>(window).map(drop);
+            let wrong = engine.win_take::<Box<[u64]>>(window).map(drop).map_err(WindowError::from);
             refused(wrong, "a buffer of another type");
             engine.barrier(world).unwrap();
             assert_eq!(engine.win_take::<Vec<u64>>(window).unwrap().unwrap(), buffer);
@@ -135,6 +135,51 @@ fn a_buffer_comes_back_where_another_member_has_no_memory() {
             }
         });
     }
+}
+
+#[test]
+fn a_buffer_comes_back_with_the_error_of_an_operation_that_has_failed() {
+    for over in [Over::Loopback, Over::Short] {
+        each_rank(3, over, |engine, rank, world| takes_after_a_failure(engine, rank, world, false));
+    }
+}
+
+/// The buffer has what others have put into its copy.
+#[test]
+fn a_buffer_that_was_copied_comes_back_with_the_error_of_an_operation_that_has_failed() {
+    // Ranks 0 and 1 share memory with each other. Rank 2 does with nobody.
+    let builder = |rank| match over_fabric("tcp;ofi_rxm", 0) {
+        builder if rank == 2 => builder,
+        builder => builder.shared_heap(false).include(["shm", "loopback", "ofi:tcp;ofi_rxm"]),
+    };
+    each_of(3, builder, |engine, rank, world| takes_after_a_failure(engine, rank, world, true));
+}
+
+fn takes_after_a_failure(engine: &mut Engine, rank: u32, world: Comm, is_copied: bool) {
+    let window = engine.win_create(vec![u64::from(rank); 10], world).unwrap();
+    if rank < 2 {
+        let reach = if is_copied { WindowReach::Memory } else { WindowReach::Engine };
+        assert_eq!(engine.win_reach(Rank(1 - rank), window), Ok(reach));
+    }
+    engine.win_fence(window).unwrap();
+    engine.put(&[7u64], Rank((rank + 1) % 3), 3, window).unwrap();
+    // Rank 0 believes that a fence's epoch goes on. For the others it has ended.
+    match rank {
+        0 => engine.win_fence(window).unwrap(),
+        _ => engine.win_fence_last(window).unwrap(),
+    }
+    engine.barrier(world).unwrap();
+    if rank == 0 {
+        engine.put(&[8u64], Rank(2), 4, window).unwrap();
+    }
+    let mut expected = vec![u64::from(rank); 10];
+    expected[3] = 7;
+    let taken = engine.win_take::<Vec<u64>>(window);
+    match rank {
+        0 => assert_eq!(back(taken, "no epoch open for this rank"), expected),
+        _ => assert_eq!(taken.unwrap(), Some(expected)),
+    }
+    refused(engine.win_free(window), "has been freed");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use super::passing::{fabric_reach, memory_reach};
 use super::{RejectedBuffer, comm_of};
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
+use std::any::Any;
 use std::collections::VecDeque;
 use tickwire_components::{
     AtomicsDomain, Comm, Communicator, Element, LeasedBytes, PostError, Rank, Row, Sequence, Span, TrafficClass,
@@ -25,6 +26,9 @@ const KEYS: u64 = 1 << 32;
 
 /// What a member that has no window tells the others: it has failed, or a member that it needs has.
 const FAILED: u8 = u8::MAX;
+
+/// What there was of a window that is gone, and whether an operation has failed.
+type Freed = (Option<Box<WindowRow>>, Result<(), WindowError>);
 
 /// Rows of a collective operation besides those of its messages to and from each member.
 const ROWS: usize = 16;
@@ -111,35 +115,44 @@ impl Engine {
     /// An epoch is open, an operation has failed, or a member has. In the latter two cases the window is gone here, too. If a member has
     /// failed, the memory of its part is not used again: others may still write there.
     pub fn win_free<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
-        self.free_window(window.handle).map(drop)
+        self.free_window(window.handle)?.1
     }
 
     /// As [`Engine::win_free`], and gives back the buffer that the part was made of. `None` if the window was not made by
     /// [`Engine::win_create`].
     ///
     /// # Errors
-    /// As [`Engine::win_free`], or the buffer is no `B`: the window stays as it is then.
-    pub fn win_take<B>(&mut self, window: Window<B::Item>) -> Result<Option<B>, WindowError>
+    /// As [`Engine::win_free`], or the buffer is no `B`: the window stays as it is then. If the window is gone, the error gives the buffer
+    /// back, unless another member may still write into it.
+    pub fn win_take<B>(&mut self, window: Window<B::Item>) -> Result<Option<B>, RejectedBuffer<B>>
     where
         B: Sequence + LeasedBytes + Send + Sync + 'static,
     {
-        if let OwnMemory::Buffer(buffer) | OwnMemory::Copied(_, buffer) = &self.window(window.handle)?.own
-            && !buffer.is::<B>()
+        let taken = self.take_window(window.handle, |buffer| buffer.is::<B>());
+        let (row, told) = taken.map_err(|error| RejectedBuffer { error, buffer: None })?;
+        let buffer = row.and_then(|row| Brings::back(row.own).into_buffer());
+        match told {
+            Ok(()) => Ok(buffer),
+            Err(error) => Err(RejectedBuffer { error, buffer }),
+        }
+    }
+
+    /// Frees a window, if its part is no buffer or one that is wanted. As [`Engine::free_window`] otherwise.
+    fn take_window(&mut self, handle: u32, is_wanted: fn(&dyn Any) -> bool) -> Result<Freed, WindowError> {
+        if let OwnMemory::Buffer(buffer) | OwnMemory::Copied(_, buffer) = &self.window(handle)?.own
+            && !is_wanted(&**buffer)
         {
             let instead = "name its type, or drop it by win_free";
             return Err(WindowError::OwnPart { what: "a buffer of another type", instead });
         }
-        let Some(mut row) = self.free_window(window.handle)? else { return Ok(None) };
-        match std::mem::replace(&mut row.own, OwnMemory::Allocated) {
-            OwnMemory::Buffer(buffer) | OwnMemory::Copied(_, buffer) => {
-                Ok(buffer.downcast::<B>().ok().map(|buffer| *buffer))
-            }
-            _ => Ok(None),
-        }
+        self.free_window(handle)
     }
 
-    /// Frees a window; what there was of it.
-    fn free_window(&mut self, handle: u32) -> Result<Option<Box<WindowRow>>, WindowError> {
+    /// Frees a window. Returns what there was of it, and whether an operation has failed.
+    ///
+    /// # Errors
+    /// The window stays, or others may still use it.
+    fn free_window(&mut self, handle: u32) -> Result<Freed, WindowError> {
         let Epochs { all_locked, locked, started, posted, .. } = self.window(handle)?.epochs;
         let open = [
             (all_locked, "all ranks are locked"),
@@ -162,12 +175,10 @@ impl Engine {
         if let Err(error) = met {
             // A member that has not heard of the failure may still write there.
             self.store.all().windows.retire(handle);
-            return flushed.and(Err(error.into()));
+            return Err(flushed.err().unwrap_or_else(|| error.into()));
         }
         let freed = self.free_comm(comm_of(handle));
         let removed = self.store.with(|rows, wire| remove_window(rows, wire.endpoints, handle));
-        flushed?;
-        freed?;
         if let Some(window) = &removed
             && let (OwnMemory::Copied(memory, _), Some(part)) = (&window.own, window.own_part())
         {
@@ -176,7 +187,7 @@ impl Engine {
             let copied = unsafe { part.get(0, *memory) };
             debug_assert!(copied, "both have one length");
         }
-        Ok(removed)
+        Ok((removed, flushed.and(freed.map_err(WindowError::from))))
     }
 
     /// Makes a window; its handle. If that fails, what was brought is given back, if nobody can use it.
