@@ -47,6 +47,7 @@ use super::registry::{OfDomain, Registry};
 use super::{AddressVector, Domain};
 use crate::remote::{AtomicWidths, FailedOperation};
 use libfabric_sys as sys;
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -56,9 +57,10 @@ const LENT: [&str; 3] = ["ofi_rxm", "net", "sockets"];
 /// Layers that do not check whether a key is still registered: a peer can still write memory that was withdrawn (libfabric 1.17).
 const UNCHECKED: [&str; 2] = ["shm", "ofi_rxd"];
 
-/// Whether a provider refuses keys that were withdrawn.
-pub(super) fn checks_keys(provider: &str) -> bool {
-    !UNCHECKED.iter().any(|layer| is_named(provider, layer))
+/// Whether a provider that registers memory like this refuses the keys of regions that are closed. `tcp;ofi_rxm`, `net` and `sockets` do
+/// (measured with libfabric 1.17). A key that may be given again could be that of other memory.
+fn refuses_stale_keys(provider: &str, memory: MemoryMode) -> bool {
+    !memory.may_repeat_keys() && !UNCHECKED.iter().any(|layer| is_named(provider, layer))
 }
 
 /// The layer whose endpoints are left open after a peer has gone, since closing one then sometimes crashes (libfabric 1.17). Nothing
@@ -92,13 +94,13 @@ pub(super) struct RmaConfig {
 /// What an endpoint for messages keeps for one-sided operations.
 pub(super) struct RmaState {
     pub(super) config: RmaConfig,
-    /// Whether the provider offers one-sided operations. `None` until that was first checked.
-    pub(super) offered: Option<bool>,
+    /// How memory is registered for one-sided operations, if the provider offers them. Empty until that was first checked.
+    pub(super) offered: OnceCell<Option<MemoryMode>>,
 }
 
 impl RmaState {
     pub(super) fn new(config: RmaConfig) -> Self {
-        RmaState { config, offered: None }
+        RmaState { config, offered: OnceCell::new() }
     }
 }
 
@@ -235,5 +237,28 @@ impl Rma {
 impl Drop for Rma {
     fn drop(&mut self) {
         self.shut();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_provider_that_may_give_a_key_again_does_not_refuse_stale_ones() {
+        let mode = |mr_mode: u64, key_bytes| MemoryMode::new(mr_mode, key_bytes, sys::version(1, 17)).unwrap();
+        let [basic, chosen] = [u64::from(sys::FI_MR_BASIC), sys::FI_MR_PROV_KEY];
+        for provider in ["verbs;ofi_rxm", "efa", "a provider of tomorrow", "tcp;ofi_rxm", "net", "sockets", "shm"] {
+            for mr_mode in [basic, chosen, chosen | sys::FI_MR_LOCAL] {
+                assert!(!refuses_stale_keys(provider, mode(mr_mode, 8)), "{provider} {mr_mode:#x}");
+            }
+            assert!(!refuses_stale_keys(provider, mode(0, 2)), "{provider}: there are few keys");
+        }
+        let own = mode(u64::from(sys::FI_MR_SCALABLE), 8);
+        for (provider, refuses) in
+            [("a provider of tomorrow", true), ("net", true), ("shm", false), ("udp;ofi_rxd", false)]
+        {
+            assert_eq!(refuses_stale_keys(provider, own), refuses, "{provider}");
+        }
     }
 }

@@ -1,14 +1,20 @@
 //! The endpoints for one-sided operations beside the one for messages. See [`crate::ofi::rma`].
 
 use super::Port;
-use crate::ofi::rma::{Introduction, Rma};
+use crate::ofi::rma::{Introduction, MemoryMode, Rma};
 use crate::remote::Channel;
 
 impl Port {
     /// Whether the provider has one-sided operations and the configuration asks for them.
-    pub(in crate::ofi) fn has_rma(&mut self) -> bool {
-        let (info, state) = (self.endpoint.domain().info(), &mut self.rma_state);
-        *state.offered.get_or_insert_with(|| Rma::offered(info, &state.config).is_ok())
+    pub(in crate::ofi) fn has_rma(&self) -> bool {
+        self.offered_rma().is_some()
+    }
+
+    /// How memory is registered for one-sided operations, if there are any.
+    pub(in crate::ofi) fn offered_rma(&self) -> Option<MemoryMode> {
+        let (info, state) = (self.endpoint.domain().info(), &self.rma_state);
+        let offered = || Rma::offered(info, &state.config).and_then(|offered| MemoryMode::of(&offered));
+        *state.offered.get_or_init(|| offered().ok())
     }
 
     /// The endpoints for one-sided operations, which are opened with the first call.

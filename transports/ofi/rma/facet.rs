@@ -1,7 +1,7 @@
 //! The one-sided facet of an endpoint over libfabric.
 
 use super::operation::What;
-use super::{Rma, RmaConfig, checks_keys};
+use super::{Rma, RmaConfig, refuses_stale_keys};
 use crate::facets::OneSided;
 use crate::ofi::Ofi;
 use crate::ofi::control::Message;
@@ -82,7 +82,8 @@ unsafe impl OneSided for Ofi {
     }
 
     fn refuses_stale_keys(&self) -> bool {
-        checks_keys(self.provider())
+        let offered = self.port.borrow().offered_rma();
+        offered.is_some_and(|memory| refuses_stale_keys(self.provider(), memory))
     }
 
     fn atomics(&mut self) -> AtomicWidths {

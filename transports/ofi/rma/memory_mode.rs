@@ -65,7 +65,7 @@ impl MemoryMode {
         Self::new(attr.mr_mode as u64, attr.mr_key_size, info.api_version())
     }
 
-    fn new(mr_mode: u64, key_bytes: usize, api: u32) -> Result<Self, String> {
+    pub(super) fn new(mr_mode: u64, key_bytes: usize, api: u32) -> Result<Self, String> {
         if api < API_MIN {
             let (major, minor) = (api >> 16, api & 0xFFFF);
             return Err(format!(
@@ -92,6 +92,12 @@ impl MemoryMode {
             endpoint: mode & sys::FI_MR_ENDPOINT != 0,
             key_mask: u64::MAX >> (64 - 8 * key_bytes.max(1)),
         })
+    }
+
+    /// Whether the key of a region that is closed may become that of another one: the provider chooses keys, or there are too few for
+    /// random ones.
+    pub(super) fn may_repeat_keys(self) -> bool {
+        self.provider_keys || self.key_mask < u64::from(u32::MAX)
     }
 }
 

@@ -53,6 +53,7 @@ fn forged_and_stale_keys_are_refused_at_the_target_and_harm_nothing() {
     // The others notice nothing, or wait for ever.
     for (provider, mut world, links) in worlds(&["tcp;ofi_rxm", "net", "sockets"]) {
         let channel = channel(links[0]);
+        assert!(world.side(1).refuses_stale_keys(), "{provider}");
         let mut memory = Memory::new(4000);
         let (run, beside) = memory.bytes().split_at_mut(2000);
         let key = world.expose(1, run, RemoteAccess::ALL);
