@@ -1,6 +1,7 @@
 //! Epochs: which operations they order, and which ranks they exclude.
 
 use crate::kit::{ALL, Over, PATIENCE, SHARED, compute_until, each_rank, next, own, refused, values, windows};
+use crate::typed::puts_and_gets_of_many_runs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tickwire::{AtomicsDomain, Datatype, Engine, Group, LockKind, Rank, RequestError, Typed, Window, WindowReach, op};
@@ -259,6 +260,7 @@ fn computes_with_attached_memory(over: Over) {
             expected[1] = 7;
             expected[COUNT - 3..].fill(1);
             assert!(got == expected);
+            puts_and_gets_of_many_runs(engine, words, at);
             is_done.store(true, Ordering::Release);
         } else {
             compute_until(&is_done);
@@ -345,6 +347,7 @@ fn uses_part_of_one_that_computes(engine: &mut Engine, window: Window<u64>) {
     assert_eq!((got[0], got[7], got[1_000], got[2_000]), (200, 207, 1_000, 5));
     let put = [100, 102, 3_002, 3_003, 3_004, 104, 106, 3_007, 3_008, 3_009, 108, 110, 3_012];
     assert_eq!(got[3_000..3_013], put);
+    puts_and_gets_of_many_runs(engine, window, 0);
 }
 
 #[test]

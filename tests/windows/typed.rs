@@ -1,8 +1,8 @@
 //! Operations with datatypes on both sides and with requests.
 
-use crate::kit::{ALL, FABRICS, Over, each_rank, refused, windows};
+use crate::kit::{ALL, FABRICS, Over, each_rank, refused, values, windows};
 use tickwire::testing::rows;
-use tickwire::{Datatype, Engine, Rank, RequestError, Typed, TypedPair, WindowError, op};
+use tickwire::{Datatype, Engine, Rank, RequestError, Typed, TypedPair, Window, WindowError, op};
 
 /// A datatype of three pairs: two of every five elements.
 fn pairs() -> Datatype {
@@ -139,5 +139,36 @@ fn a_request_with_one_run_out_of_bounds_fails_once_all_have_ended() {
             engine.barrier(world).unwrap();
             engine.win_free(window).unwrap();
         });
+    }
+}
+
+/// Puts and gets with a datatype of 10,000 runs on either side, in 20,000 elements of rank 1's part from `first` on.
+pub(crate) fn puts_and_gets_of_many_runs(engine: &mut Engine, window: Window<u64>, first: usize) {
+    const RUNS: usize = 10_000;
+    let each = Datatype::of::<u64>();
+    let blocks: Vec<_> = (0..RUNS as isize).map(|at| (1, at)).collect();
+    let apart = (&Datatype::vector(RUNS, 1, 2, &each).unwrap(), 2);
+    // The runs of these are adjacent, however they are given.
+    let vector = (&Datatype::vector(RUNS, 1, 1, &each).unwrap(), 1);
+    let indexed = (&Datatype::indexed(&blocks, &each).unwrap(), 1);
+    let sent = values(5, RUNS);
+    // No operation changes what is between the runs.
+    let spread = |stride: usize, between: u64| {
+        let mut all = vec![between; 2 * RUNS];
+        sent.iter().enumerate().for_each(|(at, value)| all[stride * at] = *value);
+        all
+    };
+    for [(from, from_stride), (to, to_stride)] in [[vector, apart], [apart, vector], [indexed, apart], [apart, indexed]]
+    {
+        engine.put(&[8; 2 * RUNS], Rank(1), first, window).unwrap();
+        let put = Typed::new(spread(from_stride, 7), from, 1).unwrap();
+        engine.put_typed(&put, Rank(1), first, (to, 1), window).unwrap();
+        engine.win_flush(Rank(1), window).unwrap();
+        let mut got = vec![0; 2 * RUNS];
+        engine.get(&mut got, Rank(1), first, window).unwrap();
+        assert!(got == spread(to_stride, 8), "a put");
+        let mut into = Typed::new(vec![9u64; 2 * RUNS], from, 1).unwrap();
+        engine.get_typed(&mut into, Rank(1), first, (to, 1), window).unwrap();
+        assert!(into.into_buffer() == spread(from_stride, 9), "a get");
     }
 }
