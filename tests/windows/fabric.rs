@@ -1,8 +1,9 @@
 //! Windows over fabrics. The fabric does puts and gets, and the target's engine does all other operations.
 
-use crate::kit::{FABRICS, PATIENCE, each_rank, next, own, values, windows};
+use crate::kit::{FABRICS, PATIENCE, each_of, each_rank, next, over_fabric, own, values, windows};
+use crate::regions::exposed;
 use std::time::Instant;
-use tickwire::{AtomicsDomain, Engine, LockKind, Rank, RegionAccess, Request, Tag, WindowReach, op};
+use tickwire::{AtomicsDomain, Comm, Engine, LockKind, ProcId, Rank, RegionAccess, Request, Tag, WindowReach, op};
 
 #[test]
 fn a_fabric_moves_what_is_put_and_got() {
@@ -76,6 +77,43 @@ fn locks_and_updates_go_beside_what_a_fabric_moves() {
 }
 
 #[test]
+fn without_contexts_the_targets_engine_does_all_operations() {
+    for provider in ["tcp;ofi_rxm", "sockets"] {
+        each_of(2, |_| over_fabric(provider, 0), without_contexts);
+    }
+}
+
+fn without_contexts(engine: &mut Engine, rank: u32, world: Comm) {
+    let other = Rank(1 - rank);
+    for window in windows(engine, 1_001, world) {
+        assert_eq!(engine.win_reach(other, window), Ok(WindowReach::Engine));
+        assert_eq!(engine.win_domain(window), Ok(AtomicsDomain::Engine));
+        engine.win_lock_all(window).unwrap();
+        engine.put(values(rank, 1_000), other, 1, window).unwrap();
+        engine.win_flush(other, window).unwrap();
+        let mut got = vec![0; 1_000];
+        engine.get(&mut got, other, 1, window).unwrap();
+        assert_eq!(got, values(rank, 1_000));
+        assert_eq!([3, 4].map(|add| engine.fetch_and_op(add, op::Sum, other, 0, window).unwrap()), [0, 3]);
+        engine.win_unlock_all(window).unwrap();
+        engine.barrier(world).unwrap();
+        assert_eq!(own(engine, 1_001, window), [vec![7], values(other.0, 1_000)].concat());
+        engine.win_free(window).unwrap();
+    }
+    let (region, keys) = exposed(engine, 1_001, RegionAccess::ALL, world);
+    let key = &keys[other.0 as usize];
+    assert_eq!(engine.region_reach(key), Ok(WindowReach::Engine));
+    engine.region_put(values(rank, 1_000), key, 8).unwrap();
+    engine.region_flush(ProcId(other.0)).unwrap();
+    let mut got = vec![0; 1_000];
+    engine.region_get(&mut got, key, 8).unwrap();
+    assert_eq!(got, values(rank, 1_000));
+    assert_eq!([3u64, 4].map(|add| engine.region_fetch_and_op(add, op::Sum, key, 0).unwrap()), [0, 3]);
+    engine.barrier(world).unwrap();
+    assert_eq!(engine.withdraw(region).unwrap(), [vec![7], values(other.0, 1_000)].concat());
+}
+
+#[test]
 fn windows_over_fabrics_come_and_go() {
     for over in FABRICS {
         each_rank(2, over, |engine, rank, world| {
@@ -104,7 +142,7 @@ fn frames_until(engine: &mut Engine, request: &Request<Vec<u64>>) -> u64 {
 }
 
 /// Ticks and serves the operations of the other ranks until they have finished.
-fn serve(engine: &mut Engine, world: tickwire::Comm) {
+fn serve(engine: &mut Engine, world: Comm) {
     let end = engine.irecv([0u8], Rank(0), Tag(9), world).unwrap();
     engine.wait_take(end).unwrap();
 }
