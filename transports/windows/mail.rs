@@ -18,6 +18,36 @@ const POSTED: u32 = 1;
 /// Somebody writes the put to where it belongs.
 const TAKEN: u32 = 2;
 
+/// Whether the slot is the origin's. Then what was last put is where it belongs.
+#[inline(always)]
+fn is_free(state: &AtomicU32) -> bool {
+    state.load(Ordering::Acquire) == FREE
+}
+
+/// Leaves what the origin has written into its slot.
+#[inline(always)]
+fn post(state: &AtomicU32) {
+    state.store(POSTED, Ordering::Release);
+}
+
+/// Whether there may be a put for the target. To be asked before [`take`], since it costs no exclusive cache line.
+#[inline(always)]
+fn is_posted(state: &AtomicU32) -> bool {
+    state.load(Ordering::Relaxed) == POSTED
+}
+
+/// Takes the put, for the target or for the origin. `false` if there is none, or the other one has taken it.
+#[inline(always)]
+fn take(state: &AtomicU32) -> bool {
+    state.compare_exchange(POSTED, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
+}
+
+/// Frees the slot, once the put that was taken is where it belongs.
+#[inline(always)]
+fn free(state: &AtomicU32) {
+    state.store(FREE, Ordering::Release);
+}
+
 /// A slot: the last put of a member.
 #[repr(C, align(128))]
 pub(super) struct Slot {
@@ -55,28 +85,30 @@ impl Part {
     #[expect(unsafe_code, reason = "raw copies")]
     pub unsafe fn post_mail(&self, at: usize, from: Span) -> bool {
         let Some((slot, bytes)) = self.slot(self.control.me) else { return false };
-        if from.len() > MAIL_BYTES || slot.state.load(Ordering::Acquire) != FREE {
+        if from.len() > MAIL_BYTES || !is_free(&slot.state) {
             return false;
         }
         // SAFETY: by this function's contract; the slot is this member's while it is free.
         unsafe { copy::copy_long(bytes, from) };
         slot.length.store(from.len() as u32, Ordering::Relaxed);
         slot.at.store(at as u64, Ordering::Relaxed);
-        slot.state.store(POSTED, Ordering::Release);
+        post(&slot.state);
         true
     }
 
     /// Whether the own put has been written to where it belongs.
     #[inline(always)]
     pub fn is_mail_taken(&self) -> bool {
-        self.slot(self.control.me).is_none_or(|(slot, _)| slot.state.load(Ordering::Acquire) == FREE)
+        self.slot(self.control.me).is_none_or(|(slot, _)| is_free(&slot.state))
     }
 
     /// Takes the own put back, unless the target has begun to write it. Returns where it goes, and its bytes. [`Part::end_mail`] frees
     /// the slot. Other members can change the slot: a place that is not within the part is at 0, and the put is empty.
     pub fn take_mail_back(&self) -> Option<(u64, Span)> {
         let (slot, bytes) = self.slot(self.control.me)?;
-        slot.state.compare_exchange(POSTED, TAKEN, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        if !take(&slot.state) {
+            return None;
+        }
         let (at, bytes) =
             (slot.at.load(Ordering::Relaxed), bytes.part(0, slot.length.load(Ordering::Relaxed) as usize));
         let is_within = at.checked_add(bytes.len() as u64).is_some_and(|end| end <= self.bytes as u64);
@@ -86,7 +118,7 @@ impl Part {
     /// The put that was taken back is written.
     pub fn end_mail(&self) {
         if let Some((slot, _)) = self.slot(self.control.me) {
-            slot.state.store(FREE, Ordering::Release);
+            free(&slot.state);
         }
     }
 
@@ -100,10 +132,7 @@ impl Part {
         let mut served = 0;
         for member in (0..self.control.members).filter(|&member| member != self.control.me) {
             let Some((slot, bytes)) = self.slot(member) else { break };
-            if slot.state.load(Ordering::Relaxed) != POSTED {
-                continue;
-            }
-            if slot.state.compare_exchange(POSTED, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            if !is_posted(&slot.state) || !take(&slot.state) {
                 continue;
             }
             let at = usize::try_from(slot.at.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
@@ -113,9 +142,12 @@ impl Part {
             unsafe {
                 self.put(at, bytes.part(0, slot.length.load(Ordering::Relaxed) as usize));
             }
-            slot.state.store(FREE, Ordering::Release);
+            free(&slot.state);
             served += 1;
         }
         served
     }
 }
+
+#[cfg(all(test, tickwire_loom))]
+mod loom_tests;
