@@ -69,6 +69,8 @@ pub struct WindowRow {
     pub own: OwnMemory,
     /// The fabric's endpoint and its key of this process's memory, if a fabric reaches it.
     pub fabric_key: Option<(u8, RemoteKey)>,
+    /// Whether a fabric reaches the memory of any member. All members know the same.
+    pub has_fabric: bool,
     /// Epochs of the window as a whole.
     pub epochs: Epochs,
     /// Requests of other members that are done and not answered yet, or that wait, in the order of their arrival.
@@ -133,6 +135,8 @@ pub struct Target {
     pub ordered: u64,
     /// How an operation has failed, if nobody was told of it yet.
     pub failure: Option<Failure>,
+    /// A put by a fabric has failed. The fabric may have taken a part of it, which may still arrive.
+    pub has_lost_put: bool,
     /// Operations that go by frames, in their order.
     pub operations: VecDeque<RemoteOperation>,
     /// Frames that were sent and not answered yet.
@@ -370,6 +374,7 @@ impl Target {
             completed: 0,
             ordered: 0,
             failure: None,
+            has_lost_put: false,
             operations: VecDeque::new(),
             outstanding: 0,
             frames: 0,

@@ -116,6 +116,7 @@ pub(super) fn add(engine: &mut Engine, procs: u32, exposes: bool) {
         served: VecDeque::new(),
         is_retired: false,
         fabric_key: None,
+        has_fabric: false,
     };
     all.windows.add(window);
 }

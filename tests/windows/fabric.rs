@@ -3,6 +3,7 @@
 use crate::kit::{FABRICS, PATIENCE, each_of, each_rank, next, over_fabric, own, values, windows};
 use crate::regions::exposed;
 use std::time::Instant;
+use tickwire::testing::rows;
 use tickwire::{AtomicsDomain, Comm, Engine, LockKind, ProcId, Rank, RegionAccess, Request, Tag, WindowReach, op};
 
 #[test]
@@ -216,6 +217,36 @@ fn a_flush_waits_for_what_has_a_request_too_and_many_may_be_open() {
             assert!(found.into_iter().eq(1..=OPEN as u64));
             engine.win_unlock_all(window).unwrap();
             engine.win_free(window).unwrap();
+        });
+    }
+}
+
+/// A put that has failed may be taken in part by then. Only its origin knows, so it says so when the window is freed.
+#[test]
+fn memory_into_which_a_put_that_has_failed_may_still_come_stays_in_use() {
+    for over in FABRICS {
+        each_rank(2, over, |engine, rank, world| {
+            for lost in [false, true] {
+                let window = engine.win_create(vec![u64::from(rank); 4], world).unwrap();
+                engine.win_fence(window).unwrap();
+                engine.put(&[7], Rank(1 - rank), 0, window).unwrap();
+                engine.win_fence_last(window).unwrap();
+                if lost && rank == 1 {
+                    let windows = rows(engine).windows;
+                    windows.get(window.handle).unwrap().targets[0].has_lost_put = true;
+                }
+                let taken = engine.win_take::<Vec<u64>>(window);
+                if lost && rank == 0 {
+                    let rejected = taken.unwrap_err();
+                    assert!(
+                        rejected.buffer.is_none() && rejected.to_string().contains("may still arrive"),
+                        "{rejected}"
+                    );
+                } else {
+                    assert_eq!(taken.unwrap().unwrap()[0], 7);
+                }
+                engine.barrier(world).unwrap();
+            }
         });
     }
 }

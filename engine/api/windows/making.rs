@@ -6,6 +6,7 @@
 use super::offer::{ATTACHED, Brings, Brought, FABRIC, FENCES, KERNEL, Link, MEMORY, Offer, RUN};
 use super::passing::{fabric_reach, memory_reach};
 use super::{RejectedBuffer, comm_of};
+use crate::api::collectives::exchange;
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
 use std::any::Any;
@@ -29,6 +30,13 @@ const FAILED: u8 = u8::MAX;
 
 /// What there was of a window that is gone, and whether an operation has failed.
 type Freed = (Option<Box<WindowRow>>, Result<(), WindowError>);
+
+/// The error of a member whose part a fabric may still write.
+fn lost_puts() -> WindowError {
+    WindowError::Fabric {
+        reason: "puts of another member have failed and may still arrive, so the memory stays in use".into(),
+    }
+}
 
 /// Rows of a collective operation besides those of its messages to and from each member.
 const ROWS: usize = 16;
@@ -113,7 +121,8 @@ impl Engine {
     ///
     /// # Errors
     /// An epoch is open, an operation has failed, or a member has. In the latter two cases the window is gone here, too. If a member has
-    /// failed, the memory of its part is not used again: others may still write there.
+    /// failed, the memory of its part is not used again: others may still write there. Neither is memory into which a put of another member
+    /// may still come, since a fabric has failed to do it.
     pub fn win_free<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
         self.free_window(window.handle)?.1
     }
@@ -165,17 +174,18 @@ impl Engine {
         }
         let done = self.complete_window(handle);
         let failures = self.take_failures(handle)?;
-        let met = self.barrier(comm_of(handle));
+        let met = self.meet_to_free(handle);
         if let Err(OperationError::Post(error @ PostError::Full { .. })) = met {
             // Nobody was told of anything: the call can be made again, and tells of failures then.
             self.put_back(failures, handle)?;
             return Err(error.into());
         }
         let flushed = done.and(self.first_of(failures, handle));
-        if let Err(error) = met {
-            // A member that has not heard of the failure may still write there.
+        // A member that has not heard of the failure may still write there, and a fabric may still write what it has taken.
+        let in_use = met.map_or_else(|error| Some(error.into()), |has_lost| has_lost.then(lost_puts));
+        if let Some(error) = in_use {
             self.store.all().windows.retire(handle);
-            return Err(flushed.err().unwrap_or_else(|| error.into()));
+            return Err(flushed.err().unwrap_or(error));
         }
         let freed = self.free_comm(comm_of(handle));
         let removed = self.store.with(|rows, wire| remove_window(rows, wire.endpoints, handle));
@@ -188,6 +198,22 @@ impl Engine {
             debug_assert!(copied, "both have one length");
         }
         Ok((removed, flushed.and(freed.map_err(WindowError::from))))
+    }
+
+    /// Waits until all members have come to free a window. Returns whether a fabric may still write into the own part: puts of another
+    /// member have failed there, and the fabric may have taken a part of them.
+    fn meet_to_free(&mut self, handle: u32) -> Result<bool, OperationError> {
+        let lost: Option<Vec<u8>> = self
+            .store
+            .all()
+            .windows
+            .get(handle)
+            .filter(|window| window.has_fabric)
+            .map(|window| window.targets.iter().map(|target| target.has_lost_put.into()).collect());
+        let Some(lost) = lost else { return self.barrier(comm_of(handle)).map(|()| false) };
+        let mut theirs = vec![0; lost.len()];
+        self.run_graph(exchange::alltoall(&lost[..], &mut theirs[..]), comm_of(handle))?;
+        Ok(theirs.contains(&1))
     }
 
     /// Makes a window; its handle. If that fails, what was brought is given back, if nobody can use it.
@@ -322,9 +348,19 @@ impl Engine {
         };
         let farthest = targets.iter().map(farness).max().unwrap_or(0);
         let (epochs, served, domain) = (Epochs::default(), VecDeque::new(), AtomicsDomain::Engine);
-        let (fabric_key, is_retired) = (fabric, false);
-        let window =
-            WindowRow { handle: comm.0, context, rank, targets, domain, own, fabric_key, epochs, served, is_retired };
+        let window = WindowRow {
+            handle: comm.0,
+            context,
+            rank,
+            targets,
+            domain,
+            own,
+            fabric_key: fabric,
+            has_fabric: offers.iter().any(|offer| offer.has & FABRIC != 0),
+            epochs,
+            served,
+            is_retired: false,
+        };
         let has_mail =
             offers[rank as usize].has & (RUN | KERNEL) == RUN | KERNEL && window.own_part().is_some_and(Part::has_mail);
         let windows = self.store.all().windows;

@@ -24,6 +24,7 @@ impl Windows {
             && target.by_fabric > 0
         {
             target.failure = target.failure.or(Some(Failure::Fabric));
+            target.has_lost_put = true;
         }
     }
 }

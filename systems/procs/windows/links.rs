@@ -24,6 +24,7 @@ impl Windows {
                     target.completed = target.issued.min(target.completed + lost);
                     if lost > 0 {
                         target.failure = target.failure.or(Some(Failure::Fabric));
+                        target.has_lost_put = true;
                         has_lost = true;
                     }
                 }
@@ -71,6 +72,7 @@ mod tests {
             domain: AtomicsDomain::Engine,
             own: OwnMemory::Allocated,
             fabric_key: None,
+            has_fabric: false,
             epochs: Epochs::default(),
             served: VecDeque::new(),
             is_retired: false,
@@ -107,9 +109,9 @@ mod tests {
         }
         windows.forget_link(1, 3);
         let targets = &windows.get(4).unwrap().targets;
-        let ends = |target: &Target| (target.completed, target.by_fabric, target.failure);
-        assert_eq!(ends(&targets[0]), (5, 0, Some(Failure::Fabric)));
-        assert_eq!(ends(&targets[1]), (3, 2, None));
+        let ends = |target: &Target| (target.completed, target.by_fabric, target.failure, target.has_lost_put);
+        assert_eq!(ends(&targets[0]), (5, 0, Some(Failure::Fabric), true));
+        assert_eq!(ends(&targets[1]), (3, 2, None, false));
         assert_eq!(windows.fabric_reason, "its connection has ended");
     }
 
@@ -123,7 +125,8 @@ mod tests {
             let number = number_of_target(4, target);
             windows.note_failure(FailedOperation { channel, number, reason: "stale".into() }, 0);
         }
-        let failures = windows.get(4).unwrap().targets.iter().map(|target| target.failure).collect::<Vec<_>>();
-        assert_eq!(failures[..3], [None, Some(Failure::Fabric), None]);
+        let told = |target: &Target| (target.failure, target.has_lost_put);
+        let told = windows.get(4).unwrap().targets.iter().map(told).collect::<Vec<_>>();
+        assert_eq!(told[..3], [(None, false), (Some(Failure::Fabric), true), (None, false)]);
     }
 }

@@ -55,6 +55,7 @@ impl Windows {
                 domain: AtomicsDomain::Engine,
                 own: OwnMemory::Exposed(Vec::new()),
                 fabric_key: None,
+                has_fabric: false,
                 is_retired: false,
                 epochs: Epochs::default(),
                 served: std::collections::VecDeque::new(),

@@ -46,6 +46,7 @@ fn world() -> (TestWorld, [Row; 2]) {
         served: VecDeque::new(),
         is_retired: false,
         fabric_key: None,
+        has_fabric: false,
     };
     world.all().windows.add(window);
     (world, vcs)
