@@ -13,6 +13,7 @@ mod epochs;
 pub(crate) mod exposure;
 mod fabric;
 mod flushing;
+mod freeing;
 mod kernel;
 mod locking;
 mod making;
