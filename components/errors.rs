@@ -58,10 +58,8 @@ pub enum PostError {
         /// What is needed, bytes.
         bytes: u64,
     },
-    /// A receive into a buffer whose datatype contains a byte twice.
-    #[error(
-        "the buffer's datatype has a byte twice: a receive could not tell what to write there; set its blocks apart"
-    )]
+    /// A byte would be received twice, or received and sent: a datatype, a list or places contain it twice, or two lists have it in common.
+    #[error("a byte is in the buffers twice: a receive could not tell what to write there; set their blocks apart")]
     Overlap,
     /// A buffer of a collective operation whose length does not fit the other buffer or the number of ranks.
     #[error("the {what} has {given} elements, and {needed} are needed")]

@@ -1,9 +1,12 @@
 //! Buffers of messages, as runs of bytes.
 
+mod list;
+
+pub use list::List;
+
 use crate::{Span, Stretch};
 use bytemuck::{AnyBitPattern, NoUninit};
 use std::marker::PhantomData;
-use std::ops::Deref;
 use std::sync::Arc;
 
 /// A buffer of a message: the runs of bytes that it consists of, in message order.
@@ -287,77 +290,6 @@ borrowed!(&B, &mut B);
 #[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
 unsafe impl<B: LeasedBytes> LeasedBytes for &mut B {}
 
-/// Several buffers that together are one message, one after another (in MPI: `MPI_Type_create_hindexed`). Each buffer is a run of the
-/// message.
-///
-/// A list of lists is not a buffer, nor is a list of buffers with datatypes ([`Typed`](crate::Typed)):
-///
-/// ```
-/// # use tickwire_components::{List, Pieces};
-/// fn post<B: Pieces>(_: B) {}
-/// post(List(vec![vec![1u8, 2], vec![], vec![3]]));
-/// post(List(vec!["one".to_owned(), "two".to_owned()]));
-/// ```
-///
-/// ```compile_fail,E0277
-/// # use tickwire_components::{List, Pieces};
-/// fn post<B: Pieces>(_: B) {}
-/// post(List(vec![List(vec![vec![1u8, 2], vec![3]])]));
-/// ```
-///
-/// ```compile_fail,E0277
-/// # use tickwire_components::{List, Pieces, Typed};
-/// fn post<B: Pieces>(_: B) {}
-/// fn columns(columns: Vec<Typed<Vec<f64>>>) {
-///     post(List(columns));
-/// }
-/// ```
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct List<B>(pub Vec<B>);
-
-impl<B> Deref for List<B> {
-    type Target = Vec<B>;
-
-    fn deref(&self) -> &Vec<B> {
-        &self.0
-    }
-}
-
-impl<B> From<Vec<B>> for List<B> {
-    fn from(buffers: Vec<B>) -> Self {
-        List(buffers)
-    }
-}
-
-// SAFETY: the elements are on the heap, and each reports one run, which does not move with it.
-#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl<B: OneRun> Pieces for List<B> {
-    #[inline]
-    fn pieces(&self) -> usize {
-        self.0.len()
-    }
-
-    #[inline]
-    fn piece(&self, index: usize) -> Span {
-        self.0[index].piece(0)
-    }
-
-    fn has_overlap(&self) -> bool {
-        let shared = self.0.iter().filter(|buffer| buffer.may_alias()).map(|buffer| buffer.piece(0));
-        let mut runs: Vec<Span> = shared.filter(|run| !run.is_empty()).collect();
-        runs.sort_unstable_by_key(|run| run.start());
-        runs.windows(2).any(|pair| pair[0].start().addr() + pair[0].len() > pair[1].start().addr())
-    }
-
-    fn type_name(&self) -> Option<&'static str> {
-        self.0.first()?.type_name()
-    }
-}
-
-// SAFETY: the list owns its elements, and they may be written.
-#[expect(unsafe_code, reason = "the engine trusts the addresses that a buffer type reports")]
-unsafe impl<B: OneRun + LeasedBytes> LeasedBytes for List<B> {}
-
 /// A run of memory that the application lends to the engine by an unsafe promise.
 #[derive(Debug)]
 pub struct Ownership<'a>(Span, PhantomData<&'a mut [u8]>);
@@ -387,14 +319,3 @@ unsafe impl LeasedBytes for Ownership<'_> {}
 // SAFETY: as `Pieces` says where nothing else is said.
 #[expect(unsafe_code, reason = "the engine trusts what a buffer type reports")]
 unsafe impl OneRun for Ownership<'_> {}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_list_of_buffers_is_a_list_of_runs() {
-        let list = List(vec![vec![0u8; 3], vec![], vec![0u8; 5]]);
-        assert_eq!((list.pieces(), list.total(), list.piece(2).len()), (3, 8, 5));
-    }
-}

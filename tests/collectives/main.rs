@@ -9,6 +9,7 @@
 )]
 
 mod boards;
+mod cells;
 mod deaths;
 mod elements;
 mod forms;

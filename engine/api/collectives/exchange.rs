@@ -145,7 +145,7 @@ pub(super) fn alltoallw<S: OneRun, R: OneRun>(
         let (ranks, own) = (member.size as usize, member.rank as usize);
         check_count("list of buffers to send", send.len(), ranks)?;
         check_count("list of buffers to receive", receive.len(), ranks)?;
-        if receive.has_overlap() {
+        if receive.has_overlap() || send.meets(receive) {
             return Err(PostError::Overlap);
         }
         if send.iter().all(OneRun::is_in_place) {

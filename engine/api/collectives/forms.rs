@@ -144,7 +144,8 @@ forms! {
 
     /// Every member has one buffer to send to each member, and one to receive from each, of any types and lengths (`MPI_Alltoallw`). Entry
     /// r of a list is for rank r. Sender and receiver must give the same number of bytes. If all entries of `send` are [in
-    /// place](crate::in_place), the bytes for a rank are taken from the buffer that receives from that rank.
+    /// place](crate::in_place), the bytes for a rank are taken from the buffer that receives from that rank. Otherwise no buffer that
+    /// receives may have a byte of another one: [`Cells`](crate::Cells) that do are [`PostError::Overlap`](crate::PostError::Overlap).
     alltoallw, ialltoallw, alltoallw_init = exchange::alltoallw;
     [S: (OneRun), R: (OneRun, LeasedBytes)](send: List<S>, receive: List<R>) -> (List<S>, List<R>);
 
@@ -217,7 +218,7 @@ forms! {
         (send: S, from: &[Range<usize>], receive: R, to: &[Range<usize>]) -> (S, R);
 
     /// As [`Engine::neighbor_alltoall`], with a buffer for each neighbour, of any types and lengths
-    /// (`MPI_Neighbor_alltoallw`).
+    /// (`MPI_Neighbor_alltoallw`). No buffer that receives may have a byte of another one.
     neighbor_alltoallw, ineighbor_alltoallw, neighbor_alltoallw_init = neighbors::neighbor_alltoallw;
     [S: (OneRun), R: (OneRun, LeasedBytes)](send: List<S>, receive: List<R>) -> (List<S>, List<R>);
 }

@@ -111,7 +111,7 @@ pub(super) fn neighbor_alltoallw<S: OneRun, R: OneRun>(
         let of = member.neighbors()?;
         check_count("list of buffers to send", send.len(), of.destinations.len())?;
         check_count("list of buffers to receive", receive.len(), of.sources.len())?;
-        if receive.has_overlap() {
+        if receive.has_overlap() || send.meets(receive) {
             return Err(PostError::Overlap);
         }
         check_own(member, &of, |place| send[place].total(), |place| receive[place].total())?;
