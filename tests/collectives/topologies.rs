@@ -1,9 +1,11 @@
 //! Topologies, and operations among neighbours.
 
-use crate::kit::{all, clusters, in_threads, take_all, values};
+use crate::kit::{all, clusters, in_threads, on_threads, take_all, values};
+use std::time::Duration;
 use tickwire::testing::Cluster;
 use tickwire::{
-    Cartesian, CommError, Datatype, List, Packed, PostError, Rank, Source, Tag, Topology, TopologyError, in_place, op,
+    Cartesian, CommError, Datatype, Engine, Error, Limits, List, Packed, PostError, ProcId, Rank, Source, Tag,
+    Topology, TopologyError, in_place, op,
 };
 
 /// Gives every engine's world a topology.
@@ -274,4 +276,35 @@ fn communicators_are_made_with_their_topologies() {
         assert!(engine.cart_create(world, &Cartesian::new(&[(8, true)])).is_err());
         assert!(engine.graph_create(world, &[(Rank(0), Rank(7))]).is_err());
     });
+}
+
+/// Rank 0 has too few rows for the edges that it names. The others are told, and nobody waits for its notices.
+#[test]
+fn a_rank_without_rows_for_its_edges_fails_the_call_on_all_ranks() {
+    for size in [2, 3, 9] {
+        on_threads(size, |rank, bootstrap| {
+            let cars_max = if rank == 0 { 128 } else { Limits::default().cars_max };
+            let limits = Limits { cars_max, ..Limits::default() };
+            let mut engine = Engine::builder().limits(limits).build(bootstrap).unwrap();
+            let world = engine.comm_world();
+            let ring = [(Rank(rank), Rank((rank + 1) % size))];
+            for named in [64, 1000] {
+                let many = vec![ring[0]; named];
+                let error = engine.graph_create(world, if rank == 0 { &many } else { &ring }).unwrap_err();
+                match (rank, error) {
+                    (0, Error::Post(PostError::Full { rows: 128, .. })) => {}
+                    (1.., Error::Comm(CommError::Refused { proc: ProcId(0), .. })) => {}
+                    (_, error) => panic!("rank {rank} of {size}: {error:?}"),
+                }
+                engine.barrier(world).unwrap();
+            }
+            // The rows that were taken are free again.
+            let made = engine.graph_create(world, &vec![ring[0]; 40]).unwrap();
+            let mut before = [0; 40];
+            engine.neighbor_alltoall(&[rank; 40], &mut before, made).unwrap();
+            assert_eq!(before, [(rank + size - 1) % size; 40]);
+            engine.comm_free(made).unwrap();
+            engine.finalize(Duration::from_secs(20)).unwrap();
+        });
+    }
 }

@@ -1,12 +1,25 @@
 //! Virtual topologies of communicators (MPI 4.1 chapter 8).
 
 use crate::api::error::Error;
+use crate::api::persistent::Persistent;
 use crate::run::engine::Engine;
-use tickwire_components::{Cartesian, Comm, CommError, NIL, Rank, Source, Tag, Topology, TopologyError, op};
+use tickwire_components::limits::GRAPH_CREATE_ROWS;
+use tickwire_components::{
+    Cartesian, Comm, CommError, NIL, PostError, ProcId, Rank, Source, Tag, Topology, TopologyError,
+};
 use tickwire_systems::protocols::graph::kept::forget;
 
 /// Tag of the messages by which members of a new communicator tell each other about its edges.
 const EDGE: Tag = Tag(0);
+
+/// The ends of an edge, its source first, and 1 if the notice goes to the source.
+type Notice = Box<[u32; 3]>;
+
+/// What one member and its peers tell each other about edges. Each message has its row already.
+struct Notices {
+    sends: Vec<Persistent<Notice>>,
+    receive: Persistent<Notice>,
+}
 
 impl Engine {
     /// Makes a communicator whose ranks are the points of a grid (`MPI_Cart_create`). It has the first ranks of `comm`, in their order. All
@@ -78,7 +91,8 @@ impl Engine {
     /// any member may name it. The neighbours of each rank are in the order of ranks. All members call it.
     ///
     /// # Errors
-    /// An edge has an end that is not a rank, or as [`Engine::comm_dup`].
+    /// An edge has an end that is not a rank, or as [`Engine::comm_dup`]. A member needs two free rows for each edge that it names, and some
+    /// for the call. If they are not free, its call fails with [`PostError::Full`], and that of all others with [`CommError::Refused`].
     pub fn graph_create(&mut self, comm: Comm, edges: &[(Rank, Rank)]) -> Result<Comm, Error> {
         let ranks = self.comm_size(comm)?;
         let last = ranks - 1;
@@ -103,30 +117,10 @@ impl Engine {
         // The notices below are received from any source, whatever the application has promised about its own receives.
         let promised = self.communicator(made, "graph_create")?.no_wildcard;
         self.comm_set_no_wildcard(made, false)?;
-        // Both ends of an edge get a notice. A reduction tells each rank how many notices it will get.
-        let mut notices = vec![0u32; ranks as usize];
-        edges.iter().flat_map(|(from, to)| [from, to]).for_each(|rank| notices[rank.0 as usize] += 1);
-        let mut expected = [0u32];
-        self.reduce_scatter_block(&notices, &mut expected, op::Sum, made)?;
-        let (mut sources, mut destinations) = (Vec::new(), Vec::new());
-        let own = self.comm_rank(made)?;
-        let mut sends = Vec::with_capacity(2 * edges.len());
-        for &(from, to) in edges {
-            sends.push(self.isend([from.0, to.0, 1].to_vec(), from, EDGE, made)?);
-            sends.push(self.isend([from.0, to.0, 0].to_vec(), to, EDGE, made)?);
-        }
-        for _ in 0..expected[0] {
-            let mut notice = [0u32; 3];
-            self.recv(&mut notice, Source::Any, EDGE, made)?;
-            let [from, to, to_sender] = notice;
-            match to_sender {
-                1 if from == own.0 => destinations.push(Rank(to)),
-                _ => sources.push(Rank(from)),
-            }
-        }
-        for send in sends {
-            self.wait_take(send).map_err(|failed| failed.error)?;
-        }
+        let notices = self.prepare_notices(made, edges);
+        let expected = self.count_notices(made, edges, (ranks, notices.is_ok()));
+        let notices = notices.map_err(|error| self.raise_post(made, "graph_create", error))?;
+        let (mut sources, mut destinations) = self.exchange_notices(made, notices, expected?)?;
         // No message of the application comes to a member that still waits for notices.
         self.barrier(made)?;
         sources.sort_unstable_by_key(|rank| rank.0);
@@ -134,6 +128,68 @@ impl Engine {
         self.comm_set_no_wildcard(made, promised)?;
         self.comm_set_topology(made, Topology::Graph { sources, destinations })?;
         Ok(())
+    }
+
+    /// Takes the rows of all notices, so that no other thread can take them meanwhile.
+    fn prepare_notices(&mut self, made: Comm, edges: &[(Rank, Rank)]) -> Result<Notices, PostError> {
+        self.need_rows(2 * edges.len() + GRAPH_CREATE_ROWS)?;
+        let receive = self.recv_init([0; 3], Source::Any, EDGE, made).map_err(|rejected| rejected.error)?;
+        let mut sends = Vec::with_capacity(2 * edges.len());
+        for &(from, to) in edges {
+            for (end, to_sender) in [(from, 1), (to, 0)] {
+                let send = self.send_init([from.0, to.0, to_sender], end, EDGE, made);
+                sends.push(send.map_err(|rejected| rejected.error)?);
+            }
+        }
+        Ok(Notices { sends, receive })
+    }
+
+    /// How many notices this rank will get: both ends of an edge get one. All members call this, also one that has no room for its notices.
+    /// The others would wait for these for ever, so then the call fails on all of them.
+    fn count_notices(
+        &mut self,
+        made: Comm,
+        edges: &[(Rank, Rank)],
+        (ranks, has_room): (u32, bool),
+    ) -> Result<u32, Error> {
+        let without_room = if has_room { 0 } else { self.comm_rank(made)?.0 + 1 };
+        let mut notices = vec![[0, without_room]; ranks as usize];
+        edges.iter().flat_map(|(from, to)| [from, to]).for_each(|rank| notices[rank.0 as usize][0] += 1);
+        let mut found = [[0; 2]];
+        // The number of notices, and one more than the last rank that has no room.
+        let join = |[count, rank]: [u32; 2], [more, other]: [u32; 2]| [count.wrapping_add(more), rank.max(other)];
+        self.reduce_scatter_block(&notices, &mut found, join, made)?;
+        let [[expected, without_room]] = found;
+        let Some(rank) = without_room.checked_sub(1) else { return Ok(expected) };
+        let proc = ProcId(self.communicator(made, "graph_create")?.proc(rank).unwrap_or(NIL));
+        let reason = "too few rows are free for its edges: complete some requests there, or raise its limit `cars_max`";
+        Err(self.raise_comm(made, "graph_create", CommError::Refused { proc, reason: reason.to_owned() }).into())
+    }
+
+    /// Sends the notices of this rank, and receives those of the others: the sources and destinations of this rank.
+    fn exchange_notices(
+        &mut self,
+        made: Comm,
+        notices: Notices,
+        expected: u32,
+    ) -> Result<(Vec<Rank>, Vec<Rank>), Error> {
+        let Notices { sends, mut receive } = notices;
+        let (own, mut sources, mut destinations) = (self.comm_rank(made)?, Vec::new(), Vec::new());
+        self.start_all(&sends)?;
+        for _ in 0..expected {
+            self.start(&receive)?;
+            if let Err(error) = self.wait(&receive) {
+                let _ = self.cancel(&receive);
+                return Err(error.into());
+            }
+            let [from, to, to_sender] = **self.buffer(&mut receive)?;
+            match to_sender {
+                1 if from == own.0 => destinations.push(Rank(to)),
+                _ => sources.push(Rank(from)),
+            }
+        }
+        self.wait_all(&sends)?;
+        Ok((sources, destinations))
     }
 
     /// Sets the topology of a communicator, in place of the one that it may have. Local; all members must do the same.
