@@ -21,7 +21,7 @@ pub use reduction::reduce_local;
 use std::any::TypeId;
 use std::ops::Range;
 use tickwire_components::{
-    Collective, Comm, Element, Neighbors, Operation, PostError, Rank, Reduction, Sequence, Span, Topology,
+    Collective, Comm, Element, List, Neighbors, OneRun, Operation, PostError, Rank, Reduction, Sequence, Span, Topology,
 };
 use tickwire_systems::collectives::draft::Draft;
 use tickwire_systems::protocols::board::is_possible;
@@ -142,6 +142,7 @@ fn check_element<S: Sequence, R: Sequence>(operation: usize, send: &S, receive: 
 /// The runs of both buffers, which have as many elements. In place, both are the receive buffer.
 #[inline(always)]
 fn operands<S: Sequence, R: Sequence>(send: &S, receive: &R) -> Result<(Span, Span), PostError> {
+    check_in_place(receive, false, SENDS)?;
     let output = receive.piece(0);
     if send.is_in_place() {
         return Ok((output, output));
@@ -163,9 +164,17 @@ fn check_root(member: Member<'_>, root: Rank) -> Result<u32, PostError> {
     if root.0 < member.size { Ok(root.0) } else { Err(PostError::Rank { rank: root.0, last: member.size - 1 }) }
 }
 
+/// What may be in place where a member gives two buffers: not the one that it receives into.
+const SENDS: &str = "the buffer to send";
+
 /// Checks that a member which must give a buffer gives one.
-fn check_in_place(buffer: &impl Sequence, may: bool, who: &'static str) -> Result<(), PostError> {
+fn check_in_place(buffer: &impl OneRun, may: bool, who: &'static str) -> Result<(), PostError> {
     if may || !buffer.is_in_place() { Ok(()) } else { Err(PostError::InPlace { who }) }
+}
+
+/// Checks that a member which must give a list of buffers gives buffers in it.
+fn check_list(list: &List<impl OneRun>, who: &'static str) -> Result<(), PostError> {
+    list.iter().try_for_each(|buffer| check_in_place(buffer, false, who))
 }
 
 /// Where the elements of each rank are in a buffer, bytes; checked against the elements that the buffer has.

@@ -4,7 +4,10 @@
 use crate::kit::on_threads;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tickwire::{Comm, Engine, Limits, OperationError, PostError, Rank, Rejected, consecutive, op};
+use tickwire::{
+    Cartesian, Comm, Engine, Limits, List, OperationError, PostError, Rank, Rejected, Topology, consecutive, in_place,
+    op, reduce_local,
+};
 
 /// Longer than all wrong calls take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -135,5 +138,81 @@ fn buffers_of_members_that_do_not_fit() {
         refused!(engine, world, error, [reduce_scatter ireduce_scatter reduce_scatter_init](3, 2), &[2, 2], op::Sum);
         let error = elements("receive buffer", 2, 1);
         refused!(engine, world, error, [reduce_scatter ireduce_scatter reduce_scatter_init](3, 2), &[1, 2], op::Sum);
+    });
+}
+
+/// Calls an operation in all of its forms with buffers that must not be in place.
+macro_rules! misplaced {
+    ($engine:ident, $world:ident, $who:expr, [$waits:ident $begins:ident $init:ident] ($send:expr, $receive:expr) $(, $arg:expr)*) => {{
+        let (name, error) = (stringify!($waits), PostError::InPlace { who: $who });
+        let ended = $engine.$waits($send, $receive $(, $arg)*, $world);
+        assert!(matches!(&ended, Err(OperationError::Post(found)) if *found == error), "{name}: {ended:?}");
+        assert_eq!($engine.$begins($send, $receive $(, $arg)*, $world).map(drop).unwrap_err().error, error, "{name}");
+        assert_eq!($engine.$init($send, $receive $(, $arg)*, $world).map(drop).unwrap_err().error, error, "{name}");
+    }};
+}
+
+#[test]
+fn both_buffers_in_place() {
+    misused(|engine, world| {
+        let (places, root, here) = (consecutive(&[0, 0]), Rank(0), in_place::<u8>);
+        let sends = "the buffer to send";
+        misplaced!(engine, world, sends, [gather igather gather_init](here(), here()), root);
+        misplaced!(engine, world, sends, [gatherv igatherv gatherv_init](here(), here()), &places, root);
+        let receives = "the buffer to receive into";
+        misplaced!(engine, world, receives, [scatter iscatter scatter_init](here(), here()), root);
+        misplaced!(engine, world, receives, [scatterv iscatterv scatterv_init](here(), here()), &places, root);
+        misplaced!(engine, world, sends, [allgather iallgather allgather_init](here(), here()));
+        misplaced!(engine, world, sends, [allgatherv iallgatherv allgatherv_init](here(), here()), &places);
+        misplaced!(engine, world, sends, [alltoall ialltoall alltoall_init](here(), here()));
+        for from in [&places[..], &[]] {
+            let ended = engine.ialltoallv(here(), from, here(), &places, world).map(drop).unwrap_err();
+            assert_eq!(ended.error, PostError::InPlace { who: sends });
+            let ended = engine.alltoallv_init(here(), from, here(), &places, world).map(drop).unwrap_err();
+            assert_eq!(ended.error, PostError::InPlace { who: sends });
+        }
+        let lists = || List(vec![here(); 2]);
+        misplaced!(engine, world, "the list to send", [alltoallw ialltoallw alltoallw_init](lists(), lists()));
+        misplaced!(engine, world, sends, [reduce ireduce reduce_init](here(), here()), op::Sum, root);
+        misplaced!(engine, world, sends, [allreduce iallreduce allreduce_init](here(), here()), op::Sum);
+        misplaced!(
+            engine,
+            world,
+            sends,
+            [reduce_scatter_block ireduce_scatter_block reduce_scatter_block_init](here(), here()),
+            op::Sum
+        );
+        misplaced!(
+            engine,
+            world,
+            sends,
+            [reduce_scatter ireduce_scatter reduce_scatter_init](here(), here()),
+            &[0, 0],
+            op::Sum
+        );
+        misplaced!(engine, world, sends, [scan iscan scan_init](here(), here()), op::Sum);
+        misplaced!(engine, world, sends, [exscan iexscan exscan_init](here(), here()), op::Sum);
+        let error = reduce_local(here(), here(), op::Sum).unwrap_err();
+        assert_eq!(error, PostError::InPlace { who: "no buffer of two" });
+    });
+}
+
+/// Nor may the other buffer be in place, if it has no elements.
+#[test]
+fn the_wrong_buffer_in_place() {
+    misused(|engine, world| {
+        let (root, empty) = (Rank(0), Vec::<u8>::new);
+        let sends = "the buffer to send";
+        misplaced!(engine, world, sends, [gather igather gather_init](empty(), in_place()), root);
+        misplaced!(engine, world, sends, [allgather iallgather allgather_init](empty(), in_place()));
+        misplaced!(engine, world, sends, [alltoall ialltoall alltoall_init](empty(), in_place()));
+        misplaced!(engine, world, sends, [allreduce iallreduce allreduce_init](empty(), in_place()), op::Sum);
+        let receives = "the buffer to receive into";
+        misplaced!(engine, world, receives, [scatter iscatter scatter_init](in_place::<u8>(), empty()), root);
+        engine.comm_set_topology(world, Topology::Cartesian(Cartesian::new(&[(2, true)]))).unwrap();
+        let (here, buffers) = (|| List(vec![in_place::<u8>(); 2]), || List(vec![empty(); 2]));
+        let who = "no member";
+        misplaced!(engine, world, who, [neighbor_alltoallw ineighbor_alltoallw neighbor_alltoallw_init](here(), buffers()));
+        misplaced!(engine, world, who, [neighbor_alltoallw ineighbor_alltoallw neighbor_alltoallw_init](buffers(), here()));
     });
 }

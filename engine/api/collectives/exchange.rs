@@ -1,6 +1,6 @@
 //! Allgather and alltoall.
 
-use super::{COPIED, Call, Draw, Places, check_count, check_same};
+use super::{COPIED, Call, Draw, Places, SENDS, check_count, check_in_place, check_list, check_same};
 use std::ops::Range;
 use tickwire_components::{Collective, CollectiveKind, List, OneRun, Pieces, PostError, Sequence, Span};
 use tickwire_systems::collectives::exchange;
@@ -10,6 +10,7 @@ pub(crate) fn allgather<S: Sequence, R: Sequence<Item = S::Item>>(
     receive: R,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("allgather", (send, receive), |member, (send, receive)| {
+        check_in_place(receive, false, SENDS)?;
         check_same(send, receive)?;
         let (ranks, all) = (member.size as usize, receive.piece(0));
         let (mut own, mut count) = (Some(send.piece(0)), send.count());
@@ -36,6 +37,7 @@ pub(super) fn allgatherv<S: Sequence, R: Sequence<Item = S::Item>>(
     places: &[Range<usize>],
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("allgatherv", (send, receive), move |member, (send, receive)| {
+        check_in_place(receive, false, SENDS)?;
         check_same(send, receive)?;
         let to = Places::of("receive buffer", places, receive, member.size as usize, true)?;
         let (rank, all) = (member.rank, receive.piece(0));
@@ -81,6 +83,7 @@ pub(crate) fn alltoall<S: Sequence, R: Sequence<Item = S::Item>>(
     receive: R,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("alltoall", (send, receive), |member, (send, receive)| {
+        check_in_place(receive, false, SENDS)?;
         check_same(send, receive)?;
         let (ranks, to) = (member.size as usize, receive.piece(0));
         check_count("receive buffer", receive.count(), receive.count() / ranks * ranks)?;
@@ -114,6 +117,7 @@ pub(super) fn alltoallv<S: Sequence, R: Sequence<Item = S::Item>>(
     to: &[Range<usize>],
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("alltoallv", (send, receive), move |member, (send, receive)| {
+        check_in_place(receive, false, SENDS)?;
         check_same(send, receive)?;
         let (own, ranks) = (member.rank as usize, member.size as usize);
         let received = Places::of("receive buffer", to, receive, ranks, true)?;
@@ -145,6 +149,7 @@ pub(super) fn alltoallw<S: OneRun, R: OneRun>(
         let (ranks, own) = (member.size as usize, member.rank as usize);
         check_count("list of buffers to send", send.len(), ranks)?;
         check_count("list of buffers to receive", receive.len(), ranks)?;
+        check_list(receive, "the list to send")?;
         if receive.has_overlap() || send.meets(receive) {
             return Err(PostError::Overlap);
         }

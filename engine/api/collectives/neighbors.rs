@@ -1,6 +1,6 @@
 //! Operations among neighbours of a topology.
 
-use super::{Call, Draw, Member, Places, check_count, check_in_place, check_same};
+use super::{Call, Draw, Member, Places, check_count, check_in_place, check_list, check_same};
 use std::ops::Range;
 use tickwire_components::{List, Neighbors, OneRun, Pieces, PostError, Sequence};
 use tickwire_systems::collectives::neighbors::exchange;
@@ -111,6 +111,8 @@ pub(super) fn neighbor_alltoallw<S: OneRun, R: OneRun>(
         let of = member.neighbors()?;
         check_count("list of buffers to send", send.len(), of.destinations.len())?;
         check_count("list of buffers to receive", receive.len(), of.sources.len())?;
+        check_list(send, NOBODY)?;
+        check_list(receive, NOBODY)?;
         if receive.has_overlap() || send.meets(receive) {
             return Err(PostError::Overlap);
         }

@@ -1,7 +1,7 @@
 //! Reductions. Results have the same bits on all members and in all runs, wherever the ranks are: see
 //! [`tickwire_systems::collectives`].
 
-use super::{Call, Draw, check_count, check_element, check_in_place, check_root, consecutive, operands};
+use super::{Call, Draw, SENDS, check_count, check_element, check_in_place, check_root, consecutive, operands};
 use tickwire_components::{
     Collective, CollectiveKind, LeasedBytes, Operation, PostError, Rank, Sequence, Span, combine, reduce as reducer,
 };
@@ -17,8 +17,9 @@ pub(super) fn reduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::I
         let element = check_element(operation.element(), send, receive)?;
         let reduction = Some(reducer::<S::Item>(operation));
         let root = check_root(member, root)?;
-        check_in_place(send, member.rank == root, "the root")?;
         let is_root = member.rank == root;
+        check_in_place(send, is_root, "the root")?;
+        check_in_place(receive, !is_root, SENDS)?;
         let output = if is_root { receive.piece(0) } else { Span::EMPTY };
         let mut input = output;
         if !send.is_in_place() {
@@ -56,6 +57,7 @@ pub(super) fn reduce_scatter_block<S: Sequence, R: Sequence<Item = S::Item>, O: 
     operation: O,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("reduce_scatter_block", (send, receive), move |member, (send, receive)| {
+        check_in_place(receive, false, SENDS)?;
         let element = check_element(operation.element(), send, receive)?;
         let reduction = Some(reducer::<S::Item>(operation));
         let ranks = member.size as usize;
@@ -84,6 +86,7 @@ pub(super) fn reduce_scatter<S: Sequence, R: Sequence<Item = S::Item>, O: Operat
     operation: O,
 ) -> Call<(S, R), impl Draw<(S, R)>> {
     Call::new("reduce_scatter", (send, receive), move |member, (send, receive)| {
+        check_in_place(receive, false, SENDS)?;
         let element = check_element(operation.element(), send, receive)?;
         let reduction = Some(reducer::<S::Item>(operation));
         check_count("list of counts", counts.len(), member.size as usize)?;
@@ -115,12 +118,14 @@ pub(super) fn reduce_scatter<S: Sequence, R: Sequence<Item = S::Item>, O: Operat
 /// ```
 ///
 /// # Errors
-/// The buffers have different lengths.
+/// The buffers have different lengths, or one of them is in place.
 pub fn reduce_local<S: Sequence, R: LeasedBytes + Sequence<Item = S::Item>>(
     left: S,
     right: R,
     operation: impl Operation<S::Item>,
 ) -> Result<(), PostError> {
+    check_in_place(&left, false, "no buffer of two")?;
+    check_in_place(&right, false, "no buffer of two")?;
     check_element(operation.element(), &left, &right)?;
     check_count("right buffer", right.count(), left.count())?;
     combine::<S, R>(&left, right, &operation);

@@ -1,6 +1,6 @@
 //! Barrier, broadcast, scatter and gather.
 
-use super::{COPIED, Call, Draw, Places, check_count, check_in_place, check_root, check_same};
+use super::{COPIED, Call, Draw, Places, SENDS, check_count, check_in_place, check_root, check_same};
 use std::ops::Range;
 use tickwire_components::{Collective, CollectiveKind, NoBytes, Rank, Sequence, Span};
 use tickwire_systems::collectives::spread;
@@ -36,6 +36,7 @@ pub(super) fn gather<S: Sequence, R: Sequence<Item = S::Item>>(
     Call::new("gather", (send, receive), move |member, (send, receive)| {
         let root = check_root(member, root)?;
         check_in_place(send, member.rank == root, ROOT)?;
+        check_in_place(receive, member.rank != root, SENDS)?;
         let ranks = member.size as usize;
         let (mut own, mut block) = (Some(send.piece(0)), send.total());
         if send.is_in_place() {
@@ -63,6 +64,7 @@ pub(super) fn gatherv<S: Sequence, R: Sequence<Item = S::Item>>(
     Call::new("gatherv", (send, receive), move |member, (send, receive)| {
         let root = check_root(member, root)?;
         check_in_place(send, member.rank == root, ROOT)?;
+        check_in_place(receive, member.rank != root, SENDS)?;
         let own = (!send.is_in_place()).then(|| send.piece(0));
         if member.rank != root {
             return member.draw(None, |draft| {
@@ -89,6 +91,7 @@ pub(super) fn scatter<S: Sequence, R: Sequence<Item = S::Item>>(
     Call::new("scatter", (send, receive), move |member, (send, receive)| {
         let root = check_root(member, root)?;
         check_in_place(receive, member.rank == root, ROOT)?;
+        check_in_place(send, member.rank != root, "the buffer to receive into")?;
         let ranks = member.size as usize;
         let (mut own, mut block) = (Some(receive.piece(0)), receive.total());
         if receive.is_in_place() {
@@ -116,6 +119,7 @@ pub(super) fn scatterv<S: Sequence, R: Sequence<Item = S::Item>>(
     Call::new("scatterv", (send, receive), move |member, (send, receive)| {
         let root = check_root(member, root)?;
         check_in_place(receive, member.rank == root, ROOT)?;
+        check_in_place(send, member.rank != root, "the buffer to receive into")?;
         let own = (!receive.is_in_place()).then(|| receive.piece(0));
         if member.rank != root {
             return member.draw(None, |draft| {
