@@ -176,21 +176,29 @@ pub fn close(all: &mut Tables<'_>, row: Row) {
     comm.cursor = 0;
 }
 
-/// Whether nothing needs a closing communicator any more. Looks at each CAR row once, however often it is called.
+/// Whether nothing needs a closing communicator any more. Looks at each CAR row once, however often it is called. Persistent graphs that are
+/// not in progress do not need it: they can never be started again.
 pub fn is_unused(all: &mut Tables<'_>, row: Row) -> bool {
     let Some(comm) = all.communicators.get_mut(row as usize) else { return false };
     if comm.agreements > 0 {
         return false;
     }
-    // No new operation is posted on it, so rows that were found unused need no second look.
+    // No new operation is posted on it and no persistent one is started, so rows that were found unused need no second look.
     let word = comm.context;
-    let uses = |car: &Car| {
+    let (nodes, requests, graphs) = (&*all.nodes, &*all.requests, &*all.progress.graphs);
+    let rests = |row: usize| {
+        let graph = nodes.get(row).and_then(|node| graphs.get(node.graph)).filter(|graph| graph.persistent);
+        let request = graph.and_then(|graph| requests.get(graph.request as usize));
+        request.is_some_and(|request| request.counter == 0)
+    };
+    let uses = |row: usize, car: &Car| {
         context::base(car.context) == word
             && !matches!(car.state, CarState::Free | CarState::Done)
             && !matches!(car.kind, CarKind::None | CarKind::Data)
+            && !rests(row)
     };
-    let left = all.cars.get(comm.cursor as usize..).unwrap_or_default();
-    comm.cursor += left.iter().take_while(|car| !uses(car)).count() as Row;
+    let left = all.cars.iter().enumerate().skip(comm.cursor as usize);
+    comm.cursor += left.take_while(|&(row, car)| !uses(row, car)).count() as Row;
     comm.cursor as usize >= all.cars.len()
 }
 

@@ -2,7 +2,7 @@
 
 use crate::kit::{BOUND, all, clusters, dup, values};
 use tickwire::testing::Cluster;
-use tickwire::{Limits, PostError, Rank, in_place, op};
+use tickwire::{Limits, PostError, Rank, Test, in_place, op};
 
 /// The same buffers are used again and again. In between, contents, operations, roots and lengths change.
 #[test]
@@ -147,6 +147,46 @@ fn a_communicator_that_is_freed_takes_its_graphs_along() {
     }
     assert!(ids.iter().all(|id| *id == ids[0]), "the id is free again each time: {ids:?}");
     cluster.assert_at_rest();
+}
+
+/// Persistent operations that are kept cannot be started once their communicator is freed, and do not need its id. In each round the id
+/// is another communicator's, on which operations work.
+#[test]
+fn persistent_operations_that_are_kept_do_not_keep_the_id_of_a_communicator_that_was_freed() {
+    for mut cluster in clusters(3) {
+        let (mut ids, mut kept) = (Vec::new(), Vec::new());
+        for round in 0..5u32 {
+            let made = dup(&mut cluster);
+            let mut requests = Vec::new();
+            for (rank, (engine, &comm)) in (0u32..).zip(cluster.engines.iter_mut().zip(&made)) {
+                let sum = engine.allreduce_init(vec![rank + round], vec![0], op::Sum, comm).unwrap();
+                let never = engine.allgather_init(vec![rank], vec![0; 3], comm).unwrap();
+                engine.start(&sum).unwrap();
+                requests.push((comm, sum, never));
+            }
+            cluster.tick_until(BOUND, "all are done", |cluster| {
+                let mut each = cluster.engines.iter_mut().zip(&requests);
+                each.all(|(engine, (_, sum, _))| engine.test(sum).unwrap() != Test::Pending)
+            });
+            ids.push(cluster.engines[0].comm_context_id(made[0]).unwrap());
+            for (engine, (comm, sum, never)) in cluster.engines.iter_mut().zip(&mut requests) {
+                assert_eq!(engine.buffer(sum).unwrap().1, [3 + 3 * round]);
+                engine.comm_free(*comm).unwrap();
+                assert_eq!(engine.start(never), Err(PostError::Freed(comm.0)));
+            }
+            kept.push(requests);
+            cluster.tick_times(20);
+        }
+        assert!(ids.iter().all(|id| *id == ids[0]), "the id is free again each time: {ids:?}");
+        for (rank, (comm, sum, never)) in kept.into_iter().flat_map(|round| (0..).zip(round)) {
+            let engine = &mut cluster.engines[rank];
+            assert_eq!(engine.start(&sum), Err(PostError::Freed(comm.0)));
+            engine.free(sum).unwrap();
+            engine.free(never).unwrap();
+        }
+        cluster.tick_times(20);
+        cluster.assert_at_rest();
+    }
 }
 
 #[test]
