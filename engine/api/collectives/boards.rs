@@ -46,7 +46,7 @@ impl Engine {
         let waits = self.store.with(|rows, wire| {
             activate(rows, request);
             let boards = &mut *rows.boards;
-            let Boards { comms, busy, scratch, persistent, patience, .. } = boards;
+            let Boards { comms, busy, scratch, persistent, looked, .. } = boards;
             let Some(Standing::Open(members)) = comms.get_mut(row).map(|comm| &mut comm.standing) else { return false };
             let Members { seats, queue, .. } = &mut **members;
             let reduction = match posting {
@@ -67,7 +67,7 @@ impl Engine {
             };
             let numbered = NumberedCall::new(call, order, seats);
             let mut meeting = Meeting::of(&numbered);
-            let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience: *patience };
+            let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience: 0, looked };
             let is_first = queue.is_empty();
             if is_first && numbered.is_short() {
                 let met = look(&numbered, &mut meeting, seats, &mut around);
