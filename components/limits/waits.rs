@@ -49,11 +49,11 @@ pub const FUTURE_TICKS: u32 = 64;
 /// needs no other thread to wake the future.
 pub const FUTURE_POLLS: u32 = 100;
 
-/// Polls for a receive that a cancelling call has asked a transport to give back. After that, the receive comes back later. The last nine
-/// tenths yield the processor before each poll, so that the provider's own thread may run.
-pub const RECALL_POLLS: u32 = 1000;
+/// Looks for a receive that a cancelling call has asked a transport to give back: the first one asks, the second one finds the answer of a
+/// transport that answers at once. After that, the receive comes back in a later tick.
+pub const RECALL_LOOKS: u32 = 2;
 /// Polls for the result of a peek, at most. Without a result after that many, the provider counts as having no message. The last nine
-/// tenths yield as those of [`RECALL_POLLS`].
+/// tenths yield the processor before each poll, so that the provider's own thread may run.
 pub const PEEK_POLLS: u32 = 1000;
 /// Communicators whose messages are pulled together at most: each costs one question to the transport.
 pub const CONTEXTS_PULLED: usize = 1000;

@@ -2,7 +2,7 @@
 
 use crate::api::request::Waitable;
 use crate::run::engine::Engine;
-use tickwire_components::limits::RECALL_POLLS;
+use tickwire_components::limits::RECALL_LOOKS;
 use tickwire_components::{CarKind, CarState, Pending, RequestError, RequestId, RequestState, Row, car_flags};
 use tickwire_systems::protocols::graph::kept::release;
 use tickwire_systems::steps::finish::free_request;
@@ -12,9 +12,11 @@ use tickwire_systems::tick::complete::complete_cancelled;
 
 impl Engine {
     /// Cancels a posted receive (`MPI_Cancel`). If no message was paired with it yet, it ends with [`RequestError::Cancelled`] and takes
-    /// none. Returns whether it was cancelled, and so is done. Sends are never cancelled. A receive that is at a transport which matches
-    /// messages itself may still be cancelled after this has returned `false`, if the transport does not answer at once. The call asks the
-    /// transport in passes like those of a tick.
+    /// none. Returns whether it was cancelled, and so is done. Sends are never cancelled. The call never waits.
+    ///
+    /// A receive may be at a transport that matches messages itself. Then the call asks the transport to give it back, and looks for the
+    /// answer in two passes like those of a tick. If the answer comes later, this returns `false`, and the receive ends in a later tick:
+    /// cancelled, or with a message that was there before.
     ///
     /// # Errors
     /// If the handle is stale or the engine closed.
@@ -47,7 +49,7 @@ impl Engine {
             CarState::ToProvider => all.progress.provider.queue.remove(all.cars, row),
             _ if is_at_provider(car) => {
                 recall(all.progress, all.cars, row, car_flags::CANCELLED);
-                return self.await_recall(row);
+                return self.look_for_recall(row);
             }
             _ => remove_posted(all.progress, all.cars, all.vcs, row),
         };
@@ -57,19 +59,15 @@ impl Engine {
         removed
     }
 
-    /// Waits for a short time until a transport gives a receive back. Returns whether the receive came back cancelled. If it does not come
-    /// back in time, it ends later, cancelled or with its message, and the result is `false`.
-    fn await_recall(&mut self, row: Row) -> bool {
-        let looks = if self.virtual_time { 2 } else { RECALL_POLLS };
-        for look in 0..looks {
+    /// Looks whether a transport gives a receive back at once. Returns whether the receive came back cancelled. If it does not come back at
+    /// once, it ends later, cancelled or with its message, and the result is `false`.
+    fn look_for_recall(&mut self, row: Row) -> bool {
+        for _ in 0..RECALL_LOOKS {
             self.store.progress().pending |= Pending::POST | Pending::DRAIN;
             self.run();
             let car = &self.store.all().cars[row as usize];
             if car.state != CarState::Recalled {
                 return car.flags & car_flags::CANCELLED != 0;
-            }
-            if look > RECALL_POLLS / 10 {
-                std::thread::yield_now();
             }
         }
         false

@@ -195,6 +195,23 @@ fn a_receive_is_cancelled_or_has_its_message() {
     }
 }
 
+/// A receive that the provider never gives back: cancelling it asks, looks twice, and does not wait.
+#[test]
+fn cancelling_looks_twice_for_an_answer() {
+    // Nobody tells these engines the time, so they go by the clock.
+    let never = ProviderConfig { recall_ns: u64::MAX / 2..u64::MAX / 2 + 1, ..ProviderConfig::calm(1) };
+    let mut cluster = Cluster::provider(2, &SimNet::new(2, SimConfig::calm(1)), |_| never.clone());
+    let request = post(&mut cluster, Source::Any, Tag(5));
+    cluster.engines[0].tick();
+    assert_eq!(at_provider(&mut cluster, 0), 1);
+    let before = cluster.engines[0].counters().runs();
+    assert_eq!(cluster.engines[0].cancel(&request), Ok(false));
+    let after = cluster.engines[0].counters().runs();
+    let runs = after.iter().zip(before).map(|(after, before)| after - before).max();
+    // Each look has at most two passes here.
+    assert!((2..=4).contains(&runs.unwrap()), "{runs:?} runs of a system");
+}
+
 #[test]
 fn a_peer_that_dies_ends_what_needs_it_and_leaves_what_has_arrived() {
     let net = SimNet::new(3, SimConfig::calm(6));
