@@ -35,7 +35,7 @@ use std::ptr::NonNull;
 use tickwire_components::Span;
 use tickwire_components::limits::{PAGE_BYTES, STREAMED_MIN};
 pub use update::Updater;
-pub use updating::UpdateGuard;
+pub use updating::{Claim, UpdateGuard};
 
 /// A line of a part that one kind of access touches.
 #[repr(C, align(128))]

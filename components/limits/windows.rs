@@ -46,7 +46,7 @@ pub const LOCKED_UPDATE_BYTES: usize = 4 << 10;
 /// only about a holder that it never contacted. A holder at work gives the lock back sooner. A question takes about 10 µs, so it costs
 /// 1 % of the wait.
 pub const LOCK_HOLDER_ASKED: Duration = Duration::from_millis(1);
-/// Tries to take an update lock before its caller does something else.
+/// Tries to take an update lock by a caller that waits for it, before it does something else. A tick that serves a peer tries once.
 pub const UPDATE_LOCK_TRIES: u32 = 200;
 /// Polls of the fabric that a call does by itself before it waits as others do: as many as [`SPINS`](super::SPINS).
 pub const FABRIC_CALL_POLLS: u32 = 20_000;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::rings::fences;
-use tickwire_components::limits::UPDATED_FREE_MAX;
+use tickwire_components::limits::{UPDATE_LOCK_TRIES, UPDATED_FREE_MAX};
 use tickwire_components::{NumberType, op};
 
 const NOBODY: fn(u32) -> bool = |_| false;
@@ -41,7 +41,7 @@ fn add(part: &Part, at: usize, numbers: &[u64], is_dead: fn(u32) -> bool) -> Res
     let mut operands: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
     let updater = Updater::of::<u64, op::Sum>();
     // SAFETY: local bytes.
-    unsafe { part.update(updater, at, span(&mut operands), std::ptr::null_mut(), is_dead) }
+    unsafe { part.update(updater, at, span(&mut operands), std::ptr::null_mut(), Claim::waiting(is_dead)) }
 }
 
 fn number(part: &Part, at: usize) -> u64 {
@@ -73,11 +73,11 @@ fn elements_are_updated_where_they_are_aligned() {
     assert_eq!(add(&other, 16, &[1], NOBODY), Ok(true));
     assert_eq!((number(&one, 8), number(&one, 16)), (5, 7));
     assert_eq!(add(&one, 4, &[5], NOBODY), Ok(false));
-    let swapped = one.compare_swap(NumberType::U64, 8, 5u64.to_ne_bytes(), 9u64.to_ne_bytes(), NOBODY);
+    let swapped = one.compare_swap(NumberType::U64, 8, 5u64.to_ne_bytes(), 9u64.to_ne_bytes(), Claim::waiting(NOBODY));
     assert_eq!(swapped, Ok(Some(5u64.to_ne_bytes())));
     assert_eq!(number(&other, 8), 9);
-    assert_eq!(one.compare_swap(NumberType::U64, 4, [0; 8], [0; 8], NOBODY), Ok(None));
-    assert_eq!(one.compare_swap(NumberType::U32, 62, [0; 8], [0; 8], NOBODY), Ok(None));
+    assert_eq!(one.compare_swap(NumberType::U64, 4, [0; 8], [0; 8], Claim::waiting(NOBODY)), Ok(None));
+    assert_eq!(one.compare_swap(NumberType::U32, 62, [0; 8], [0; 8], Claim::waiting(NOBODY)), Ok(None));
 }
 
 #[test]
@@ -94,6 +94,31 @@ fn who_holds_the_update_lock_is_waited_for_unless_it_is_dead() {
     assert_eq!(other.update_holder(), None);
     assert_eq!(add(&one, 0, &[1], NOBODY), Ok(true));
     assert_eq!((number(&one, 0), number(&one, 8)), (2, 1));
+}
+
+/// How often a claim asks whether the holder is dead: at each of its tries.
+#[expect(unsafe_code, reason = "lends local bytes")]
+#[test]
+fn a_claim_of_a_tick_tries_once_and_one_of_a_caller_that_waits_several_times() {
+    let many = UPDATED_FREE_MAX + 8;
+    let [one, other] = parts(many, false);
+    let _guard = one.lock_updates(NOBODY).expect("nobody has it");
+    let tries = std::cell::Cell::new(0);
+    let is_dead = |_| {
+        tries.set(tries.get() + 1);
+        false
+    };
+    let updater = Updater::of::<u64, op::Sum>();
+    for (claim, expected) in [(Claim::once(is_dead), 1), (Claim::waiting(is_dead), UPDATE_LOCK_TRIES)] {
+        assert_eq!(other.take_updates(claim).map(drop), Err(HeldBy(0)));
+        assert_eq!(tries.take(), expected);
+    }
+    // SAFETY: local bytes.
+    let added =
+        unsafe { other.update(updater, 0, span(&mut vec![1; many]), std::ptr::null_mut(), Claim::once(is_dead)) };
+    assert_eq!((added, tries.take()), (Err(HeldBy(0)), 1));
+    let swapped = other.compare_swap(NumberType::U64, 0, [0; 8], [1; 8], Claim::once(is_dead));
+    assert_eq!((swapped, tries.take()), (Err(HeldBy(0)), 1));
 }
 
 #[test]

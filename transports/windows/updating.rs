@@ -8,6 +8,26 @@ use crate::rings::fences;
 use tickwire_components::limits::{UPDATE_LOCK_TRIES, UPDATED_FREE_MAX};
 use tickwire_components::{NumberType, Span};
 
+/// How a caller takes the update lock of a part.
+pub struct Claim<D> {
+    /// How often it tries.
+    tries: u32,
+    /// Whether a member is dead, so that it cannot give the lock back.
+    is_dead: D,
+}
+
+impl<D: Fn(u32) -> bool> Claim<D> {
+    /// The claim of a caller that waits for the lock, and does something else between its claims: several tries.
+    pub fn waiting(is_dead: D) -> Self {
+        Claim { tries: UPDATE_LOCK_TRIES, is_dead }
+    }
+
+    /// The claim of a tick, which comes again: one try.
+    pub fn once(is_dead: D) -> Self {
+        Claim { tries: 1, is_dead }
+    }
+}
+
 impl Part {
     /// Updates elements, each as a whole; their old values go to `old`, unless that is null. `Ok(false)` if they are not aligned or not
     /// within its memory, or that is not in this process.
@@ -25,7 +45,7 @@ impl Part {
         at: usize,
         operands: Span,
         old: *mut u8,
-        is_dead: impl Fn(u32) -> bool,
+        claim: Claim<impl Fn(u32) -> bool>,
     ) -> Result<bool, HeldBy> {
         if !self.holds(at, operands.len()) {
             return Ok(false);
@@ -40,7 +60,7 @@ impl Part {
             self.end_free();
             return Ok(true);
         }
-        let _guard = self.lock_updates(is_dead)?;
+        let _guard = self.take_updates(claim)?;
         // SAFETY: as above, and the lock is held.
         unsafe { updater.together(to, operands, old) };
         Ok(true)
@@ -57,14 +77,14 @@ impl Part {
         at: usize,
         expected: [u8; 8],
         new: [u8; 8],
-        is_dead: impl Fn(u32) -> bool,
+        claim: Claim<impl Fn(u32) -> bool>,
     ) -> Result<Option<[u8; 8]>, HeldBy> {
         let to = self.start.wrapping_add(at);
         if !self.holds(at, number.size()) || !to.addr().is_multiple_of(number.size()) {
             return Ok(None);
         }
         let free = self.begin_free();
-        let _guard = if free { None } else { Some(self.lock_updates(is_dead)?) };
+        let _guard = if free { None } else { Some(self.take_updates(claim)?) };
         // SAFETY: aligned and within the memory. Under the lock others use plain loads and stores, but not meanwhile.
         #[expect(unsafe_code, reason = "addresses of elements")]
         let old = unsafe { update::compare_swap(to, number, expected, new) };
@@ -85,16 +105,24 @@ impl Part {
         lock::end_free(&self.control.member(self.control.me).busy);
     }
 
-    /// Takes the update lock, even from a holder that `is_dead`. Within one process no holder counts as dead: its thread gives the lock
-    /// back whatever happens to its engine.
+    /// Takes the update lock for a caller that waits for it: by the claim [`Claim::waiting`].
     ///
     /// # Errors
-    /// Who has it, or is at an update that needs none, after some tries.
+    /// As of [`Part::take_updates`].
     pub fn lock_updates(&self, is_dead: impl Fn(u32) -> bool) -> Result<UpdateGuard<'_>, HeldBy> {
+        self.take_updates(Claim::waiting(is_dead))
+    }
+
+    /// Takes the update lock, even from a holder that is dead. Within one process no holder counts as dead: its thread gives the lock back
+    /// whatever happens to its engine.
+    ///
+    /// # Errors
+    /// Who has it, or is at an update that needs none, after the tries of the claim.
+    pub fn take_updates(&self, claim: Claim<impl Fn(u32) -> bool>) -> Result<UpdateGuard<'_>, HeldBy> {
         let Head { update, mode, .. } = self.control.head();
-        let is_dead = |member| !self.is_within_process() && is_dead(member);
+        let is_dead = |member| !self.is_within_process() && (claim.is_dead)(member);
         let mut held_by = 0;
-        for _ in 0..UPDATE_LOCK_TRIES {
+        for left in (0..claim.tries).rev() {
             match lock::try_update(&update.0, self.control.me, is_dead) {
                 Ok(()) => {
                     let guard = UpdateGuard { word: &update.0, me: self.control.me };
@@ -107,7 +135,9 @@ impl Part {
                 }
                 Err(member) => held_by = member,
             }
-            std::hint::spin_loop();
+            if left > 0 {
+                std::hint::spin_loop();
+            }
         }
         Err(HeldBy(held_by))
     }

@@ -3,7 +3,7 @@
 use crate::run::engine::Engine;
 use tickwire_components::{Rank, RemoteKind, RequestError, Span, WindowError};
 use tickwire_systems::procs::windows::regions::REGIONS;
-use tickwire_transports::windows::{HeldBy, Updater};
+use tickwire_transports::windows::{Claim, HeldBy, Updater};
 
 impl Engine {
     /// Does an operation on a region of this engine's own.
@@ -34,7 +34,7 @@ impl Engine {
         let procs = &*all.procs;
         let Some(row) = all.windows.get(REGIONS) else { return Ok(false) };
         let Some((part, place)) = row.place(at, length).filter(|_| row.permits(kind, at)) else { return Ok(false) };
-        let gone = |proc| row.is_gone(procs, proc);
+        let claim = Claim::waiting(|proc| row.is_gone(procs, proc));
         // SAFETY: the caller of the operation lends both runs, as long as its kind says.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         unsafe {
@@ -44,11 +44,11 @@ impl Engine {
                 RemoteKind::Update(code) | RemoteKind::FetchUpdate(code) => {
                     let old = if into.is_empty() { std::ptr::null_mut() } else { into.start() };
                     let Some(updater) = Updater::named(code) else { return Ok(false) };
-                    part.update(updater, place, from, old, gone)
+                    part.update(updater, place, from, old, claim)
                 }
                 RemoteKind::CompareSwap(number) => {
                     let [expected, new] = from.start().cast::<[[u8; 8]; 2]>().read();
-                    let old = part.compare_swap(number, place, expected, new, gone)?;
+                    let old = part.compare_swap(number, place, expected, new, claim)?;
                     Ok(old.is_some_and(|old| {
                         into.start().copy_from_nonoverlapping(old.as_ptr(), into.len().min(old.len()));
                         true

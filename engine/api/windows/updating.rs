@@ -9,7 +9,7 @@ use tickwire_components::{
     Integer, LeasedBytes, Number, NumberType, Rank, RemoteKind, Sequence, Span, Update, Window, WindowError, bytemuck,
 };
 use tickwire_systems::procs::windows::{Access, Reach};
-use tickwire_transports::windows::{HeldBy, Part, Updater};
+use tickwire_transports::windows::{Claim, HeldBy, Part, Updater};
 
 impl Engine {
     /// Combines elements of a rank's part of a window with these (`MPI_Accumulate`): each element is updated as a whole, and updates of one
@@ -173,9 +173,10 @@ impl Engine {
         let Reach::Memory(part) = &target.reach else { return false };
         let old = if into.is_empty() { std::ptr::null_mut() } else { into.start() };
         let procs = &*all.procs;
+        let claim = Claim::waiting(|member| window.is_gone(procs, member));
         // SAFETY: buffers are lent for the call, and the second one is as long as the first.
         #[expect(unsafe_code, reason = "addresses of elements")]
-        let updated = unsafe { part.update(updater, at, operands, old, |member| window.is_gone(procs, member)) };
+        let updated = unsafe { part.update(updater, at, operands, old, claim) };
         if updated != Ok(true) {
             return false;
         }
@@ -231,7 +232,7 @@ impl Engine {
                 // SAFETY: buffers are lent for the call, and the second one is as long as the first.
                 #[expect(unsafe_code, reason = "addresses of elements")]
                 unsafe {
-                    part.update(updater, at, operands, old, gone)
+                    part.update(updater, at, operands, old, Claim::waiting(gone))
                 }
             })
         })?;
@@ -259,8 +260,8 @@ impl Engine {
                 && let Some(at) = displacement.checked_mul(number.size())
             {
                 let procs = &*all.procs;
-                let gone = |member| window.is_gone(procs, member);
-                if let Ok(Some(old)) = part.compare_swap(number, at, expected, new, gone) {
+                let claim = Claim::waiting(|member| window.is_gone(procs, member));
+                if let Ok(Some(old)) = part.compare_swap(number, at, expected, new, claim) {
                     let target = &mut window.targets[rank.0 as usize];
                     (target.issued, target.completed) = (target.issued + 1, target.completed + 1);
                     return Ok(old);
@@ -331,7 +332,7 @@ impl Engine {
     ) -> Result<[u8; 8], WindowError> {
         let swapped = self.wait_on_holder(handle, |engine| {
             engine.in_memory(at, number.size(), (rank, handle), |part, at, gone| {
-                part.compare_swap(number, at, expected, new, gone)
+                part.compare_swap(number, at, expected, new, Claim::waiting(gone))
             })
         })?;
         swapped.ok_or(WindowError::Unaligned { target: rank, displacement })

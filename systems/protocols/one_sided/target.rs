@@ -13,7 +13,7 @@ use tickwire_components::wire::{Header, Kind};
 use tickwire_components::{
     Arrival, NIL, Pending, Pieces, ProcTable, RemoteKind, RemoteOutcome, Span, Vc, VcState, context,
 };
-use tickwire_transports::windows::{HeldBy, Updater};
+use tickwire_transports::windows::{Claim, HeldBy, Updater};
 use tickwire_transports::{Sent, copy};
 
 /// Sends an answer.
@@ -175,7 +175,7 @@ fn operate(
     old: &mut Vec<u8>,
 ) -> Result<RemoteOutcome, u32> {
     let &ServedOperation { kind, at, length, .. } = operation;
-    let gone = |rank| window.is_gone(procs, rank);
+    let claim = Claim::once(|rank| window.is_gone(procs, rank));
     let Some(own) = window.own_part() else { return Ok(RemoteOutcome::OutOfBounds) };
     let done = |is_done| if is_done { RemoteOutcome::Done } else { RemoteOutcome::OutOfBounds };
     let (at, length) = (at as usize, length as usize);
@@ -202,12 +202,12 @@ fn operate(
                 std::ptr::null_mut()
             };
             // SAFETY: as above, and room for as many bytes.
-            unsafe { own.update(updater, at, operands, into, gone) }.map(done).map_err(|HeldBy(holder)| holder)
+            unsafe { own.update(updater, at, operands, into, claim) }.map(done).map_err(|HeldBy(holder)| holder)
         }
         RemoteKind::CompareSwap(number) => {
             // SAFETY: as above; there are 16 bytes.
             let [expected, new] = [0, 8].map(|place| unsafe { copy::word(operands.part(place, 8)) }.unwrap_or(0));
-            let swapped = own.compare_swap(number, at, expected.to_ne_bytes(), new.to_ne_bytes(), gone);
+            let swapped = own.compare_swap(number, at, expected.to_ne_bytes(), new.to_ne_bytes(), claim);
             let was = swapped.map_err(|HeldBy(holder)| holder)?;
             old.extend(was.iter().flat_map(|was| &was[..number.size()]));
             Ok(done(was.is_some()))
