@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 use tickwire::internals::components::NIL;
-use tickwire::{Comm, Engine, ProcId, Rank, RegionAccess, Request, RequestError, Status, Tag, op};
+use tickwire::{
+    Comm, Datatype, Engine, ProcId, Rank, RegionAccess, Request, RequestError, Status, Tag, Typed, WindowReach, op,
+};
 use tickwire_tests::one_sided::{KINDS, Parts};
 
 /// Elements of an operation. If it goes in frames, it takes several.
@@ -234,4 +236,45 @@ fn a_local_flush_waits_until_buffers_may_be_used_again() {
             engine.withdraw(region).unwrap();
         });
     }
+}
+
+/// A short put by the kernel is left for the target, and only what waits ends it. Operations with a request are done at once beside it.
+#[test]
+fn operations_with_a_request_wait_for_no_earlier_put() {
+    each_rank(2, Over::Shm, |engine, rank, world| {
+        let window = engine.win_create(vec![0u64; 16], world).unwrap();
+        let other = Rank(1 - rank);
+        assert_eq!(engine.win_reach(other, window), Ok(WindowReach::Kernel));
+        engine.win_lock_all(window).unwrap();
+        let counts = |engine: &mut Engine| {
+            let counts = engine.win_counts(other, window).unwrap();
+            (counts.issued, counts.completed)
+        };
+        engine.put(&[1], other, 0, window).unwrap();
+        assert_eq!(counts(engine), (1, 0), "it is left");
+        let put = engine.rput(vec![2u64, 3], other, 1, window).unwrap();
+        assert_eq!(counts(engine), (2, 1));
+        let got = engine.rget(vec![0u64; 2], other, 1, window).unwrap();
+        assert_eq!((counts(engine), engine.wait_take(got).unwrap().0), ((3, 2), vec![2, 3]));
+        let (number, every_second) =
+            (Datatype::of::<u64>(), Datatype::vector(2, 1, 2, &Datatype::of::<u64>()).unwrap());
+        // One run, and several.
+        for (place, of, count) in [(4, &number, 2), (8, &every_second, 1)] {
+            let before = counts(engine);
+            let from = Typed::new(vec![place as u64, 9], &number, 2).unwrap();
+            let typed = engine.rput_typed(from, other, place, (of, count), window).unwrap();
+            let into = Typed::new(vec![0u64; 2], &number, 2).unwrap();
+            let back = engine.rget_typed(into, other, place, (of, count), window).unwrap();
+            assert_eq!(counts(engine), (before.0 + 2, before.1 + 2), "{count} of {of:?}");
+            assert_eq!(engine.wait_take(back).unwrap().0.into_buffer(), [place as u64, 9]);
+            engine.wait_take(typed).unwrap();
+        }
+        engine.wait_take(put).unwrap();
+        engine.win_flush(other, window).unwrap();
+        assert_eq!(counts(engine), (7, 7));
+        engine.win_unlock_all(window).unwrap();
+        engine.barrier(world).unwrap();
+        let part: Vec<u64> = engine.win_take(window).unwrap().expect("it is a Vec");
+        assert_eq!(part, [1, 2, 3, 0, 4, 9, 0, 0, 8, 0, 9, 0, 0, 0, 0, 0]);
+    });
 }

@@ -95,7 +95,7 @@ impl Engine {
         self.by_kernel(at, into, false, rank, handle)
     }
 
-    /// Moves several runs, each to or from a place in the part, in as few calls of the kernel as it takes.
+    /// Moves runs, each to or from a place in the part, in as few calls of the kernel as it takes. Does not wait for an earlier short put.
     pub(super) fn runs_by_kernel(
         &mut self,
         runs: &[(usize, Span)],
@@ -103,7 +103,6 @@ impl Engine {
         rank: Rank,
         handle: u32,
     ) -> Result<(), WindowError> {
-        self.await_mail(rank, handle)?;
         let moved = self.memory_of(rank, handle).is_some_and(|(shared, link, address)| {
             let runs: Vec<_> = runs.iter().map(|&(at, run)| (address.wrapping_add(at as u64), run)).collect();
             // SAFETY: as in `by_kernel`.

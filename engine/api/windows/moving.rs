@@ -92,7 +92,8 @@ impl Engine {
         Some(target)
     }
 
-    /// As [`Engine::put`], with a request (`MPI_Rput`): it is done when the elements are there.
+    /// As [`Engine::put`], with a request (`MPI_Rput`): it is done when the elements are there. The call never waits. Where only the kernel
+    /// reaches the target's memory, the kernel writes the elements at once.
     ///
     /// # Errors
     /// As [`Engine::put`], or no row is free; the buffer comes back.
@@ -106,11 +107,7 @@ impl Engine {
         let run = from.piece(0);
         let place = PartPlace::new(target, displacement, window);
         let posted = self.post_move::<S::Item>(RemoteKind::Put, (run, Span::EMPTY), run.len(), place);
-        self.token(posted, from, |engine, from| {
-            engine.put(&*from, target, displacement, window)?;
-            // What was left for the target is not there yet.
-            engine.await_mail(target, window.handle)
-        })
+        self.token(posted, from, |engine, from| engine.put(&*from, target, displacement, window))
     }
 
     /// As [`Engine::get`], with a request (`MPI_Rget`): it is done when the elements are in the buffer.
@@ -149,7 +146,8 @@ impl Engine {
         }
     }
 
-    /// Posts an operation with a request, if the target's engine or a fabric does it.
+    /// Posts an operation with a request, if the target's engine or a fabric does it. If the kernel moves the bytes, it does so now: a put
+    /// that is left for the target's engine would have to be waited for.
     pub(super) fn post_move<T>(
         &mut self,
         kind: RemoteKind,
@@ -159,12 +157,15 @@ impl Engine {
     ) -> Result<Posted, WindowError> {
         let at = self.checked::<T>(rank, displacement, length, handle)?;
         match self.way(rank, handle)? {
-            Way::Memory | Way::Kernel => return Ok(Posted::Otherwise),
-            Way::Fabric if matches!(kind, RemoteKind::Put | RemoteKind::Get) => {
+            way @ (Way::Kernel | Way::Fabric) if matches!(kind, RemoteKind::Put | RemoteKind::Get) => {
                 let (writes, place) = (kind == RemoteKind::Put, (rank, handle));
                 let run = if writes { from } else { into };
+                if way == Way::Kernel {
+                    return self.runs_by_kernel(&[(at, run)], writes, rank, handle).map(|()| Posted::Done);
+                }
                 return self.post_fabric(&[(at, run)], writes, place, super::comm_of(handle)).map(Posted::Row);
             }
+            Way::Memory | Way::Kernel => return Ok(Posted::Otherwise),
             Way::Fabric | Way::Engine => {}
         }
         let run = RemoteMove { at, from, into, length };

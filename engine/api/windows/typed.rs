@@ -90,6 +90,7 @@ impl Engine {
         let runs = self.runs_in::<T>(target, displacement, (of, count), from.size(), window.handle)?;
         let mut packed = packed(from);
         if runs.len() > 1 && self.way(target, window.handle)? == Way::Kernel {
+            self.await_mail(target, window.handle)?;
             return self.runs_by_kernel(&spans(&mut packed, &runs), true, target, window.handle);
         }
         if runs.len() > 1 && self.runs_listed(&spans(&mut packed, &runs), true, (target, window.handle))? {
@@ -114,8 +115,20 @@ impl Engine {
         window: Window<T>,
     ) -> Result<(), WindowError> {
         let runs = self.runs_in::<T>(target, displacement, (of, count), into.size(), window.handle)?;
+        self.await_mail(target, window.handle)?;
+        self.get_runs(into, runs, target, window)
+    }
+
+    /// Reads runs of a part into a message. Does not wait for an earlier short put.
+    fn get_runs<B: ElementsMut, T: tickwire_components::Element>(
+        &mut self,
+        into: &mut Typed<B>,
+        runs: Vec<Placed>,
+        target: Rank,
+        window: Window<T>,
+    ) -> Result<(), WindowError> {
         let mut packed = vec![0u8; into.size()];
-        if runs.len() > 1 && self.way(target, window.handle)? == Way::Kernel {
+        if !runs.is_empty() && self.way(target, window.handle)? == Way::Kernel {
             self.runs_by_kernel(&spans(&mut packed, &runs), false, target, window.handle)?;
         } else if runs.len() > 1 && self.runs_listed(&spans(&mut packed, &runs), false, (target, window.handle))? {
             // All runs are there.

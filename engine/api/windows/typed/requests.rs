@@ -64,7 +64,7 @@ fn runs<B: Elements>(typed: &Typed<B>) -> Vec<Span> {
 }
 
 impl Engine {
-    /// As [`Engine::put_typed`], with a request (`MPI_Rput`): it is done when all bytes are there.
+    /// As [`Engine::put_typed`], with a request (`MPI_Rput`): it is done when all bytes are there. See [`Engine::rput`].
     ///
     /// ```
     /// # use tickwire::{Bootstrap, Datatype, Engine, Rank, Typed};
@@ -99,7 +99,6 @@ impl Engine {
         let posted = moves.and_then(|moves| self.post_moves(RemoteKind::Put, &moves, target, window.handle));
         self.token(posted, from, |engine, from| {
             engine.put_typed(&*from, target, displacement, (of, count), window)?;
-            engine.await_mail(target, window.handle)?;
             engine.flush_puts(target, window.handle)
         })
     }
@@ -123,7 +122,10 @@ impl Engine {
             true => Ok(Posted::Otherwise),
             false => self.post_moves(RemoteKind::Get, &moves, target, window.handle),
         });
-        self.token(posted, into, |engine, into| engine.get_typed(into, target, displacement, (of, count), window))
+        self.token(posted, into, |engine, into| {
+            let runs = engine.runs_in::<T>(target, displacement, (of, count), into.size(), window.handle)?;
+            engine.get_runs(into, runs, target, window)
+        })
     }
 
     /// As [`Engine::accumulate_typed`], with a request (`MPI_Raccumulate`): it is done when all elements are updated.
@@ -203,7 +205,7 @@ impl Engine {
         }
     }
 
-    /// Posts operations of one kind with one request, unless the target is reached otherwise.
+    /// Posts operations of one kind with one request, unless the target is reached otherwise. The kernel moves bytes at once.
     fn post_moves(
         &mut self,
         kind: RemoteKind,
@@ -213,15 +215,18 @@ impl Engine {
     ) -> Result<Posted, WindowError> {
         match self.way(rank, handle)? {
             _ if moves.is_empty() => Ok(Posted::Done),
-            Way::Memory | Way::Kernel => Ok(Posted::Otherwise),
-            Way::Fabric if matches!(kind, RemoteKind::Put | RemoteKind::Get) => {
-                if moves.len() > FABRIC_RUNS_MAX {
-                    return Ok(Posted::Otherwise);
-                }
+            way @ (Way::Kernel | Way::Fabric) if matches!(kind, RemoteKind::Put | RemoteKind::Get) => {
                 let writes = kind == RemoteKind::Put;
                 let runs: Vec<_> = moves.iter().map(|run| (run.at, if writes { run.from } else { run.into })).collect();
+                if way == Way::Kernel {
+                    return self.runs_by_kernel(&runs, writes, rank, handle).map(|()| Posted::Done);
+                }
+                if runs.len() > FABRIC_RUNS_MAX {
+                    return Ok(Posted::Otherwise);
+                }
                 self.post_fabric(&runs, writes, (rank, handle), comm_of(handle)).map(Posted::Row)
             }
+            Way::Memory | Way::Kernel => Ok(Posted::Otherwise),
             Way::Fabric | Way::Engine => {
                 let posted = self.post_remote(kind, moves, (rank, handle), comm_of(handle))?;
                 Ok(posted.map_or(Posted::Done, Posted::Row))
