@@ -228,11 +228,11 @@ impl Engine {
             if boards.open(row, context).is_none() {
                 return false;
             }
-            let Boards { comms, busy, scratch, patience, .. } = boards;
+            let Boards { comms, busy, scratch, looked, .. } = boards;
             let Standing::Open(members) = &mut comms[row].standing else { return false };
             let Members { seats, queue, .. } = &mut **members;
             let numbered = NumberedCall::new(Collective::BARRIER, 0, seats);
-            let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience: *patience };
+            let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience: 0, looked };
             if queue.is_empty() && refuse(&numbered, seats, &mut around) {
                 return false;
             }
