@@ -104,7 +104,7 @@ impl Engine {
     /// Goes on with [`Engine::advance`] over everything that is polled separately. Returns whether there was work.
     #[inline(never)]
     fn look_apart(&mut self, patient: bool) -> bool {
-        let mut moved = self.boards_busy && self.look_at_boards(patient);
+        let mut moved = self.boards_busy && self.look_at_boards();
         if self.has_mail {
             moved |= self.serve_mail();
         }
@@ -122,22 +122,21 @@ impl Engine {
         moved | self.look_noted(patient, pending)
     }
 
-    /// Advances the operations on boards. Returns whether one of them has made progress. For `patient` see [`advance_boards`].
+    /// Advances the operations on boards. Returns whether one of them has made progress.
     #[inline(never)]
-    pub(crate) fn look_at_boards(&mut self, patient: bool) -> bool {
+    pub(crate) fn look_at_boards(&mut self) -> bool {
         let store = &mut self.store;
         if store.progress().closed() {
             return false;
         }
         // A function of the application may panic in it.
-        let moved =
-            match catch_unwind(AssertUnwindSafe(|| store.with(|rows, wire| advance_boards(rows, wire, patient)))) {
-                Ok(moved) => moved,
-                Err(panic) => {
-                    self.poison(&*panic);
-                    return true;
-                }
-            };
+        let moved = match catch_unwind(AssertUnwindSafe(|| store.with(advance_boards))) {
+            Ok(moved) => moved,
+            Err(panic) => {
+                self.poison(&*panic);
+                return true;
+            }
+        };
         self.mind_boards();
         moved
     }

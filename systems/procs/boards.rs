@@ -19,13 +19,11 @@ pub struct Boards {
     pub persistent: Vec<Option<PersistentCall>>,
     /// Room for values that are reduced on the way.
     pub scratch: Box<[u128]>,
-    /// How often a long operation that has moved a chunk looks for the next chunk of the others before it returns, if its caller waits:
-    /// [`BOARD_POLLS`] where each member has its own processor, else 0. Written when boards are opened. Ticks and posts look once.
+    /// How often a long operation that has moved a chunk looks for the next chunk of the others before it returns: [`BOARD_POLLS`] where
+    /// each member has its own processor, else 0. Written when boards are opened.
     ///
     /// [`BOARD_POLLS`]: tickwire_components::limits::BOARD_POLLS
     pub patience: u32,
-    /// How often long operations have looked again for such a chunk so far. Written by each of these looks; tests read it.
-    pub looked: u64,
 }
 
 /// A persistent operation that runs on boards, or will as soon as there are some.

@@ -12,13 +12,12 @@ use crate::rows::{Rows, Wire};
 use crate::steps::finish::{abort, finish_at_once};
 use tickwire_components::{Car, Large, NIL, RequestState, Row, Status, car_flags, context};
 
-/// Goes on with the operations in progress. Returns whether one of them has come further. A `patient` caller waits and has nothing else
-/// to do: a long operation that has moved a chunk then looks several times for the next one, otherwise once.
-pub fn advance_boards(rows: &mut Rows<'_>, wire: &mut Wire<'_>, patient: bool) -> bool {
+/// Goes on with the operations in progress; whether one of them has come further.
+pub fn advance_boards(rows: &mut Rows<'_>, wire: &mut Wire<'_>) -> bool {
     let mut moved = false;
     let mut index = 0;
     while let Some(&row) = rows.boards.busy.get(index) {
-        moved |= advance_comm(rows, wire, row, patient);
+        moved |= advance_comm(rows, wire, row);
         let left = rows.boards.comms.get(row as usize).is_some_and(has_operations);
         if left {
             index += 1;
@@ -41,13 +40,13 @@ pub fn finish_first(
 ) -> bool {
     // A request of another engine may have any row.
     let Some(comm) = rows.cars.get(request as usize).map(|car| context::id(car.context)) else { return false };
-    let Boards { comms, busy, scratch, looked, .. } = &mut *rows.boards;
+    let &mut Boards { ref mut comms, ref mut busy, ref mut scratch, patience, .. } = &mut *rows.boards;
     let Some(CommBoards { standing: Standing::Open(members), .. }) = comms.get_mut(comm as usize) else { return false };
     let Members { seats, queue, .. } = &mut **members;
     // Long operations go on by `advance`.
     let is_meant = |first: &&mut Operation| first.request == request && first.numbered.is_short();
     let Some(first) = queue.front_mut().filter(is_meant) else { return false };
-    let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience: 0, looked };
+    let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience };
     let mut met = Ok(false);
     for look in 1..=looks {
         pause(look);
@@ -76,15 +75,14 @@ fn has_operations(comm: &CommBoards) -> bool {
 }
 
 /// Goes on with the operations of a communicator, in order, until one waits.
-fn advance_comm(rows: &mut Rows<'_>, wire: &mut Wire<'_>, row: Row, patient: bool) -> bool {
+fn advance_comm(rows: &mut Rows<'_>, wire: &mut Wire<'_>, row: Row) -> bool {
     let mut moved = false;
     loop {
-        let Boards { comms, scratch, patience, looked, .. } = &mut *rows.boards;
+        let &mut Boards { ref mut comms, ref mut scratch, patience, .. } = &mut *rows.boards;
         let Some(CommBoards { standing: Standing::Open(members), .. }) = comms.get_mut(row as usize) else { break };
         let Members { seats, queue, ended: told } = &mut **members;
         let Some(operation) = queue.front_mut() else { break };
-        let patience = if patient { *patience } else { 0 };
-        let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience, looked };
+        let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience };
         let ended = match advance(operation, seats, &mut around) {
             Step::Waits => break,
             Step::Moved => {

@@ -2,7 +2,6 @@
 //! since boards are opened by a blocking operation.
 
 mod ends;
-mod looks;
 
 use crate::kit::on_threads;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -46,7 +46,7 @@ impl Engine {
         let waits = self.store.with(|rows, wire| {
             activate(rows, request);
             let boards = &mut *rows.boards;
-            let Boards { comms, busy, scratch, persistent, looked, .. } = boards;
+            let Boards { comms, busy, scratch, persistent, patience, .. } = boards;
             let Some(Standing::Open(members)) = comms.get_mut(row).map(|comm| &mut comm.standing) else { return false };
             let Members { seats, queue, .. } = &mut **members;
             let reduction = match posting {
@@ -67,7 +67,7 @@ impl Engine {
             };
             let numbered = NumberedCall::new(call, order, seats);
             let mut meeting = Meeting::of(&numbered);
-            let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience: 0, looked };
+            let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience: *patience };
             let is_first = queue.is_empty();
             if is_first && numbered.is_short() {
                 let met = look(&numbered, &mut meeting, seats, &mut around);
@@ -228,11 +228,11 @@ impl Engine {
             if boards.open(row, context).is_none() {
                 return false;
             }
-            let Boards { comms, busy, scratch, looked, .. } = boards;
+            let Boards { comms, busy, scratch, patience, .. } = boards;
             let Standing::Open(members) = &mut comms[row].standing else { return false };
             let Members { seats, queue, .. } = &mut **members;
             let numbered = NumberedCall::new(Collective::BARRIER, 0, seats);
-            let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience: 0, looked };
+            let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience: *patience };
             if queue.is_empty() && refuse(&numbered, seats, &mut around) {
                 return false;
             }

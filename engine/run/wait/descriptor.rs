@@ -83,7 +83,7 @@ impl Engine {
         }
         // A peer may have put something on its board before it could see that this rank sleeps.
         if quiet && self.boards_busy {
-            quiet = !self.look_at_boards(false) && self.store.progress().pending == Pending::NONE;
+            quiet = !self.look_at_boards() && self.store.progress().pending == Pending::NONE;
         }
         if !quiet {
             self.end_wait();

@@ -43,13 +43,12 @@ pub(super) fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut
             Ok(false) => {}
             Err(failure) => return fail(operation, seats, around, failure),
         }
-        // The others may soon be done with the chunk that is needed next. A caller that waits finds it sooner here than by its next poll
-        // of everything.
+        // The others may soon be done with the chunk that is needed next. A member that ticks rarely would find it only a tick later: an
+        // iallreduce of 1 MiB beside a computation that ticks every 50 µs would take 120 to 140 µs instead of 94.
         if !moved || looks == 0 {
             break;
         }
         looks -= 1;
-        *around.looked += 1;
         std::hint::spin_loop();
     }
     if moved || has_copied { Step::Moved } else { stuck(operation, seats, around) }

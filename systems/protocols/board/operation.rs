@@ -127,10 +127,8 @@ pub struct Around<'a> {
     pub vcs: &'a [Vc],
     /// Room for values on the way: [`SCRATCH_BYTES`](super::SCRATCH_BYTES).
     pub scratch: &'a mut [u128],
-    /// [`Boards::patience`](crate::procs::boards::Boards::patience) if the caller waits for the operation, else 0.
+    /// See [`Boards::patience`](crate::procs::boards::Boards::patience).
     pub patience: u32,
-    /// See [`Boards::looked`](crate::procs::boards::Boards::looked).
-    pub looked: &'a mut u64,
 }
 
 impl Operation {

@@ -68,14 +68,13 @@ impl Engine {
         let (row, _) = self.context_of(comm);
         let looks = Looks { shares: self.spins <= SPINS_SHARED };
         self.store.with(|rows, wire| {
-            let &mut Boards { ref mut comms, ref mut busy, ref mut scratch, patience, ref mut looked, .. } =
-                &mut *rows.boards;
+            let &mut Boards { ref mut comms, ref mut busy, ref mut scratch, patience, .. } = &mut *rows.boards;
             let Some(Standing::Open(members)) = comms.get_mut(row).map(|comm| &mut comm.standing) else {
                 return Called::Ended(Ok(()));
             };
             let before = count_call(&mut rows.communicators[row]);
             let numbered = NumberedCall::new(call, order_of_call(before), &mut members.seats);
-            let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience, looked };
+            let mut around = Around { endpoints: wire.endpoints, vcs: &rows.vcs, scratch, patience };
             let mut meeting = Meeting::of(&numbered);
             if numbered.is_short() && members.queue.is_empty() {
                 for look_number in 1..=looks.count() {
