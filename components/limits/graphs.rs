@@ -11,9 +11,9 @@ pub const GRAPHS_KEPT: usize = 16;
 /// Bytes of memory that the kept graphs own at most.
 pub const GRAPH_BYTES_KEPT: usize = 8 << 20;
 
-/// Rows that a member of `graph_create` needs besides those for its edges: 1 for a receive, 25 for a reduction of eight ranks, in which each
-/// one sends to all others, and some to spare. A reduction of more ranks takes at most 4 for each doubling, so 28 for 64 ranks. If it needs
-/// more than are free, it fails on all members.
+/// Rows that a member of `graph_create` needs besides those for its edges: 1 for a receive, 24 for a reduction of eight ranks, in which
+/// each one sends to all others, and some to spare. A reduction of very many ranks takes more; if they are not free, it fails on all
+/// members.
 pub const GRAPH_CREATE_ROWS: usize = 32;
 
 /// Time between two checks for failed members, for receives from any source. Also the time between two checks for messages of collective

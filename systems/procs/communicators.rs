@@ -176,8 +176,8 @@ pub fn close(all: &mut Tables<'_>, row: Row) {
     comm.cursor = 0;
 }
 
-/// Whether nothing needs a closing communicator any more. Looks at each CAR row once, however often it is called. Persistent graphs that are
-/// not in progress do not need it: they can never be started again.
+/// Whether nothing needs a closing communicator any more. Looks at each CAR row once, however often it is called. Persistent graphs that
+/// are not in progress do not need it: they can never be started again.
 pub fn is_unused(all: &mut Tables<'_>, row: Row) -> bool {
     let Some(comm) = all.communicators.get_mut(row as usize) else { return false };
     if comm.agreements > 0 {

@@ -91,8 +91,9 @@ impl Engine {
     /// any member may name it. The neighbours of each rank are in the order of ranks. All members call it.
     ///
     /// # Errors
-    /// An edge has an end that is not a rank, or as [`Engine::comm_dup`]. A member needs two free rows for each edge that it names, and some
-    /// for the call. If they are not free, its call fails with [`PostError::Full`], and that of all others with [`CommError::Refused`].
+    /// An edge has an end that is not a rank, or as [`Engine::comm_dup`]. A member needs two free rows for each edge that it names, and
+    /// some for the call. If they are not free, its call fails with [`PostError::Full`], and that of all others with
+    /// [`CommError::Refused`].
     pub fn graph_create(&mut self, comm: Comm, edges: &[(Rank, Rank)]) -> Result<Comm, Error> {
         let ranks = self.comm_size(comm)?;
         let last = ranks - 1;
