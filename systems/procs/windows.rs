@@ -1,6 +1,7 @@
 //! The table of windows: for each window the parts of its members, how this proc reaches them, and the one-sided operations that go by
 //! frames. For what a part is see [`tickwire_transports::windows`], and for operations by frames [`crate::protocols::one_sided`].
 
+mod epochs;
 mod exposed;
 mod fabric;
 mod links;
@@ -9,6 +10,7 @@ mod own;
 pub mod regions;
 
 use bevy_ecs::component::Component;
+pub use epochs::{Access, Epochs};
 pub use exposed::{AttachedRun, Directory, ExposedRegion, Registered};
 pub use fabric::number_of_target;
 pub use operations::{AwaitedUpdate, Batch, BatchPart, FabricKind, FabricOperation, Failure, RemoteOperation};
@@ -93,25 +95,6 @@ pub enum OwnMemory {
     Exposed(Vec<ExposedRegion>),
 }
 
-/// Epochs that a window as a whole may have.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Epochs {
-    /// A fence was called, and no other epoch has begun since.
-    pub fence: bool,
-    /// Number of operations on all targets at the last fence.
-    pub fenced: u64,
-    /// Other members may be in the epoch of a fence: from the moment that this member calls it, until a fence has ended it.
-    pub fence_exposes: bool,
-    /// All targets are locked (`MPI_Win_lock_all`).
-    pub all_locked: bool,
-    /// Number of targets that are locked one by one.
-    pub locked: u32,
-    /// An access epoch was started and is not completed (`MPI_Win_start`).
-    pub started: bool,
-    /// An exposure epoch was posted and is not waited for yet (`MPI_Win_post`).
-    pub posted: bool,
-}
-
 /// A part of a window, as this proc reaches it.
 pub struct Target {
     /// The VC of its owner; [`NIL`] for this process's part.
@@ -191,20 +174,6 @@ pub enum Reach {
     },
     /// By frames to the owner's engine.
     Engine,
-}
-
-/// An epoch towards one target.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Access {
-    /// None.
-    #[default]
-    None,
-    /// It is locked, alone or with all others.
-    Locked(LockKind),
-    /// A fence has begun it.
-    Fence,
-    /// It is in the group of a started access epoch.
-    Started,
 }
 
 /// A request of another member that is done and must be answered, or that waits.
