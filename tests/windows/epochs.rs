@@ -223,6 +223,23 @@ fn an_exposure_epoch_goes_on_for_those_that_have_not_failed() {
 }
 
 #[test]
+fn the_own_part_is_not_lent_after_a_fence_that_a_failed_member_cannot_end() {
+    each_rank(2, Over::Shm, |engine, rank, world| {
+        let window = engine.win_allocate::<u64>(1, world).unwrap();
+        engine.win_fence(window).unwrap();
+        if rank == 1 {
+            let _ = engine.finalize(PATIENCE);
+            return;
+        }
+        engine.win_fence_last(window).unwrap_err();
+        refused(engine.win_exclusive(window).map(drop), "a failed member cannot end: use win_read");
+        let mut own = [1];
+        engine.win_read(&mut own, 0, window).unwrap();
+        assert_eq!(own, [0]);
+    });
+}
+
+#[test]
 fn a_target_that_computes_is_not_waited_for_in_memory_that_it_has_attached() {
     SHARED.into_iter().for_each(computes_with_attached_memory);
 }

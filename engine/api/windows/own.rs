@@ -147,12 +147,21 @@ impl Engine {
         }
         // This also holds if this member has gone on to locks: others may still be in the fence's epoch.
         if epochs.fence_exposes {
+            let all = self.store.all();
+            let window = all.windows.get(window.handle);
+            if window.is_some_and(|window| (0..window.targets.len() as u32).any(|rank| window.is_dead(all.vcs, rank))) {
+                let instead = "use win_read and win_write";
+                return Err(WindowError::OwnPart {
+                    what: "in the epoch of a fence that a failed member cannot end",
+                    instead,
+                });
+            }
             let open = "a fence's epoch is open (win_fence_last ends it)";
             return Err(WindowError::EpochOpen { what: "win_exclusive", open });
         }
         if self.may_be_written_by_lost(window.handle)? {
-            let open = "an origin that has failed may still write: its process is not known to have ended";
-            return Err(WindowError::EpochOpen { what: "win_exclusive", open });
+            let instead = "use win_read and win_write, at least until its process is known to have ended";
+            return Err(WindowError::OwnPart { what: "one that an origin which has failed may still write", instead });
         }
         self.win_lock(LockKind::Exclusive, rank, window)?;
         let memory = self.window(window.handle)?.own_part().and_then(|part| part.memory()).unwrap_or(Span::EMPTY);
