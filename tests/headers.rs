@@ -1,12 +1,12 @@
 //! Sends arbitrary frames to an engine that has operations in every state. The engine must not panic, and its
 //! invariants must hold between two ticks. The fuzz target `headers` calls this, and so do tests that need no fuzzer.
 //!
-//! The input is a list of commands. Each is one byte, with its arguments behind it. An input that has ended reads as
-//! zeros. Two bare transports play the peers. They send frames with any header, and also fitting answers, so that
-//! exchanges get far.
+//! The input is a list of commands. Each is one byte, with its arguments behind it. Two bare transports play the peers.
+//! They send frames with any header, and also fitting answers, so that exchanges get far.
 
 mod window;
 
+use crate::input::Input;
 use std::time::Duration;
 use tickwire::internals::components::limits::{LOOPBACK_RING_BYTES, Limits, Matching};
 use tickwire::internals::components::wire::{Header, Kind, TRANSPORTS_OWN};
@@ -62,26 +62,6 @@ pub fn headers(data: &[u8]) -> Reached {
     // Operations that are still open end in an error. Without this the engine would wait for them.
     let _ = run.engine.finalize(Duration::ZERO);
     run.reached
-}
-
-struct Input<'a>(&'a [u8]);
-
-impl Input<'_> {
-    fn byte(&mut self) -> u8 {
-        let (first, rest) = self.0.split_first().unwrap_or((&0, &[]));
-        self.0 = rest;
-        *first
-    }
-
-    fn word(&mut self) -> u64 {
-        u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
-    }
-
-    /// A length at or near a boundary.
-    fn length(&mut self) -> usize {
-        const LENGTHS: [usize; 8] = [0, 1, 8, 100, 4064, 4065, 20_000, 100_000];
-        LENGTHS[usize::from(self.byte()) % LENGTHS.len()]
-    }
 }
 
 /// A peer: the other end of a link.
@@ -260,6 +240,12 @@ impl<'a> Run<'a> {
         let _ = peer.transport.send(peer.link, &header, &payload, &mut ());
     }
 
+    /// A length at or near a boundary.
+    fn length(&mut self) -> usize {
+        const LENGTHS: [usize; 8] = [0, 1, 8, 100, 4064, 4065, 20_000, 100_000];
+        LENGTHS[usize::from(self.input.byte()) % LENGTHS.len()]
+    }
+
     fn comm(&mut self) -> Comm {
         self.comms[usize::from(self.input.byte()) % self.comms.len()]
     }
@@ -271,13 +257,13 @@ impl<'a> Run<'a> {
     }
 
     fn receive(&mut self) {
-        let (comm, (source, tag), length) = (self.comm(), self.filters(), self.input.length());
+        let (comm, (source, tag), length) = (self.comm(), self.filters(), self.length());
         self.requests.extend(self.engine.irecv(vec![0u8; length], source, tag, comm));
     }
 
     fn send(&mut self) {
         let (comm, (to, tag, mode)) = (self.comm(), (self.input.byte(), self.input.byte(), self.input.byte()));
-        let bytes = vec![1u8; self.input.length()];
+        let bytes = vec![1u8; self.length()];
         let (to, tag) = (Rank(u32::from(to) % PROCS), Tag(u32::from(tag) % 3));
         let sent = match mode % 4 {
             0 => self.engine.issend(bytes, to, tag, comm),
@@ -311,7 +297,7 @@ impl<'a> Run<'a> {
     }
 
     fn claimed(&mut self) {
-        let (thrown, length) = (self.input.byte() & 1 == 0, self.input.length());
+        let (thrown, length) = (self.input.byte() & 1 == 0, self.length());
         if let Some(message) = self.messages.pop()
             && !thrown
         {

@@ -15,6 +15,9 @@ pub mod exchanges;
 pub mod faults;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod headers;
+pub mod input;
+#[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+pub mod keys;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod model;
 pub mod mutexes;

@@ -1,7 +1,8 @@
 //! One-sided operations: a window of the engine that its peers know, requests of the peers, and their answers to the
 //! engine's requests.
 
-use super::{Input, PAYLOAD_MAX, Run};
+use super::{PAYLOAD_MAX, Run};
+use crate::input::Input;
 use std::collections::VecDeque;
 use tickwire::internals::components::limits::REMOTE_FRAMES;
 use tickwire::internals::components::wire::{Header, Kind};
