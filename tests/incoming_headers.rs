@@ -122,6 +122,8 @@ fn one_sided_operations_and_answers() {
                 // In half of the inputs, no answer and no request has anything wrong on purpose.
                 let most = [192, 256][number as usize % 2];
                 input.extend((0..7).map(|_| random.below(most) as u8));
+                // A distance, often a short one.
+                input.extend((random.next_u64() >> random.below(64)).to_le_bytes());
             }
         }
         let reached = run(&format!("input {number} of TICKWIRE_TEST_SEED={seed}"), &input);

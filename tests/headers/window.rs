@@ -24,7 +24,7 @@ const BYTES: usize = 4096;
 /// Regions of an engine that exposes memory by regions.
 const REGIONS: usize = 3;
 /// Bytes of input for the arguments of a command.
-const ARGUMENTS: usize = 7;
+const ARGUMENTS: usize = 15;
 /// Most open operations of the engine to each peer.
 const OPEN_MAX: u64 = 40;
 
@@ -222,6 +222,10 @@ impl Run<'_> {
         // The displacement of a byte in a region has the region's number in its high bits.
         let at = places[choice % 8].wrapping_add(displacement([0, 0, 1, 2][choice >> 6], 0));
         let length = [0, 1, 8, 96, 100, 3000, 3984][usize::from(self.input.byte()) % 7];
+        let context = self.window_context();
+        // One of eight requests has a displacement of any distance from there.
+        let distance = if choice >> 3 & 7 == 7 { self.input.word() } else { 0 };
+        let at = at.wrapping_add(distance);
         let (mut length, mut operands) = match kind {
             RemoteKind::Get => (length, 0),
             RemoteKind::CompareSwap(number) => (number.size() as u64, 16),
@@ -258,8 +262,7 @@ impl Run<'_> {
             }
             _ => [&at.to_ne_bytes()[..], &length.to_ne_bytes(), &operands].concat(),
         };
-        let word = self.window_context();
-        let header = Header::new(Kind::Remote, word, source, tag, twist.into(), payload.len() as u64);
+        let header = Header::new(Kind::Remote, context, source, tag, twist.into(), payload.len() as u64);
         self.send_as(usize::from(from), header, &payload);
     }
 
