@@ -9,10 +9,13 @@
 //! - *Locked*: sections under a lock of one rank. Sections that hold the lock alone are serial. Each of them increments
 //!   a number in the part, by a get and a put, which tells their order. Sections that share the lock see what one of
 //!   the serial sections has left.
+//! - *Exposed*: as *Fenced*, on regions that the ranks expose and withdraw. A region begins as a copy of the own part,
+//!   which stays as it is. Keys of withdrawn regions are used in every way: that is an error, and changes nothing.
 //!
 //! Operations with a stride have datatypes. A phase begins with the memory that the phase before has left.
 
 mod explain;
+mod exposed;
 mod player;
 mod program;
 
@@ -22,14 +25,21 @@ use player::{Played, play};
 use program::{COUNT, Program, TICKET, program};
 use proptest::prelude::*;
 use std::sync::Mutex;
-use tickwire_tests::one_sided::{HEAP, Parts};
+use tickwire_tests::one_sided::{HEAP, KINDS, Parts};
 
-/// Kinds of windows.
-const KINDS: [&str; 4] = ["allocated", "created", "attached", HEAP];
+/// The kinds of windows that are made over a way to reach their parts.
+fn kinds(over: Over) -> &'static [&'static str] {
+    match over {
+        Over::Heap => &["allocated", "created", "attached", HEAP],
+        // Both ways share memory, where only listed memory is reached without the target's engine.
+        Over::Shm | Over::Process => &KINDS,
+        _ => &KINDS[..3],
+    }
+}
 
 /// Plays a program on each kind of window, and explains what was seen.
 fn check(over: Over, program: &Program) {
-    let kinds = if over == Over::Heap { &KINDS[..] } else { &KINDS[..3] };
+    let kinds = kinds(over);
     let played: Vec<Mutex<Vec<Option<Played>>>> =
         kinds.iter().map(|_| Mutex::new((0..program.ranks).map(|_| None).collect())).collect();
     each_rank(program.ranks, over, |engine, rank, world| {

@@ -34,6 +34,14 @@ pub(crate) fn explain(program: &Program, played: &[Played]) {
             }
             Phase::Shared(ops) => explain_updates(ops, &returned, &before, &after, (number, 0)),
             Phase::Locked(sections) => explain_sections(sections, &returned, &tickets, (&before, &after), number),
+            Phase::Exposed(ops) => {
+                assert_eq!(after, before, "phase {number}: regions are not in the window");
+                let left: Parts = played.iter().map(|played| played[number].region.clone()).collect();
+                explain_moves(ops, &returned, &before, &left, number);
+                explain_updates(ops, &returned, &before, &left, (number, UPDATED));
+                let last = |parts: &Parts| parts.iter().map(|part| part[TICKET]).collect::<Vec<u64>>();
+                assert_eq!(last(&left), last(&before), "phase {number}: nobody has put the last element of a region");
+            }
         }
         before = after;
     }

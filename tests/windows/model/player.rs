@@ -1,5 +1,6 @@
 //! Plays a rank of a program, and records what the rank observes.
 
+use super::exposed::play_exposed;
 use super::program::{COUNT, Op, Phase, Program, Section, TICKET, Update, What};
 use tickwire::{Comm, Datatype, Engine, LockKind, Rank, Request, Typed, TypedPair, Window, op};
 use tickwire_tests::one_sided::Parts;
@@ -13,13 +14,15 @@ pub(crate) struct Seen {
     pub(crate) tickets: Vec<u64>,
     /// Its own part after the phase.
     pub(crate) after: Vec<u64>,
+    /// In a phase on exposed memory: what its region held at the end.
+    pub(crate) region: Vec<u64>,
 }
 
 /// The observations of a rank, by phase.
 pub(crate) type Played = Vec<Seen>;
 
 /// The values that an operation has returned, or the request that will return them.
-enum Returned {
+pub(super) enum Returned {
     Now(Vec<u64>),
     /// A put or an update: it returns no values.
     Put(Request<Vec<u64>>),
@@ -58,6 +61,10 @@ pub(crate) fn play(engine: &mut Engine, program: &Program, rank: u32, parts: &Pa
             Phase::Locked(sections) => {
                 engine.barrier(world).unwrap();
                 sections[rank as usize].iter().for_each(|section| perform_section(engine, section, parts, &mut seen));
+            }
+            Phase::Exposed(ops) => {
+                let own = played.last().map_or(vec![0; COUNT + 1], |before: &Seen| before.after.clone());
+                (seen.returned, seen.region) = play_exposed(engine, &ops[rank as usize], &own, world);
             }
         }
         engine.barrier(world).unwrap();
@@ -205,7 +212,7 @@ fn update_typed<O: tickwire::Update<u64>>(
     }
 }
 
-fn wait(engine: &mut Engine, returned: Returned) -> Vec<u64> {
+pub(super) fn wait(engine: &mut Engine, returned: Returned) -> Vec<u64> {
     match returned {
         Returned::Now(values) => values,
         Returned::Put(request) => {

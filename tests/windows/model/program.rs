@@ -113,6 +113,7 @@ pub(crate) enum Phase {
     Posted(Vec<Vec<Op>>),
     Shared(Vec<Vec<Op>>),
     Locked(Vec<Vec<Section>>),
+    Exposed(Vec<Vec<Op>>),
 }
 
 /// A program.
@@ -133,6 +134,7 @@ fn phase(ranks: u32) -> impl Strategy<Value = Phase> {
         each(ranks).prop_map(|ops| Phase::Posted(changed(ops, fenced))),
         each(ranks).prop_map(|ops| Phase::Shared(changed(ops, shared))),
         vec(vec(section(ranks), 0..5), count).prop_map(Phase::Locked),
+        each(ranks).prop_map(|ops| Phase::Exposed(changed(ops, exposed))),
     ]
 }
 
@@ -180,6 +182,17 @@ fn changed(ops: Vec<Vec<Op>>, change: fn(Op) -> Op) -> Vec<Vec<Op>> {
 fn fenced(op: Op) -> Op {
     let first = if matches!(op.what, What::Put | What::Get) { 0 } else { UPDATED };
     Op { at: first + op.at % UPDATED, ..op }.below(first + UPDATED)
+}
+
+/// An operation on exposed memory. Puts and gets have their own elements there, too. Updates are of one element, and
+/// return its value from before.
+fn exposed(op: Op) -> Op {
+    let op = fenced(Op { stride: 1, ..op });
+    match op.what {
+        What::Put | What::Get => op,
+        What::Update(by) => Op { what: What::Fetch(by), count: 1, ..op },
+        What::Fetch(_) | What::Swap { .. } => Op { count: 1, ..op },
+    }
 }
 
 /// An operation that may overlap with those of other ranks, and so must be an update.
