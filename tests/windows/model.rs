@@ -4,11 +4,12 @@
 //! A program is a list of phases. All ranks begin a phase together.
 //! - *Fenced*: puts, gets and updates between two fences. An element that was put must hold one of the put values. The
 //!   values of an updated element must be explained by an order of its updates that keeps the order of each origin.
-//! - *Posted*: as *Fenced*, between `win_start` and `win_complete` for a group of all ranks.
+//! - *Posted*: as *Fenced*, between `win_start` and `win_complete` for a group of all ranks. Some ranks end their
+//!   exposure by `win_test`, others by `win_wait`.
 //! - *Shared*: updates under `win_lock_all`, explained in the same way.
 //! - *Locked*: sections under a lock of one rank. Sections that hold the lock alone are serial. Each of them increments
 //!   a number in the part, by a get and a put, which tells their order. Sections that share the lock see what one of
-//!   the serial sections has left.
+//!   the serial sections has left. A section in the own part may have it lent as a slice.
 //! - *Exposed*: as *Fenced*, on regions that the ranks expose and withdraw. A region begins as a copy of the own part,
 //!   which stays as it is. Keys of withdrawn regions are used in every way: that is an error, and changes nothing.
 //!

@@ -28,7 +28,7 @@ pub(crate) fn explain(program: &Program, played: &[Played]) {
         let returned: Vec<&[Vec<u64>]> = played.iter().map(|played| &played[number].returned[..]).collect();
         let tickets: Vec<&[u64]> = played.iter().map(|played| &played[number].tickets[..]).collect();
         match phase {
-            Phase::Fenced(ops) | Phase::Posted(ops) => {
+            Phase::Fenced(ops) | Phase::Posted(ops, _) => {
                 explain_moves(ops, &returned, &before, &after, number);
                 explain_updates(ops, &returned, &before, &after, (number, UPDATED));
             }

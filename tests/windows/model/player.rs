@@ -2,7 +2,7 @@
 
 use super::exposed::play_exposed;
 use super::program::{COUNT, Op, Phase, Program, Section, TICKET, Update, What};
-use tickwire::{Comm, Datatype, Engine, LockKind, Rank, Request, Typed, TypedPair, Window, op};
+use tickwire::{Comm, Datatype, Engine, LockKind, Rank, Request, Typed, TypedPair, Window, WindowError, op};
 use tickwire_tests::one_sided::Parts;
 
 /// The observations of a rank in a phase.
@@ -44,13 +44,19 @@ pub(crate) fn play(engine: &mut Engine, program: &Program, rank: u32, parts: &Pa
                 seen.returned = perform_all(engine, &ops[rank as usize], parts);
                 engine.win_fence_last(window).unwrap();
             }
-            Phase::Posted(ops) => {
+            Phase::Posted(ops, tests) => {
                 let group = engine.comm_group(world).unwrap();
                 engine.win_post(&group, window).unwrap();
                 engine.win_start(&group, window).unwrap();
                 seen.returned = perform_all(engine, &ops[rank as usize], parts);
                 engine.win_complete(window).unwrap();
-                engine.win_wait(window).unwrap();
+                if tests[rank as usize] {
+                    while !engine.win_test(window).unwrap() {
+                        engine.tick();
+                    }
+                } else {
+                    engine.win_wait(window).unwrap();
+                }
             }
             Phase::Shared(ops) => {
                 engine.win_lock_all(window).unwrap();
@@ -60,7 +66,11 @@ pub(crate) fn play(engine: &mut Engine, program: &Program, rank: u32, parts: &Pa
             }
             Phase::Locked(sections) => {
                 engine.barrier(world).unwrap();
-                sections[rank as usize].iter().for_each(|section| perform_section(engine, section, parts, &mut seen));
+                sections[rank as usize].iter().for_each(|section| {
+                    if !(section.target == rank && perform_lent(engine, section, window, &mut seen)) {
+                        perform_section(engine, section, parts, &mut seen);
+                    }
+                });
             }
             Phase::Exposed(ops) => {
                 let own = played.last().map_or(vec![0; COUNT + 1], |before: &Seen| before.after.clone());
@@ -99,6 +109,27 @@ fn perform_section(engine: &mut Engine, section: &Section, parts: &Parts, seen: 
     }
     engine.win_unlock(target, window).unwrap();
     seen.tickets.push(ticket[0]);
+}
+
+/// Does the operations of a section in the own part while it is lent. Returns whether it can be lent.
+fn perform_lent(engine: &mut Engine, section: &Section, window: Window<u64>, seen: &mut Seen) -> bool {
+    if !section.alone || !section.lent {
+        return false;
+    }
+    let mut part = match engine.win_exclusive(window) {
+        Ok(part) => part,
+        // Attached memory is not lent.
+        Err(WindowError::OwnPart { .. }) => return false,
+        Err(error) => panic!("{error}"),
+    };
+    seen.tickets.push(part[TICKET]);
+    part[TICKET] += 1;
+    for op in &section.ops {
+        let old: Vec<u64> = op.places().map(|place| part[place]).collect();
+        op.places().zip(&old).enumerate().for_each(|(index, (place, old))| part[place] = op.apply(*old, index));
+        seen.returned.push(if matches!(op.what, What::Put | What::Update(_)) { Vec::new() } else { old });
+    }
+    true
 }
 
 fn perform(engine: &mut Engine, op: &Op, parts: &Parts) -> Returned {

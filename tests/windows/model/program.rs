@@ -103,6 +103,8 @@ impl Op {
 pub(crate) struct Section {
     pub(crate) target: u32,
     pub(crate) alone: bool,
+    /// Whether its rank, if it is alone in its own part, has it lent as a slice.
+    pub(crate) lent: bool,
     pub(crate) ops: Vec<Op>,
 }
 
@@ -110,7 +112,8 @@ pub(crate) struct Section {
 #[derive(Clone, Debug)]
 pub(crate) enum Phase {
     Fenced(Vec<Vec<Op>>),
-    Posted(Vec<Vec<Op>>),
+    /// And, by rank: whether it tests for the end of its exposure, instead of waiting.
+    Posted(Vec<Vec<Op>>, Vec<bool>),
     Shared(Vec<Vec<Op>>),
     Locked(Vec<Vec<Section>>),
     Exposed(Vec<Vec<Op>>),
@@ -131,7 +134,7 @@ fn phase(ranks: u32) -> impl Strategy<Value = Phase> {
     let count = ranks as usize;
     prop_oneof![
         each(ranks).prop_map(|ops| Phase::Fenced(changed(ops, fenced))),
-        each(ranks).prop_map(|ops| Phase::Posted(changed(ops, fenced))),
+        (each(ranks), vec(any::<bool>(), count)).prop_map(|(ops, tests)| Phase::Posted(changed(ops, fenced), tests)),
         each(ranks).prop_map(|ops| Phase::Shared(changed(ops, shared))),
         vec(vec(section(ranks), 0..5), count).prop_map(Phase::Locked),
         each(ranks).prop_map(|ops| Phase::Exposed(changed(ops, exposed))),
@@ -143,12 +146,12 @@ fn each(ranks: u32) -> impl Strategy<Value = Vec<Vec<Op>>> {
 }
 
 fn section(ranks: u32) -> impl Strategy<Value = Section> {
-    (0..ranks, prop::bool::weighted(0.7), vec(op(ranks), 0..4)).prop_map(|(target, alone, ops)| {
+    (0..ranks, prop::bool::weighted(0.7), any::<bool>(), vec(op(ranks), 0..4)).prop_map(|(target, alone, lent, ops)| {
         let within = |op: Op| {
             let what = if alone { op.what } else { What::Get };
             Op { what, target, held: false, ..op }
         };
-        Section { target, alone, ops: ops.into_iter().map(within).collect() }
+        Section { target, alone, lent, ops: ops.into_iter().map(within).collect() }
     })
 }
 
