@@ -66,9 +66,15 @@ fn who_needs_a_dead_target_is_told() {
 
 #[test]
 fn calls_of_all_members_end_when_one_has_died() {
-    for way in ["fence", "free", "allocate", "epochs"] {
+    for way in ["fence", "fence-middle", "free", "in-free", "around-free", "allocate"] {
         killed(way);
     }
+}
+
+#[test]
+fn epochs_of_a_group_end_when_one_of_its_targets_or_origins_has_died() {
+    killed("epochs");
+    killed("posted");
 }
 
 /// Memory of a region that only the kernel reaches from elsewhere.

@@ -1,13 +1,15 @@
 //! The last of three ranks is killed in the middle of one-sided operations. The others get an error in time where they
 //! need that rank. Where they do not, they go on.
 
+mod epochs;
+
 use crate::kit::{
     PATIENCE, compute_until, die, die_at_write, die_later, fails, others_go_on, outlives, said, say, tick_for, until,
     until_dead,
 };
 use std::path::Path;
-use std::time::{Duration, Instant};
-use tickwire::{Comm, Engine, LockKind, Rank, Tag, Window, WindowError, op};
+use std::time::Duration;
+use tickwire::{Comm, Engine, LockKind, Rank, Window, op};
 use tickwire_tests::one_sided::{COPIED, HEAP, KINDS, Parts};
 
 /// Elements of a part. An update of all of them takes several requests and a lock.
@@ -41,29 +43,17 @@ pub(crate) fn death(engine: &mut Engine, way: &str, kind: &str, place: &Path) {
         "mid-update-owner" => case.mid_update(Rank(0)),
         "target" => case.target(),
         "silent-target" => case.silent_target(),
-        "fence" => case.before(Parts::fence),
-        "free" => case.before(Parts::free),
+        "fence" => case.before(Engine::win_fence),
+        "fence-middle" => case.fence_middle(),
+        "free" => case.before(Engine::win_free),
+        "in-free" => case.in_free(),
+        "around-free" => case.around_free(),
         "allocate" => case.allocate(),
         "epochs" => case.epochs(),
+        "posted" => case.posted(),
         other => panic!("no such death: {other}"),
     }
     others_go_on(engine);
-}
-
-/// Calls that all members must make.
-trait Together {
-    fn fence(&self, engine: &mut Engine) -> Result<(), WindowError>;
-    fn free(&self, engine: &mut Engine) -> Result<(), WindowError>;
-}
-
-impl Together for Parts {
-    fn fence(&self, engine: &mut Engine) -> Result<(), WindowError> {
-        engine.win_fence(self.window)
-    }
-
-    fn free(&self, engine: &mut Engine) -> Result<(), WindowError> {
-        engine.win_free(self.window)
-    }
 }
 
 impl Case<'_> {
@@ -310,20 +300,6 @@ impl Case<'_> {
         fails(self.place, "win_free", || self.engine.win_free(window));
     }
 
-    /// A member is killed before a collective call of the window.
-    fn before(&mut self, call: fn(&Parts, &mut Engine) -> Result<(), WindowError>) {
-        let parts = self.parts();
-        parts.fence(self.engine).unwrap();
-        if self.is_doomed() {
-            until(self.engine, self.place, &["calling-0", "calling-1"]);
-            die(self.place);
-        }
-        self.engine.put(&[1], self.other(), parts.at(self.other(), 0), parts.window).unwrap();
-        say(self.place, &format!("calling-{}", self.me.0));
-        fails(self.place, "a call of all", || call(&parts, self.engine));
-        assert!(outlives(self.place, "once more", || call(&parts, self.engine)).is_err(), "a member has died");
-    }
-
     /// A member is killed while windows are made and freed.
     fn allocate(&mut self) {
         if self.is_doomed() {
@@ -343,60 +319,5 @@ impl Case<'_> {
             }
         }
         panic!("nobody has died");
-    }
-
-    /// The killed member has started an access epoch and has not exposed its part by `win_post`.
-    fn epochs(&mut self) {
-        let parts = self.parts();
-        let window = parts.window;
-        let group = self.engine.comm_group(self.world).unwrap();
-        let [survivors, doomed] = [&[0, 1][..], &[2]].map(|ranks| group.include(ranks).unwrap());
-        if self.is_doomed() {
-            self.engine.win_start(&survivors, window).unwrap();
-            until(self.engine, self.place, &["starting-0", "starting-1"]);
-            tick_for(self.engine, A_WHILE);
-            die(self.place);
-        }
-        let other = self.other();
-        let [at, own_at] = [other, self.me].map(|rank| parts.at(rank, 0));
-        self.engine.win_post(&doomed, window).unwrap();
-        say(self.place, &format!("starting-{}", self.me.0));
-        let engine = &mut *self.engine;
-        fails(self.place, "win_start", || engine.win_start(&doomed, window));
-        outlives(self.place, "win_complete", || engine.win_complete(window)).unwrap();
-        fails(self.place, "win_wait", || engine.win_wait(window));
-        // Once the dead member's process is known to have ended, nobody writes any more.
-        if self.kind != KINDS[2] && self.kind != KINDS[3] {
-            let start = Instant::now();
-            while let Err(error) = engine.win_exclusive(window).map(drop) {
-                assert!(start.elapsed() < PATIENCE, "{error}");
-                engine.tick();
-            }
-        }
-        // The group has the dead member first, and then the living one. Operations on the living member must still be
-        // done.
-        let both = group.include(&[2, other.0]).unwrap();
-        for round in 1..=3u64 {
-            fails(self.place, "win_post to both", || engine.win_post(&both, window));
-            fails(self.place, "win_start to both", || engine.win_start(&both, window));
-            engine.put(&[round], other, at, window).unwrap();
-            assert_eq!(engine.put(&[round], DOOMED, at, window), Err(WindowError::NoEpoch(DOOMED)));
-            outlives(self.place, "win_complete", || engine.win_complete(window)).unwrap();
-            let _ = outlives(self.place, "win_wait", || engine.win_wait(window));
-            let mut own = [0];
-            engine.win_read(&mut own, own_at, window).unwrap();
-            assert_eq!(own, [round]);
-        }
-        fails(self.place, "win_free", || engine.win_free(window));
-        // The window is gone. A new window of the survivors is not affected by it.
-        let left = engine.comm_create_group(self.world, &survivors, Tag(1)).unwrap();
-        let again = engine.win_allocate::<u64>(4, left).unwrap();
-        engine.win_fence(again).unwrap();
-        engine.put(&[8], other, 3, again).unwrap();
-        engine.win_fence_last(again).unwrap();
-        let mut own = [0; 4];
-        engine.win_read(&mut own, 0, again).unwrap();
-        assert_eq!(own, [0, 0, 0, 8]);
-        engine.win_free(again).unwrap();
     }
 }

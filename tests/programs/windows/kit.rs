@@ -18,7 +18,7 @@ const SLACK_MS: u64 = 4_000;
 pub(crate) const LIVENESS_MAX: Duration = Duration::from_millis(FAILURE_MS_MAX as u64 + SLACK_MS);
 /// The word that a rank leaves just before it dies.
 const DIED: &str = "died";
-/// The file with the process number of the rank that is killed at its next write.
+/// The file with the process number of the rank that is killed.
 const DOOMED: &str = "doomed";
 
 /// Kills this process.
@@ -32,10 +32,7 @@ pub(crate) fn die(place: &Path) -> ! {
 pub(crate) fn die_later(place: &Path, after: Duration) {
     let place = place.to_owned();
     std::thread::spawn(move || {
-        let start = Instant::now();
-        while start.elapsed() < after {
-            std::thread::yield_now();
-        }
+        compute_for(after);
         die(&place);
     });
 }
@@ -43,18 +40,23 @@ pub(crate) fn die_later(place: &Path, after: Duration) {
 /// Kills this process, by SIGSYS, when it next has the kernel write into the memory of another process. If that is part
 /// of an operation under a lock, the process dies with the lock.
 pub(crate) fn die_at_write(place: &Path) {
-    // The file is renamed, so that it is seen only when it is complete.
-    let pid = place.join("pid");
-    std::fs::write(&pid, std::process::id().to_string()).unwrap();
     let rules = [(libc::SYS_process_vm_writev, Vec::new())].into();
     let architecture = std::env::consts::ARCH.try_into().unwrap();
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::KillProcess, architecture).unwrap();
     seccompiler::apply_filter(&BpfProgram::try_from(filter).unwrap()).unwrap();
     say(place, DIED);
+    leave_number(place);
+}
+
+/// Leaves the number of this process, which is about to die, for [`until_dead`].
+pub(crate) fn leave_number(place: &Path) {
+    // The file is renamed, so that it is seen only when it is complete.
+    let pid = place.join("pid");
+    std::fs::write(&pid, std::process::id().to_string()).unwrap();
     std::fs::rename(&pid, place.join(DOOMED)).unwrap();
 }
 
-/// Waits until the rank that dies at a write is dead. The engine does nothing meanwhile, so it does not notice.
+/// Waits until the rank that has left its number is dead. The engine does nothing meanwhile, so it does not notice.
 pub(crate) fn until_dead(place: &Path) {
     compute_until(place, DOOMED);
     let pid = std::fs::read_to_string(place.join(DOOMED)).unwrap().parse().unwrap();
@@ -71,6 +73,14 @@ pub(crate) fn compute_until(place: &Path, word: &str) {
     let start = Instant::now();
     while !said(place, word) {
         assert!(start.elapsed() < PATIENCE, "nobody says {word}");
+        std::thread::yield_now();
+    }
+}
+
+/// Does nothing for a while. The engine does nothing meanwhile.
+pub(crate) fn compute_for(time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
         std::thread::yield_now();
     }
 }
@@ -132,9 +142,15 @@ pub(crate) fn outlives<R>(place: &Path, what: &str, call: impl FnOnce() -> R) ->
 /// failure.
 #[track_caller]
 pub(crate) fn fails<R: std::fmt::Debug>(place: &Path, what: &str, call: impl FnOnce() -> Result<R, WindowError>) {
-    let error = outlives(place, what, call).expect_err(what).to_string();
-    println!("{what}: {error}");
-    assert!(error.contains("failed") || error.contains("has lost another member"), "{what}: {error}");
+    names_failure(what, &outlives(place, what, call).expect_err(what));
+}
+
+/// The error of a call names a failure.
+#[track_caller]
+pub(crate) fn names_failure(what: &str, error: &WindowError) {
+    let words = error.to_string();
+    println!("{what}: {words}");
+    assert!(words.contains("failed") || words.contains("has lost another member"), "{what}: {words}");
 }
 
 /// The survivors, ranks 0 and 1, can still exchange messages.
