@@ -4,12 +4,12 @@
 mod epochs;
 
 use crate::kit::{
-    PATIENCE, compute_until, die, die_at_write, die_later, fails, others_go_on, outlives, said, say, tick_for, until,
-    until_dead,
+    PATIENCE, compute_until, die, die_at_write, die_later, fails, fails_by_fabric, others_go_on, outlives, said, say,
+    tick_for, until, until_dead,
 };
 use std::path::Path;
 use std::time::Duration;
-use tickwire::{Comm, Engine, LockKind, Rank, Window, op};
+use tickwire::{Comm, ENV_TRANSPORTS, Engine, LockKind, Rank, Window, WindowReach, op};
 use tickwire_tests::one_sided::{COPIED, HEAP, KINDS, Parts};
 
 /// Elements of a part. An update of all of them takes several requests and a lock.
@@ -28,13 +28,16 @@ pub(crate) struct Case<'a> {
     me: Rank,
     kind: &'a str,
     place: &'a Path,
+    /// Whether the ranks share no memory, so that they reach each other only by a fabric.
+    far: bool,
 }
 
 /// Plays a rank in the case `way`.
 pub(crate) fn death(engine: &mut Engine, way: &str, kind: &str, place: &Path) {
     let (world, me) = (engine.comm_world(), engine.rank());
     assert_eq!(engine.size(), 3);
-    let mut case = Case { engine: &mut *engine, world, me, kind, place };
+    let far = std::env::var(ENV_TRANSPORTS).is_ok_and(|names| !names.contains("shm"));
+    let mut case = Case { engine: &mut *engine, world, me, kind, place, far };
     match way {
         "alone" => case.holder(LockKind::Exclusive),
         "sharing" => case.holder(LockKind::Shared),
@@ -59,6 +62,9 @@ pub(crate) fn death(engine: &mut Engine, way: &str, kind: &str, place: &Path) {
 impl Case<'_> {
     fn parts(&mut self) -> Parts {
         let parts = Parts::make(self.engine, self.kind, COUNT, self.world).unwrap();
+        let next = Rank((self.me.0 + 1) % 3);
+        let reach = self.engine.win_reach(next, parts.window).unwrap();
+        assert_eq!(matches!(reach, WindowReach::Fabric | WindowReach::Engine), self.far, "{reach:?}");
         self.engine.barrier(self.world).unwrap();
         parts
     }
@@ -79,12 +85,17 @@ impl Case<'_> {
 
     /// Whether operations on a part need its owner: the owner's engine, or at least its living process.
     fn by_engine(&self) -> bool {
-        self.kind == KINDS[2] || self.kind == KINDS[3]
+        self.far || self.is_attached()
     }
 
     /// Whether loads and stores reach a member's part.
     fn by_memory(&self) -> bool {
-        [KINDS[0], HEAP, COPIED].contains(&self.kind)
+        !self.far && [KINDS[0], HEAP, COPIED].contains(&self.kind)
+    }
+
+    /// Whether a part is attached piece by piece.
+    fn is_attached(&self) -> bool {
+        self.kind == KINDS[2] || self.kind == KINDS[3]
     }
 
     /// The other survivor.
@@ -120,7 +131,7 @@ impl Case<'_> {
                 }
             }
         }
-        if !self.by_engine() {
+        if !self.is_attached() {
             fails(self.place, "the own part alone", || self.engine.win_exclusive(window).map(drop));
         }
         // This must end although the other survivor may still wait for its first lock.
@@ -240,7 +251,11 @@ impl Case<'_> {
         }
         let engine = &mut *self.engine;
         if by_engine {
-            fails(self.place, "a put to a dead member", || engine.put(&[1], DOOMED, at, window));
+            let put = |engine: &mut Engine| engine.put(&[1], DOOMED, at, window);
+            match self.far {
+                true => fails_by_fabric((&mut *engine, self.place), "a put to a dead member", put),
+                false => fails(self.place, "a put to a dead member", || put(engine)),
+            }
             fails(self.place, "a request to a dead member", || {
                 engine.rput(vec![1], DOOMED, at, window).map_err(Into::into)
             });
@@ -282,7 +297,7 @@ impl Case<'_> {
             outlives(self.place, "rget", || engine.wait(&got)),
             outlives(self.place, "rget_accumulate", || engine.wait(&both)),
         ];
-        if self.kind == KINDS[3] {
+        if self.far || self.kind == KINDS[3] {
             println!("rank {} is told: {done:?}", self.me.0);
             assert!(flushed.is_err() && done.iter().all(Result::is_err), "it has never ticked");
         } else {
