@@ -3,6 +3,7 @@
 
 use crate::kit::{ALL, SHARED, each_rank};
 use std::process::Command;
+use tickwire::{ENV_ROUTES, ENV_TRANSPORTS};
 use tickwire_tests::binaries::binary;
 use tickwire_tests::mutexes::{elements, hammer};
 use tickwire_tests::needs::has_libfabric;
@@ -48,8 +49,28 @@ fn processes_lose_nothing_where_only_some_share_memory() {
     }
 }
 
+#[test]
+fn processes_lose_no_update_by_a_fabric() {
+    if !has_libfabric() {
+        return;
+    }
+    // All else goes over shared memory in the first job, and over the fabric in the second.
+    for (transports, routes) in
+        [("loopback,shm,ofi:tcp;ofi_rxm", "messages=shm atomics=ofi"), ("loopback,ofi:sockets", "atomics=ofi")]
+    {
+        let variables = [(ENV_TRANSPORTS, transports), (ENV_ROUTES, routes)];
+        run_with("4", &[env!("CARGO_BIN_EXE_tests-windows"), "counting", "25"], &variables);
+    }
+}
+
 fn run(ranks: &str, program: &[&str]) {
+    run_with(ranks, program, &[]);
+}
+
+/// As [`run`], with environment variables.
+fn run_with(ranks: &str, program: &[&str], variables: &[(&str, &str)]) {
     let mut job = Command::new(binary("tickwire"));
+    job.envs(variables.iter().copied());
     let output = job.args(["run", "-n", ranks, "--timeout", "120", "--"]).args(program).output().unwrap();
-    assert!(output.status.success(), "{ranks} ranks: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{ranks} ranks, {variables:?}: {}", String::from_utf8_lossy(&output.stderr));
 }

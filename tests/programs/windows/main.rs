@@ -1,6 +1,7 @@
 //! A rank in the tests of windows in processes. It panics if something is wrong, so that its launcher sees a failure.
 //! - `tests-windows mutexes ROUNDS`
 //! - `tests-windows mixed ROUNDS`: ranks with odd numbers share no memory with others
+//! - `tests-windows counting ROUNDS`: a fabric does all updates of exposed memory
 //! - `tests-windows hosts DIRECTORY`
 //! - `tests-windows bounded`: files of the ranks may not be long, so some windows can have no copies in shared memory
 //! - `tests-windows many DIRECTORY`: all ranks but two are killed
@@ -20,7 +21,7 @@ mod silent;
 use kit::PATIENCE;
 use silent::Silent;
 use std::path::Path;
-use tickwire::{Bootstrap, Engine, Limits, Rank, WindowReach};
+use tickwire::{AtomicsDomain, Bootstrap, Engine, Limits, Rank, WindowReach};
 use tickwire_tests::mutexes::{count_exposed, elements, hammer};
 use tickwire_tests::one_sided::{COPIED, HEAP, KINDS, Parts};
 
@@ -46,6 +47,7 @@ fn main() {
     match args[0].as_str() {
         "mutexes" => mutexes(&mut engine, args[1].parse().unwrap(), |_| true),
         "mixed" => mutexes(&mut engine, args[1].parse().unwrap(), |rank| rank % 2 == 0),
+        "counting" => counting(&mut engine, args[1].parse().unwrap()),
         "bounded" => bounded::bounded(&mut engine),
         "many" => many::many(&mut engine, Path::new(&args[1])),
         "hosts" => hosts::hosts(&mut engine, Path::new(&args[1])),
@@ -82,6 +84,15 @@ fn mutexes(engine: &mut Engine, rounds: usize, share: fn(u32) -> bool) {
         };
         assert!(expected.contains(&reach), "exposed by rank {owner}: {reach:?}");
         engine.barrier(world).unwrap();
+    }
+}
+
+/// All ranks count in exposed memory of two of them. The fabric does that.
+fn counting(engine: &mut Engine, rounds: usize) {
+    let world = engine.comm_world();
+    for owner in [Rank(0), Rank(3)] {
+        let key = count_exposed(engine, owner, world, rounds).unwrap();
+        assert_eq!(key.domain(), AtomicsDomain::Fabric);
     }
 }
 
