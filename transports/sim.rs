@@ -2,8 +2,8 @@
 //!
 //! Frames are delayed in the caller's time. Those of different VCs overtake each other. Sends are refused now and then, or for a time.
 //! Frames are taken in parts. Credit is held back and given in portions. Frames are corrupted. Reads of memory, and direct moves, are
-//! refused. Procs die at a given frame or moment. [`SimConfig`] controls each fault. Everything follows from the seed and from the calls that are made: there is no
-//! clock and no other randomness. So a seed reproduces a run of a cluster that is ticked in a fixed order.
+//! refused. Procs die at a given frame or moment. [`SimConfig`] controls each fault. Everything follows from the seed and from the calls
+//! that are made: there is no clock and no other randomness. So a seed reproduces a run of a cluster that is ticked in a fixed order.
 
 mod lane;
 mod moving;

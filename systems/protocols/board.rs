@@ -39,7 +39,8 @@ use tickwire_transports::boards::Called;
 /// Bytes of room for operands and for values on the way of a reduction: see `combine`.
 pub const SCRATCH_BYTES: usize = combine::SCRATCH_BYTES + combine::OPERANDS_BYTES;
 
-/// Gives up an operation before it begins, if its slot is free. Otherwise it is to be [cancelled](cancel), and goes on to wait for its slot.
+/// Gives up an operation before it begins, if its slot is free. Returns whether it was. Otherwise the operation is to be
+/// [cancelled](cancel), and waits for its slot.
 pub fn refuse(numbered: &NumberedCall, seats: &mut Seats, around: &mut Around<'_>) -> bool {
     let is_free = is_free(numbered.number, seats, around.vcs);
     if is_free {
