@@ -119,6 +119,12 @@ impl<T: Transport> Sim<T> {
         &mut self.links[link as usize]
     }
 
+    /// The proc at the other end of a link that is open and has not failed.
+    fn peer_of(&self, link: u32) -> Option<u32> {
+        let state = self.links.get(link as usize)?;
+        (!state.over && state.failed.is_none()).then_some(state.proc)
+    }
+
     fn open(&mut self, link: u32, proc: u32) {
         self.withdraw_from_peer(link);
         *self.link(link) = LinkState::new(proc, false);

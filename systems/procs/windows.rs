@@ -118,7 +118,8 @@ pub struct Target {
     pub ordered: u64,
     /// How an operation has failed, if nobody was told of it yet.
     pub failure: Option<Failure>,
-    /// A put by a fabric has failed. The fabric may have taken a part of it, which may still arrive.
+    /// An operation by a fabric has failed that was a put, or may have been one: not all are told apart. The fabric may have taken a part
+    /// of a put, which may still arrive.
     pub has_lost_put: bool,
     /// Operations that go by frames, in their order.
     pub operations: VecDeque<RemoteOperation>,

@@ -128,6 +128,8 @@ pub(super) struct State {
     procs: Vec<Fate>,
     /// By sender and receiver.
     pub(super) pairs: BTreeMap<(u32, u32), Pair>,
+    /// Messages that were moved, by the proc that is to hear of their end.
+    pub(super) told: BTreeMap<u32, Vec<Told>>,
 }
 
 /// State of a proc.
@@ -155,8 +157,6 @@ pub(super) struct Pair {
     /// Messages that the receiver expects to be moved into its buffers, and how many it has expected so far.
     pub(super) expected: Vec<Expected>,
     pub(super) expected_before: u32,
-    /// Messages of either direction of whose end the receiver is to hear.
-    pub(super) told: Vec<Told>,
 }
 
 impl SimNet {

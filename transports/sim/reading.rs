@@ -78,9 +78,8 @@ impl SimNet {
 impl<T: Transport> Sim<T> {
     /// The proc at the other end of a link over which its memory can be read.
     fn readable(&self, link: u32) -> Option<u32> {
-        let state = self.links.get(link as usize).filter(|state| !state.over && state.failed.is_none())?;
         let dead = |proc| self.net.is_dead(proc, self.now_ns);
-        (!dead(self.me) && !dead(state.proc)).then_some(state.proc)
+        self.peer_of(link).filter(|&proc| !dead(self.me) && !dead(proc))
     }
 }
 

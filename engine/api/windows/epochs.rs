@@ -183,9 +183,10 @@ impl Engine {
         let completions = self.take_exposure(window.handle, "win_wait")?;
         let mut ended = Ok(());
         for (rank, completion) in completions {
-            let completed = self.wait(&completion).map(drop);
-            self.note_lost(completed.is_err(), rank, window.handle)?;
-            ended = ended.and(completed);
+            if let Err(error) = self.wait(&completion) {
+                self.note_lost(rank, window.handle)?;
+                ended = ended.and(Err(error));
+            }
         }
         self.end_exposure(window.handle)?;
         Ok(ended?)
@@ -204,7 +205,7 @@ impl Engine {
                 Ok(test) if !test.is_done() => open.push((rank, completion)),
                 Ok(_) => {}
                 Err(error) => {
-                    self.note_lost(true, rank, window.handle)?;
+                    self.note_lost(rank, window.handle)?;
                     ended = ended.and(Err(error));
                 }
             }
@@ -226,9 +227,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Notes an origin that did not say that it has completed its epoch, if that is so. See [`Engine::win_exclusive`].
-    fn note_lost(&mut self, is_lost: bool, rank: Rank, handle: u32) -> Result<(), WindowError> {
-        self.window(handle)?.targets[rank.0 as usize].is_lost |= is_lost;
+    /// Notes an origin that has failed and did not say that it has completed its epoch. See [`Engine::win_exclusive`].
+    fn note_lost(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        self.target(rank, handle)?.is_lost = true;
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! How windows are made and freed, by all members together.
+//! How windows are made, by all members together.
 //!
 //! A window has a communicator of its own, whose members tell each other what they have for a part. On one host they pass each other the
 //! memory that they share. Nobody uses a window before all members have it.
