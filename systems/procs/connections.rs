@@ -254,7 +254,7 @@ pub fn ask_after_one(store: &mut StoreMut<'_>, proc: u32) {
 
 /// Asks the transports whether the process of a proc has ended that has an update lock or an access epoch, whatever its connection says. If
 /// so, the lock may be taken over, and nothing is written in the epoch any more.
-pub fn ask_after_holder(store: &mut StoreMut<'_>, proc: u32) {
+pub fn ask_whether_ended(store: &mut StoreMut<'_>, proc: u32) {
     let mut all = store.all();
     let Some(known) = all.procs.known.get(proc as usize) else { return };
     if proc == all.procs.me || all.procs.gone.contains(&known.row) {
@@ -280,7 +280,7 @@ pub fn ask_after_holders(store: &mut StoreMut<'_>) {
         .filter_map(|(window, served)| window.proc_of(all.vcs, served.holder))
         .collect();
     for proc in holders {
-        ask_after_holder(store, proc);
+        ask_whether_ended(store, proc);
     }
 }
 

@@ -4,7 +4,7 @@ use crate::run::engine::Engine;
 use std::time::Instant;
 use tickwire_components::limits::{KERNEL_UPDATE_BYTES, LOCK_HOLDER_ASKED, MAIL_PAUSE, MAIL_POLLS, MAIL_TAKEN_POLLS};
 use tickwire_components::{NIL, Rank, RequestError, Span, VcState, WindowError};
-use tickwire_systems::procs::connections::ask_after_holder;
+use tickwire_systems::procs::connections::ask_whether_ended;
 use tickwire_systems::procs::windows::Reach;
 use tickwire_transports::SharedMemory;
 use tickwire_transports::windows::{HeldBy, Updater};
@@ -233,7 +233,7 @@ impl Engine {
                 Err(HeldBy(holder)) => {
                     let since = *asked.get_or_insert_with(Instant::now);
                     if since.elapsed() >= LOCK_HOLDER_ASKED {
-                        engine.ask_after_holder(handle, holder);
+                        engine.ask_whether_ended(handle, holder);
                         asked = None;
                     }
                 }
@@ -244,11 +244,11 @@ impl Engine {
     }
 
     #[cold]
-    fn ask_after_holder(&mut self, handle: u32, member: u32) {
+    fn ask_whether_ended(&mut self, handle: u32, member: u32) {
         let all = self.store.all();
         let holder = all.windows.get(handle).and_then(|window| window.proc_of(all.vcs, member));
         if let Some(proc) = holder {
-            ask_after_holder(&mut self.store.as_mut(), proc);
+            ask_whether_ended(&mut self.store.as_mut(), proc);
         }
     }
 

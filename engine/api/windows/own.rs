@@ -9,7 +9,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use tickwire_components::{Element, LeasedBytes, LockKind, Rank, Row, Sequence, Span, Window, WindowError};
-use tickwire_systems::procs::connections::ask_after_holder;
+use tickwire_systems::procs::connections::ask_whether_ended;
 use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_systems::procs::windows::{Access, OwnMemory, Reach, WindowRow};
 
@@ -190,7 +190,7 @@ impl Engine {
                 // What a fabric has taken may arrive after the end of the process.
                 return Ok(true);
             }
-            ask_after_holder(&mut self.store.as_mut(), proc);
+            ask_whether_ended(&mut self.store.as_mut(), proc);
             if !self.store.all().procs.gone.contains(&row) {
                 return Ok(true);
             }

@@ -153,7 +153,7 @@ fn holders_of_locks_are_asked_after_however_their_connections_stand() {
     fail(&mut world.all(), two, "its call has failed".into());
     let ask = |world: &mut TestWorld| {
         for proc in [0, 1, 2, 3, 9] {
-            ask_after_holder(&mut world.store.as_mut(), proc);
+            ask_whether_ended(&mut world.store.as_mut(), proc);
         }
         world.all().procs.gone.clone()
     };
