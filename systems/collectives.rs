@@ -9,15 +9,19 @@
 //! combined, which leaves q values, and these are the leaves of a balanced binary tree ([`fold`]). Scans combine runs of ranks
 //! whose lengths are powers of two.
 
+mod around;
 pub mod draft;
 pub mod exchange;
 pub mod fold;
 mod halving;
+pub mod hosts;
+mod leaders;
 pub mod neighbors;
 pub mod reduce;
 pub mod reduce_scatter;
 pub mod scan;
 pub mod spread;
+mod tree;
 mod value;
 
 #[cfg(test)]

@@ -16,12 +16,13 @@ mod reduction;
 pub(crate) mod request;
 mod spread;
 
+use crate::api::communicators::state::Comms;
 pub(crate) use boards::activate;
 pub use reduction::reduce_local;
 use std::any::TypeId;
 use std::ops::Range;
 use tickwire_components::{
-    Collective, Comm, Element, List, Neighbors, OneRun, Operation, PostError, Rank, Reduction, Sequence, Span, Topology,
+    Collective, Comm, Element, List, Neighbors, OneRun, Operation, PostError, Rank, Reduction, Sequence, Span,
 };
 use tickwire_systems::collectives::draft::Draft;
 use tickwire_systems::protocols::board::is_possible;
@@ -48,9 +49,9 @@ pub(crate) struct Member<'a> {
     size: u32,
     /// Whether the members have boards. If they do, an operation that can run on boards is not drawn as a graph.
     has_boards: bool,
-    /// The communicator, and the topologies of all communicators that have one.
+    /// The communicator, and what is kept about communicators.
     comm: Comm,
-    topologies: &'a [(Comm, Topology)],
+    comms: &'a Comms,
 }
 
 impl Member<'_> {
@@ -65,29 +66,30 @@ impl Member<'_> {
         if self.has_boards && is_possible(&call, self.size) {
             return Ok(Plan::Boards(call, reduction));
         }
-        let mut draft = drawn((self.rank, self.size), reduction, draw);
+        let mut draft = self.drawn(reduction, draw);
         draft.on_boards = Some(call).filter(|call| is_possible(call, self.size));
         Ok(Plan::Drawn(draft))
     }
 
     /// Plans an operation that runs by messages even where there are boards.
     fn draw(self, reduction: Option<Reduction>, draw: impl FnOnce(&mut Draft)) -> Result<Plan, PostError> {
-        Ok(Plan::Drawn(drawn((self.rank, self.size), reduction, draw)))
+        Ok(Plan::Drawn(self.drawn(reduction, draw)))
+    }
+
+    /// Draws what this member does by messages.
+    #[inline(never)]
+    fn drawn(self, reduction: Option<Reduction>, draw: impl FnOnce(&mut Draft)) -> Box<Draft> {
+        let hosts = self.comms.hosts_of(self.comm);
+        let mut draft = Box::new(Draft { reduction, hosts, ..Draft::new(self.rank, self.size) });
+        draw(&mut draft);
+        draft
     }
 
     /// The neighbours of this rank in the communicator's topology.
     fn neighbors(self) -> Result<Neighbors, PostError> {
-        let found = self.topologies.iter().find(|(comm, _)| *comm == self.comm);
+        let found = self.comms.topologies.iter().find(|(comm, _)| *comm == self.comm);
         found.map(|(_, topology)| topology.neighbors(Rank(self.rank))).ok_or(PostError::NoTopology)
     }
-}
-
-/// Draws what a member of this rank, among so many members, does by messages.
-#[inline(never)]
-fn drawn((rank, size): (u32, u32), reduction: Option<Reduction>, draw: impl FnOnce(&mut Draft)) -> Box<Draft> {
-    let mut draft = Box::new(Draft { reduction, ..Draft::new(rank, size) });
-    draw(&mut draft);
-    draft
 }
 
 /// A call of a collective operation, whatever its form.

@@ -56,11 +56,12 @@ pub trait Exchange: Send {
     fn one_host(&self) -> bool {
         true
     }
-    /// The number of hosts on which the ranks run, if known.
+    /// The number of hosts on which the ranks run, if known. All ranks must say the same.
     fn hosts(&self) -> Option<u32> {
         self.one_host().then_some(1)
     }
-    /// The number of the host on which a rank runs, from 0, if known.
+    /// The number of the host on which a rank runs, from 0, if known. All ranks must say the same of a rank: collective operations send less
+    /// between hosts than within them, and all members must agree on who sends.
     fn host_of(&self, rank: u32) -> Option<u32> {
         (self.one_host() && rank < self.size()).then_some(0)
     }

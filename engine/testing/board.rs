@@ -13,6 +13,8 @@ const FENCE_MS_MAX: u64 = 30_000;
 #[derive(Clone)]
 pub struct Board {
     size: u32,
+    /// The number of the host of each rank. If empty, all are on one host.
+    hosts: Arc<[u32]>,
     job: String,
     shared: Arc<(Mutex<State>, Condvar)>,
 }
@@ -28,10 +30,25 @@ struct State {
 impl Board {
     /// A board for this many engines, with a job name of its own.
     pub fn new(size: u32) -> Self {
+        Self::on_hosts(size, [])
+    }
+
+    /// The same, for engines that are told to be on several hosts: `hosts` has the number of the host of each. If it is empty, all are on one.
+    ///
+    /// # Panics
+    /// If there are other numbers of hosts and of engines.
+    pub fn on_hosts(size: u32, hosts: impl Into<Arc<[u32]>>) -> Self {
+        let hosts = hosts.into();
+        assert!(hosts.is_empty() || hosts.len() == size as usize, "a host for each engine");
         let ranks = size as usize;
         let (fences, finished, events) = (vec![0; ranks], vec![false; ranks], vec![VecDeque::new(); ranks]);
         let state = State { values: HashMap::new(), fences, finished, events };
-        Board { size, job: unique_job("board"), shared: Arc::new((Mutex::new(state), Condvar::new())) }
+        Board { size, hosts, job: unique_job("board"), shared: Arc::new((Mutex::new(state), Condvar::new())) }
+    }
+
+    /// The number of engines.
+    pub fn size(&self) -> u32 {
+        self.size
     }
 
     /// The exchange of one engine, as a bootstrap.
@@ -100,6 +117,17 @@ impl Exchange for BoardExchange {
 
     fn get(&mut self, rank: u32, key: &str) -> Result<Option<Vec<u8>>, BootstrapError> {
         Ok(self.board.lock().values.get(&(rank, key.to_owned())).cloned())
+    }
+
+    fn hosts(&self) -> Option<u32> {
+        let mut hosts = self.board.hosts.to_vec();
+        hosts.sort_unstable();
+        hosts.dedup();
+        Some(hosts.len().max(1) as u32)
+    }
+
+    fn host_of(&self, rank: u32) -> Option<u32> {
+        (rank < self.board.size).then(|| self.board.hosts.get(rank as usize).copied().unwrap_or(0))
     }
 
     fn poll_event(&mut self) -> Option<BootstrapEvent> {

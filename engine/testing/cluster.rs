@@ -86,8 +86,14 @@ impl Cluster {
 
     /// The same, with builders that the test changes by rank.
     pub fn sim_each(engines: u32, net: &SimNet, change: impl Fn(u32, Builder) -> Builder + Sync) -> Self {
+        Self::sim_on(Board::new(engines), net, change)
+    }
+
+    /// The same, of engines that exchange their cards over this board.
+    pub fn sim_on(board: Board, net: &SimNet, change: impl Fn(u32, Builder) -> Builder + Sync) -> Self {
+        let engines = board.size();
         let hub = Hub::new(engines, LOOPBACK_RING_BYTES);
-        let mut cluster = Self::build(engines, |rank| {
+        let mut cluster = Self::build_on(board, |rank| {
             let inner = Loopback::join(&hub, rank).unwrap_or_else(|error| panic!("loopback: {error}"));
             let builder = Engine::builder().exclude(["loopback", "shm"]).initial_rows(ROWS);
             change(rank, builder.transport(Sim::new(inner, rank, net)))
@@ -141,7 +147,15 @@ impl Cluster {
     /// # Panics
     /// If an engine cannot be built.
     pub fn build(engines: u32, make: impl Fn(u32) -> Builder + Sync) -> Self {
-        let board = Board::new(engines);
+        Self::build_on(Board::new(engines), make)
+    }
+
+    /// The same, of engines that exchange their cards over this board.
+    ///
+    /// # Panics
+    /// If an engine cannot be built.
+    pub fn build_on(board: Board, make: impl Fn(u32) -> Builder + Sync) -> Self {
+        let engines = board.size();
         let engines = std::thread::scope(|scope| {
             let start = |rank| {
                 let (make, board) = (&make, &board);

@@ -1,6 +1,8 @@
 //! Drafts: one rank's part of a graph.
 
+use super::hosts::Hosts;
 use std::fmt;
+use std::sync::Arc;
 use tickwire_components::{Collective, Computation, Reduction, Side, Span, Temporary};
 
 /// A node of a draft.
@@ -46,6 +48,8 @@ pub struct Draft {
     pub rank: u32,
     /// How many ranks there are.
     pub size: u32,
+    /// The hosts of the ranks, if they make a difference.
+    pub hosts: Option<Arc<Hosts>>,
     /// What the nodes do.
     pub acts: Vec<Act>,
     /// Edges: the second node starts when the first one is done.
@@ -120,15 +124,5 @@ impl Draft {
         let span = unsafe { Span::new(memory.as_mut_ptr().cast(), bytes) };
         self.temporaries.push(memory);
         span
-    }
-
-    /// The rank `by` places after this rank, wrapping around at the last rank.
-    pub fn ahead(&self, by: u32) -> u32 {
-        ((u64::from(self.rank) + u64::from(by)) % u64::from(self.size)) as u32
-    }
-
-    /// The rank `by` places before this rank, wrapping around at rank 0. `by` is at most the size.
-    pub fn behind(&self, by: u32) -> u32 {
-        self.ahead(self.size - by)
     }
 }

@@ -3,6 +3,7 @@
 use super::draft::{Draft, NodeId, STEPS_MAX};
 use super::fold::Fold;
 use super::halving::{LAST, Stretch, down, parts};
+use super::leaders;
 use super::value::{Value, meet, side};
 use tickwire_components::{Side, Span};
 
@@ -124,7 +125,10 @@ pub fn allreduce(draft: &mut Draft, input: Span, output: Span, element: usize) {
         return;
     }
     if !is_long(fold, input, element) {
-        return reduce_whole(draft, fold, input, output, in_place);
+        return match draft.hosts.clone() {
+            Some(hosts) => leaders::allreduce(draft, &hosts, fold, input, output, in_place),
+            None => reduce_whole(draft, fold, input, output, in_place),
+        };
     }
     draft.first_step += PARTS;
     let down = down(draft, fold, input, Stretch::all(input, element));

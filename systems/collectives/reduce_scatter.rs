@@ -1,5 +1,6 @@
 //! Reductions whose result is scattered, in the order of the canonical tree.
 
+use super::around::Around;
 use super::draft::{Draft, NodeId};
 use super::fold::Fold;
 use super::halving::{Stretch, deliver, down};
@@ -36,7 +37,7 @@ fn reduce_each(draft: &mut Draft, part: impl Fn(u32) -> Span, output: Span, in_p
     }
     let mut readers: Vec<NodeId> = Vec::new();
     for distance in 1..size {
-        let to = draft.ahead(distance);
+        let to = Around::all(draft).ahead(distance);
         let sent = draft.send(to, 0, part(to), &[]);
         readers.extend(in_place.then_some(sent));
     }

@@ -1,7 +1,9 @@
 //! From one rank to all: barrier, broadcast, scatter. And the other way: gather.
 
+use super::around::{Around, gather_around, hear_of_all};
 use super::draft::{Draft, NodeId};
-use super::exchange::allgather;
+use super::leaders;
+use super::tree::{Links, Shape, children, links, parent, subtree};
 use tickwire_components::Span;
 
 /// Bytes of a piece of a long broadcast. A rank passes a piece on while the next one arrives.
@@ -24,28 +26,21 @@ const BLOCK_DIRECT: usize = 2 << 10;
 /// First step of such blocks. It is past the steps of blocks that go along a tree, so that messages of the two kinds never match.
 const DIRECT: u32 = 2;
 
-/// No rank leaves before all have entered. In round k each rank tells the rank 2^k ahead that it and the 2^k − 1 ranks before it have
-/// entered.
+/// No rank leaves before all have entered.
 pub fn barrier(draft: &mut Draft) {
-    let (mut step, mut distance, mut heard): (u32, u32, Option<NodeId>) = (0, 1, None);
-    while distance < draft.size {
-        let (to, from) = (draft.ahead(distance), draft.behind(distance));
-        draft.send(to, step, Span::EMPTY, heard.as_slice());
-        let receive = draft.receive(from, step, Span::EMPTY, &[]);
-        // The next round tells of all ranks that were heard of so far.
-        let all = draft.copy(Span::EMPTY, Span::EMPTY, &[heard.unwrap_or(receive), receive]);
-        heard = Some(all);
-        (step, distance) = (step + 1, distance.saturating_mul(2));
+    if let Some(hosts) = draft.hosts.clone() {
+        return leaders::barrier(draft, &hosts);
     }
+    hear_of_all(draft, Around::all(draft), |rank| rank, None);
 }
 
 /// All ranks get the bytes of `root`. Short messages go along a binomial tree. Long ones go from rank to rank in pieces, or, if there are
-/// many ranks, in blocks.
+/// many ranks on one host, in blocks.
 pub fn broadcast(draft: &mut Draft, bytes: Span, root: u32) {
     let pieces = bytes.len().div_ceil(PIECE).clamp(1, PIECES_MAX);
     let ranks = draft.size as usize;
     let dealt_out = bytes.len() >= DEALT_OUT.0.max(BLOCK_MIN * ranks) && draft.size >= DEALT_OUT.1;
-    if pieces < ranks && dealt_out {
+    if pieces < ranks && dealt_out && draft.hosts.is_none() {
         return deal_out(draft, bytes, root);
     }
     pass_on(draft, bytes, root, FIRST + pieces as u32 - 1);
@@ -60,7 +55,7 @@ fn deal_out(draft: &mut Draft, bytes: Span, root: u32) {
     let came = deal_blocks(draft, all, own, block, root, &[]);
     draft.first_step = GATHERING;
     let own = draft.copy(Span::EMPTY, Span::EMPTY, &came);
-    allgather(draft, place, own);
+    gather_around(draft, Around::all(draft), |rank| rank, place, &mut vec![own]);
     // The remainder of the division: fewer bytes than ranks.
     let rest = bytes.part(all.len(), usize::MAX);
     if !rest.is_empty() {
@@ -74,22 +69,19 @@ fn deal_out(draft: &mut Draft, bytes: Span, root: u32) {
 fn pass_on(draft: &mut Draft, bytes: Span, root: u32, first: u32) {
     let pieces = bytes.len().div_ceil(PIECE).clamp(1, PIECES_MAX);
     let piece = bytes.len().div_ceil(pieces);
-    let place = relative(draft, root);
-    let children = if pieces >= draft.size as usize {
-        Vec::from_iter((place + 1 < draft.size).then_some(place + 1))
-    } else {
-        children(place, draft.size)
+    let Links { parent, children } = match &draft.hosts {
+        Some(hosts) => leaders::broadcast_links(hosts, draft.rank, root, pieces),
+        None => links(&(0..draft.size), root, draft.rank, Shape::of(pieces, draft.size)),
     };
-    let parent = if pieces >= draft.size as usize { place.wrapping_sub(1) } else { parent(place) };
     for number in 0..pieces {
         let part = bytes.part(number * piece, piece);
         let step = if number == 0 { first } else { number as u32 };
         let mut before = None;
-        if place != 0 {
-            before = Some(draft.receive(absolute(draft, root, parent), step, part, &[]));
+        if let Some(parent) = parent {
+            before = Some(draft.receive(parent, step, part, &[]));
         }
         for &child in &children {
-            draft.send(absolute(draft, root, child), step, part, before.as_slice());
+            draft.send(child, step, part, before.as_slice());
         }
     }
 }
@@ -214,28 +206,12 @@ pub fn gather(draft: &mut Draft, own: Option<Span>, all: Span, block: usize, roo
 
 /// This rank's place in a tree with the root at its top: its distance from the root, wrapping around.
 fn relative(draft: &Draft, root: u32) -> u32 {
-    draft.behind(root)
+    Around::all(draft).behind(root)
 }
 
 /// The rank of a place.
 fn absolute(draft: &Draft, root: u32, place: u32) -> u32 {
     ((u64::from(place) + u64::from(root)) % u64::from(draft.size)) as u32
-}
-
-/// The parent of a place that is not the top: its lowest set bit is cleared.
-fn parent(place: u32) -> u32 {
-    place & place.wrapping_sub(1)
-}
-
-/// The children of a place, those with the largest subtrees first.
-fn children(place: u32, size: u32) -> Vec<u32> {
-    let bits = if place == 0 { u32::BITS - 1 } else { place.trailing_zeros() };
-    (0..bits).rev().map(|bit| place + (1 << bit)).filter(|&child| child < size).collect()
-}
-
-/// Number of places in the subtree of a place, with the place itself. They are consecutive.
-fn subtree(place: u32, size: u32) -> u32 {
-    if place == 0 { size } else { (1 << place.trailing_zeros()).min(size - place) }
 }
 
 /// The places of a subtree, as runs of consecutive ranks. At the root (`split`), blocks are in the order of ranks, so a run that passes the

@@ -1,6 +1,7 @@
 //! Drafts of all ranks, run without tables: against serial models, in random orders, and counted.
 
 mod kit;
+mod leaders;
 
 use super::{exchange, reduce, reduce_scatter, scan, spread};
 use kit::{Map, behind, draw, model, run, span, values};

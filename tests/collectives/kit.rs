@@ -19,6 +19,9 @@ pub(crate) const SIZES: [u32; 7] = [1, 2, 3, 4, 5, 8, 13];
 pub(crate) fn clusters(size: u32) -> Vec<Cluster> {
     let seed = u64::from(size);
     let mut clusters = vec![Cluster::loopback(size), Cluster::sim(size, &SimNet::new(size, SimConfig::calm(seed)))];
+    if size > 2 {
+        clusters.push(on_hosts(size, &SimConfig::calm(seed)));
+    }
     if size <= 5 {
         clusters.push(Cluster::shm(size));
         // A transport that matches messages itself. The engine still matches the messages of collective operations.
@@ -30,6 +33,17 @@ pub(crate) fn clusters(size: u32) -> Vec<Cluster> {
         clusters.push(Cluster::loopback_with(size, |builder| limits(builder, 1024)));
     }
     clusters
+}
+
+/// A cluster over a simulated network, whose engines are told to be on two or three hosts. These have different numbers of ranks.
+pub(crate) fn on_hosts(size: u32, config: &SimConfig) -> Cluster {
+    Cluster::sim_on(Board::on_hosts(size, hosts(size)), &SimNet::new(size, config.clone()), |_, builder| builder)
+}
+
+/// The host of each rank of such a cluster.
+pub(crate) fn hosts(size: u32) -> Vec<u32> {
+    let hosts = if size < 5 { 2 } else { 3 };
+    (0..size).map(|rank| rank * hosts / size).collect()
 }
 
 fn limits(builder: Builder, eager: usize) -> Builder {
@@ -72,9 +86,17 @@ pub(crate) fn on_threads(size: u32, part: impl Fn(u32, Bootstrap) + Sync) {
     on_threads_told(size, String::new, part);
 }
 
+/// As [`on_threads`], for the engines of a board.
+pub(crate) fn on_threads_on(board: &Board, part: impl Fn(u32, Bootstrap) + Sync) {
+    run_threads(board, String::new, part);
+}
+
 /// As [`on_threads`]. If it does not end, `tell` says what is stuck.
 pub(crate) fn on_threads_told(size: u32, tell: impl FnOnce() -> String + Send, part: impl Fn(u32, Bootstrap) + Sync) {
-    let board = Board::new(size);
+    run_threads(&Board::new(size), tell, part);
+}
+
+fn run_threads(board: &Board, tell: impl FnOnce() -> String + Send, part: impl Fn(u32, Bootstrap) + Sync) {
     let (at_work, watched) = mpsc::channel::<()>();
     std::thread::scope(|threads| {
         threads.spawn(move || {
@@ -83,8 +105,9 @@ pub(crate) fn on_threads_told(size: u32, tell: impl FnOnce() -> String + Send, p
                 std::process::abort();
             }
         });
-        let (board, part) = (&board, &part);
-        let ranks: Vec<_> = (0..size).map(|rank| threads.spawn(move || part(rank, board.bootstrap(rank)))).collect();
+        let part = &part;
+        let ranks: Vec<_> =
+            (0..board.size()).map(|rank| threads.spawn(move || part(rank, board.bootstrap(rank)))).collect();
         let ended: Vec<_> = ranks.into_iter().map(|rank| rank.join()).collect();
         drop(at_work);
         ended.into_iter().for_each(|rank| rank.unwrap());

@@ -14,6 +14,7 @@ mod deaths;
 mod elements;
 mod forms;
 mod growth;
+mod hosts;
 mod kept;
 mod kit;
 mod lengths;
@@ -36,7 +37,7 @@ fn every_operation_gives_what_a_serial_program_would() {
     for size in SIZES {
         for (number, mut cluster) in clusters(size).into_iter().enumerate() {
             // The operands are long over loopback, with and without Deliver.
-            let counts = if number == 0 || number == 5 { &[0, 1, 5000][..] } else { &[0, 7, 300] };
+            let counts = if number == 0 || number == 6 { &[0, 1, 5000][..] } else { &[0, 7, 300] };
             counts.iter().for_each(|&count| every_operation(&mut cluster, size, count));
             cluster.tick_times(200);
             cluster.assert_at_rest();

@@ -1,11 +1,14 @@
 //! Whether a collective operation runs on boards or by messages.
 
 use super::{Draw, Member, Plan};
+use crate::api::communicators::state::KnownHosts;
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
+use std::sync::Arc;
 use tickwire_components::limits::BOARD_MEMBERS;
 use tickwire_components::{Collective, Comm, Communicator, PostError, Reduction};
 use tickwire_systems::collectives::draft::Draft;
+use tickwire_systems::collectives::hosts::Hosts;
 use tickwire_systems::procs::communicators::live;
 
 /// How an operation is to run.
@@ -47,7 +50,7 @@ impl Engine {
             Ok(None) => return self.run_without_boards((name, comm), buffer, draw),
             Err(error) => return Run::Refused(error),
         };
-        let member = Member { rank, size, has_boards: true, comm, topologies: &self.comms.topologies };
+        let member = Member { rank, size, has_boards: true, comm, comms: &self.comms };
         match draw(member, buffer) {
             Ok(Plan::Boards(call, reduction)) => {
                 // Without optimisation this separate function is enough, and compiles in a fraction of the time.
@@ -126,7 +129,7 @@ impl Engine {
         if all.boards.open(row, context).is_none() {
             return Ok(Choice::NotYet(draw));
         }
-        let member = Member { rank, size, has_boards: true, comm, topologies: &self.comms.topologies };
+        let member = Member { rank, size, has_boards: true, comm, comms: &self.comms };
         match draw(member, buffer)? {
             Plan::Boards(call, reduction) => Ok(Choice::Boards(call, reduction)),
             Plan::Drawn(draft) => Ok(Choice::Drawn(draft)),
@@ -137,7 +140,8 @@ impl Engine {
     pub(super) fn draw<B>(&mut self, comm: Comm, buffer: &B, draw: impl Draw<B>) -> Result<Box<Draft>, PostError> {
         self.closed.check_post()?;
         let &Communicator { rank, size, .. } = live(self.store.all().communicators, comm.0)?;
-        let member = Member { rank, size, has_boards: false, comm, topologies: &self.comms.topologies };
+        self.find_hosts(comm);
+        let member = Member { rank, size, has_boards: false, comm, comms: &self.comms };
         match draw(member, buffer)? {
             Plan::Drawn(draft) => Ok(draft),
             Plan::Boards(..) => {
@@ -145,5 +149,24 @@ impl Engine {
                 Ok(Box::default())
             }
         }
+    }
+
+    /// Finds the hosts of a communicator's members, unless that was done before. The launcher tells them alike on all ranks, so all members
+    /// draw operations for the same hosts.
+    fn find_hosts(&mut self, comm: Comm) {
+        let row = Communicator::row(comm.0);
+        if self.comms.hosts.get(row).is_some_and(|known| known.comm == Some(comm)) {
+            return;
+        }
+        let mut hosts = None;
+        if self.exchange.hosts() != Some(1) {
+            let members = &self.store.all().communicators[row];
+            let host = |rank| members.proc(rank).and_then(|proc| self.exchange.host_of(proc));
+            hosts = Hosts::of((0..members.size).map(host)).map(Arc::new);
+        }
+        if self.comms.hosts.len() <= row {
+            self.comms.hosts.resize(row + 1, KnownHosts::default());
+        }
+        self.comms.hosts[row] = KnownHosts { comm: Some(comm), hosts };
     }
 }

@@ -6,7 +6,8 @@ use crate::api::request::Request;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use tickwire_components::{Comm, CommError, RequestError, Row, Topology};
+use tickwire_components::{Comm, CommError, Communicator, RequestError, Row, Topology};
+use tickwire_systems::collectives::hosts::Hosts;
 
 /// What an engine keeps about communicators that are being made or freed.
 #[derive(Default)]
@@ -21,10 +22,29 @@ pub(crate) struct Comms {
     pub(super) closing: Vec<(Row, bool)>,
     /// The topologies of communicators that have one.
     pub(in crate::api) topologies: Vec<(Comm, Topology)>,
+    /// The hosts of the members of communicators, where these are known: found at the first operation that asks, by row.
+    pub(in crate::api) hosts: Vec<KnownHosts>,
     /// No context id below this one is free here.
     pub(super) lowest: u32,
     /// The number of the last agreement that was started.
     pub(super) next: u64,
+}
+
+/// What is known of the hosts of a communicator's members.
+#[derive(Clone, Default)]
+pub(in crate::api) struct KnownHosts {
+    /// The communicator in this row that it is about. `None` if it is not known of any.
+    pub(in crate::api) comm: Option<Comm>,
+    /// The hosts. `None` if operations need not tell them apart.
+    pub(in crate::api) hosts: Option<Arc<Hosts>>,
+}
+
+impl Comms {
+    /// The hosts of a communicator's members, if they are known and operations should tell them apart.
+    pub(in crate::api) fn hosts_of(&self, comm: Comm) -> Option<Arc<Hosts>> {
+        let known = self.hosts.get(Communicator::row(comm.0)).filter(|known| known.comm == Some(comm));
+        known.and_then(|known| known.hosts.clone())
+    }
 }
 
 /// How an agreement ends: the new communicator, or `None` if this member is not in it.
