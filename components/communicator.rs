@@ -80,7 +80,8 @@ pub mod context {
     }
 }
 
-const _: () = assert!(CONTEXTS_MAX <= 1 << context::ID_BITS);
+// No row is named by `NIL`, the handle of a row that holds no communicator.
+const _: () = assert!(CONTEXTS_MAX <= context::id(NIL) as usize);
 // A handle is 32 bits: the id, and in the remaining bits the number of lives. There are at most as many lives as incarnations.
 const _: () = assert!(context::INCARNATIONS < (1 << (u32::BITS - context::ID_BITS)) - 1);
 

@@ -46,9 +46,10 @@ pub const BUFFERED_OVERHEAD: usize = 128;
 /// grown.
 pub const LOCAL_RANKS_MAX: usize = 4096;
 
-/// Context ids, and so communicators of one proc: the id has 20 bits of a context word. A row costs about 110 B, including what bevy
+/// Context ids, and so communicators of one proc: the id has 20 bits of a context word, and not all of them set, so that no row is named by
+/// [`NIL`](crate::NIL). A row costs about 110 B, including what bevy
 /// keeps for it. There are rows up to the highest id that was ever in use.
-pub const CONTEXTS_MAX: usize = 1 << 20;
+pub const CONTEXTS_MAX: usize = (1 << 20) - 1;
 
 /// Largest eager payload, bytes. For longer messages one more round trip is cheaper than the copy out of a temporary buffer.
 pub const EAGER_MAX: usize = 8 << 10;

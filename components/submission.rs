@@ -253,11 +253,16 @@ impl Inbound {
     /// Whether there is something to take.
     #[inline]
     pub fn ready(&self) -> bool {
-        !self.shared.queue.is_empty() || !self.waiting.is_empty()
+        !self.calling && (!self.shared.queue.is_empty() || !self.waiting.is_empty())
     }
 
-    /// Takes the next task. Waiting tasks come first.
+    /// Takes the next task. Waiting tasks come first. While a call is running, no task is taken.
     pub fn pop(&mut self) -> Option<Task> {
+        if self.calling { None } else { self.pop_any() }
+    }
+
+    /// As [`Inbound::pop`], also while a call is running: for the end of the engine.
+    pub fn pop_any(&mut self) -> Option<Task> {
         self.waiting.pop_front().or_else(|| self.shared.queue.pop())
     }
 

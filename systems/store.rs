@@ -113,7 +113,7 @@ impl Store {
         };
         let mut store = Store { world, shared: Arc::new(shared) };
         let counts = store.as_mut().accept();
-        if counts != expected || store.world.get::<Mark>(one).is_none() {
+        if counts != expected || store.world.get::<Mark>(one).is_none() || store.verify().is_err() {
             return Err("hooks or observers of the application have moved rows of the engine: rows are its own".into());
         }
         link_all(&mut store.all());

@@ -188,10 +188,14 @@ impl Engine {
         reaped
     }
 
+    /// How many context ids there may be here.
+    fn context_ids(&self) -> u32 {
+        self.tags.contexts.min(self.limits.contexts_max as u32)
+    }
+
     /// The ids from `floor` on that are not free here, and how many ids there may be.
     fn used_ids(&mut self, floor: u32) -> (UsedIds, u32) {
-        let TagLimits { contexts, incarnations, .. } = self.tags;
-        let most = contexts.min(self.limits.contexts_max as u32);
+        let (TagLimits { incarnations, .. }, most) = (self.tags, self.context_ids());
         let comms = &*self.store.all().communicators;
         self.comms.lowest = first_free(comms, self.comms.lowest, incarnations);
         let first = first_free(comms, self.comms.lowest.max(floor), incarnations);

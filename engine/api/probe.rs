@@ -11,6 +11,7 @@ use crate::run::engine::Engine;
 use looking::Found;
 use message::{Message, RejectedMessage};
 use tickwire_components::bytemuck::AnyBitPattern;
+use tickwire_components::bytemuck::allocation::try_zeroed_vec;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::{
     Basic, Comm, IntoBuffer, LeasedBytes, NIL, PostError, Rank, RequestError, Source, Status, TagFilter,
@@ -186,9 +187,33 @@ impl Engine {
 
 /// A vector of as many elements as a message has, all bytes 0.
 pub(crate) fn room_for<T: AnyBitPattern>(status: Status) -> Result<Vec<T>, OperationError> {
-    let (count, mut elements) = (status.count::<T>()?, Vec::new());
-    // A peer has stated the length, so the allocation may fail.
-    elements.try_reserve_exact(count).map_err(|_| OperationError::Memory { bytes: status.length })?;
-    elements.resize(count, T::zeroed());
-    Ok(elements)
+    // A peer has stated the length, so the allocation may fail. Memory that the system gives is zero already, and is not written: it is
+    // used only as far as data comes.
+    try_zeroed_vec(status.count::<T>()?).map_err(|()| OperationError::Memory { bytes: status.length })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory of this process that has pages, bytes.
+    fn resident() -> usize {
+        let statm = std::fs::read_to_string("/proc/self/statm").expect("the process's memory");
+        let pages: usize = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number of pages");
+        pages * rustix::param::page_size()
+    }
+
+    #[test]
+    fn room_for_a_long_message_has_no_pages_before_data_comes() {
+        let (before, length) = (resident(), 1 << 30);
+        let room = room_for::<u64>(Status { length, ..Status::NULL }).expect("addresses");
+        assert_eq!((room.len(), room.first(), room.last()), (length as usize / 8, Some(&0), Some(&0)));
+        assert!(resident().saturating_sub(before) < length as usize / 4, "most of it has no pages");
+    }
+
+    #[test]
+    fn more_than_there_can_be_is_an_error() {
+        let told = Status { length: usize::MAX / 16 * 16, ..Status::NULL };
+        assert!(matches!(room_for::<u128>(told), Err(OperationError::Memory { bytes }) if bytes == told.length));
+    }
 }

@@ -45,7 +45,10 @@ impl Engine {
         let mut panicked = None;
         // A call that is run here may end operations that other threads await.
         while !self.store.progress().owed_to_threads.is_empty() {
-            for owed in std::mem::take(&mut self.store.progress().owed_to_threads) {
+            let mut owed = std::mem::take(&mut self.store.progress().owed_to_threads);
+            // Calls come last. They may wait for what a thread does after it has heard of the end of an earlier operation.
+            owed.sort_by_key(|owed| matches!(owed, OwedToThread::Call));
+            for owed in owed {
                 panicked = panicked.or(match owed {
                     OwedToThread::Outcome(row) => self.answer(row),
                     OwedToThread::Call => self.run_call(),
@@ -85,7 +88,7 @@ impl Engine {
         let why = if matches!(error, PostError::Poisoned(_)) { CLOSED_POISONED } else { CLOSED_FINALIZED };
         let closed = self.submissions.closed.swap(why, Ordering::SeqCst) != 0;
         let inbound = self.store.all().inbound;
-        while let Some(task) = inbound.pop() {
+        while let Some(task) = inbound.pop_any() {
             let _ = task.refuse(&self.submissions, &error);
         }
         if !closed {

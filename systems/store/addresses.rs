@@ -149,6 +149,14 @@ impl Block {
     }
 }
 
+impl Columns {
+    /// A column of each table whose rows only the engine may spawn or move, in the order of [`super::guard::Table`].
+    pub(super) fn one_of_each_table(&self) -> [ColumnState; TABLES] {
+        let &Columns { progress, cars, buffers, supplies, arrivals, communicators, endpoints, vcs, .. } = self;
+        [progress, cars, buffers, supplies, arrivals, communicators, endpoints, vcs]
+    }
+}
+
 impl Addresses {
     pub(super) const fn new() -> Self {
         Addresses { block: UnsafeCell::new(Block::dangling()) }

@@ -2,12 +2,13 @@
 //!
 //! Code of the application gets the whole world: its systems do, and so do hooks and observers that run when the engine spawns rows. This
 //! code may put another world in its place, clear it, or move rows. Whatever bevy allows of that without `unsafe` leaves traces that can be
-//! seen without reading a row: the world's id, a mark on the engine's singleton row that no other code can make, and the number of rows of
-//! each table. Hooks refuse the changes that would leave no trace: despawning a row, and removing or replacing one of its components.
+//! seen without reading a row: the world's id, a mark on the engine's singleton row that no other code can make, the number of rows of
+//! each table, and the archetypes of rows that were in another table. Hooks refuse the changes that would leave no trace: despawning a row, and removing or replacing one of its components.
 
 use super::addresses::{Addresses, Columns, TABLES};
 use super::spawn::{Mark, Plan, spawn};
 use super::tables::Tables;
+use bevy_ecs::archetype::Archetype;
 use bevy_ecs::component::ComponentId;
 use bevy_ecs::entity::Entity;
 use bevy_ecs::world::{World, WorldId};
@@ -45,6 +46,8 @@ pub(super) struct State {
     /// The engine's singleton row.
     one: Entity,
     pub(super) counts: [usize; TABLES],
+    /// How many of the world's archetypes were checked. Archetypes never vanish, and never get another table.
+    archetypes: usize,
     /// The transports, by references that do not lead through the world.
     transports: Vec<AnyTransport>,
     /// The plan of the tables that replace those of a lost world.
@@ -64,7 +67,8 @@ impl Guard {
         (plan, submissions): (Plan, Arc<Submissions>),
     ) -> Self {
         let (world, counts, lost) = (world.id(), [0; TABLES], None);
-        let state = State { columns, row_states, world, one, counts, transports, plan, submissions, lost };
+        let archetypes = 0;
+        let state = State { columns, row_states, world, one, counts, archetypes, transports, plan, submissions, lost };
         Guard { state: Mutex::new(state) }
     }
 
@@ -110,21 +114,38 @@ impl State {
     }
 
     /// Checks a world. If nothing is wrong, the column addresses have been taken anew.
-    pub(super) fn check(&self, shared: &Shared, world: &mut World) -> Result<(), String> {
+    pub(super) fn check(&mut self, shared: &Shared, world: &mut World) -> Result<(), String> {
         if world.id() != self.world {
             return Err("the application has put another world in the place of the engine's".into());
         }
         if world.get::<Mark>(self.one).is_none() {
             return Err("the application has cleared the engine's world".into());
         }
+        let has_moved = self.has_moved_rows(world);
         let (before, after) = (self.counts, self.refresh(shared, world));
-        match before == after {
+        match before == after && !has_moved {
             true => Ok(()),
             false => Err(format!(
                 "the application has spawned, despawned or moved rows of the engine's tables ({before:?} became {after:?}): \
                  rows are the engine's own"
             )),
         }
+    }
+
+    /// Whether a row of the engine's has been in another table since the last check. It need not be there any more: a component that is
+    /// inserted and removed again leaves as many rows as before, but in another order. What stays is the archetype that the row had meanwhile.
+    fn has_moved_rows(&mut self, world: &World) -> bool {
+        let archetypes = world.archetypes();
+        if archetypes.len() == self.archetypes {
+            return false;
+        }
+        let columns = self.columns.one_of_each_table();
+        let is_elsewhere = |archetype: &Archetype| {
+            columns.iter().any(|of| archetype.contains(of.component()) && archetype.table_id() != of.table())
+        };
+        let has_moved = archetypes.iter().skip(self.archetypes).any(is_elsewhere);
+        self.archetypes = archetypes.len();
+        has_moved
     }
 
     /// Replaces a world that is no longer the engine's by one without procs and transports. Rows of the old world are not read.
@@ -143,7 +164,7 @@ impl State {
         self.one = spawn(world, &plan, self.submissions.clone());
         self.columns = Columns::of_few(world);
         self.row_states = Vec::new();
-        self.world = world.id();
+        (self.world, self.archetypes) = (world.id(), 0);
         self.counts = self.refresh(shared, world);
         self.lost = Some(words);
         // The old world may contain values of the application, whose destructors may panic.

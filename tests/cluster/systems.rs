@@ -80,6 +80,15 @@ fn systems_that_touch_the_engines_rows_poison_it() {
         commands.entity(rows.iter().next().unwrap()).insert(Mark);
     };
     assert_poisoned(with_system(own), "spawned, despawned or moved rows");
+    // The first row gets another place, though there are as many rows as before.
+    fn touch<T: Component>(mut commands: Commands, rows: Query<Entity, With<T>>) {
+        let first = rows.iter().next().unwrap();
+        commands.entity(first).insert(Mark).remove::<Mark>();
+    }
+    let moved = "spawned, despawned or moved rows";
+    assert_poisoned(with_system(touch::<Car>), moved);
+    assert_poisoned(with_system(touch::<Buffer>), moved);
+    assert_poisoned(with_system(touch::<tickwire::internals::components::Vc>), moved);
     // Many rows before the panic, so that the tables have moved in memory.
     fn many(world: &mut World) {
         for _ in 0..10_000 {

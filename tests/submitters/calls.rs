@@ -43,6 +43,38 @@ fn a_call_may_wait_and_the_next_one_waits_for_it() {
     second.wait().unwrap();
 }
 
+/// What a call posts comes before what its thread submits later, also if the call ticks.
+#[test]
+fn operations_submitted_after_a_call_do_not_overtake_it() {
+    let mut engine = solo();
+    let (world, submitter) = (engine.comm_world(), engine.submitter());
+    let called = submitter.call(move |engine| {
+        for _ in 0..10 {
+            engine.tick();
+        }
+        engine.isend([1u8], ME, Tag(1), world).unwrap()
+    });
+    let later = submitter.isend([2u8], ME, Tag(1), world).unwrap();
+    let received: Vec<_> = (0..2).map(|_| engine.recv_vec::<u8>(ME, Tag(1), world).unwrap().0).collect();
+    assert_eq!(received, [[1], [2]]);
+    later.wait().unwrap();
+    engine.wait(&called.wait().unwrap()).unwrap();
+}
+
+/// A call may wait for a thread that goes on once it has heard of the end of an operation that it has submitted before.
+#[test]
+fn operations_that_have_ended_are_answered_before_a_call_runs() {
+    let mut engine = solo();
+    let (world, submitter) = (engine.comm_world(), engine.submitter());
+    let mut sent = Box::pin(submitter.isend([1u8], ME, Tag(1), world).unwrap().into_future());
+    let called = submitter.call(move |engine| {
+        engine.tick();
+        sent.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    });
+    tick_until(&mut engine, |engine| rows(engine).inbound.shared().calls.load(Ordering::Relaxed) == SUBMISSIONS_MAX);
+    assert_eq!(called.wait(), Ok(true));
+}
+
 #[test]
 fn modes_and_priorities_are_submitted_too() {
     let mut engine = solo();

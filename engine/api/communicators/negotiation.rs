@@ -124,7 +124,10 @@ impl Negotiation {
             Phase::Gather => self.gather(engine),
             Phase::AwaitProposal => match self.heard_from_parent(engine)? {
                 None => Ok(false),
-                Some(Message::Propose { id, entries }) if entries.len() == self.asked() && self.is_own(&entries) => {
+                // This member has told the bound of its ids on the way up.
+                Some(Message::Propose { id, entries })
+                    if id < engine.context_ids() && entries.len() == self.asked() && self.is_own(&entries) =>
+                {
                     self.propose(engine, id, entries).map(|()| true)
                 }
                 Some(Message::Decide { commit: false, incarnation }) => {

@@ -74,6 +74,10 @@ fn an_id_is_reserved_once_and_the_table_grows_to_it() {
     assert_eq!(world.all().communicators.len(), CONTEXTS_MAX);
     let made = make_of(world, last, INCARNATIONS - 1);
     assert!(live(world.all().communicators, made).is_ok_and(|comm| comm.context != context::base(NIL)));
+    assert!(
+        live(world.all().communicators, NIL).is_err(),
+        "free rows have this handle, and it is that of no communicator"
+    );
 }
 
 #[test]
