@@ -23,6 +23,7 @@
 mod directory;
 mod lock;
 mod mail;
+mod slot;
 mod update;
 mod updating;
 
@@ -31,6 +32,7 @@ use crate::rings::atomics::{AtomicU32, AtomicU64, Ordering};
 use crate::shared::{SHARED_ALIGN, SharedRun};
 pub use directory::{DIRECTORY_BYTES, Listed};
 pub use lock::Hold;
+use slot::{Slot, slot_bytes};
 use std::ptr::NonNull;
 use tickwire_components::Span;
 use tickwire_components::limits::{PAGE_BYTES, STREAMED_MIN};
@@ -66,7 +68,7 @@ pub const fn control_bytes(members: u32) -> usize {
 
 /// Bytes of the control lines of a part whose memory is elsewhere, with the slots for short puts.
 pub const fn control_bytes_with_mail(members: u32) -> usize {
-    (control_bytes(members) + mail::slot_bytes(members)).next_multiple_of(PAGE_BYTES)
+    (control_bytes(members) + slot_bytes(members)).next_multiple_of(PAGE_BYTES)
 }
 
 /// A member that holds what another one needs: the caller does something else, and tries again.
@@ -111,7 +113,7 @@ pub struct Part {
     /// Bytes of its memory.
     bytes: usize,
     /// Slots for short puts, by member.
-    slots: Option<NonNull<mail::Slot>>,
+    slots: Option<NonNull<Slot>>,
     control: Control,
 }
 
@@ -152,7 +154,7 @@ impl Part {
             Memory::Own(span) => (span.start(), span.len()),
             Memory::Elsewhere(bytes) => (std::ptr::null_mut(), bytes),
         };
-        let has_slots = !matches!(memory, Memory::Behind(_)) && mail::slot_bytes(members) > 0;
+        let has_slots = !matches!(memory, Memory::Behind(_)) && slot_bytes(members) > 0;
         let slots = if has_slots && run.bytes() >= control_bytes_with_mail(members) {
             NonNull::new(run.start().as_ptr().wrapping_add(control).cast())
         } else {

@@ -207,8 +207,8 @@ mod tests {
     fn room_for_a_long_message_has_no_pages_before_data_comes() {
         let (before, length) = (resident(), 1 << 30);
         let room = room_for::<u64>(Status { length, ..Status::NULL }).expect("addresses");
-        assert_eq!((room.len(), room.first(), room.last()), (length as usize / 8, Some(&0), Some(&0)));
-        assert!(resident().saturating_sub(before) < length as usize / 4, "most of it has no pages");
+        assert_eq!((room.len(), room.first(), room.last()), (length / 8, Some(&0), Some(&0)));
+        assert!(resident().saturating_sub(before) < length / 4, "most of it has no pages");
     }
 
     #[test]

@@ -13,9 +13,10 @@ use boards::board_operations;
 use operations::{is_used, messages, operation, refusal};
 use peers::{communicators, peers};
 use std::collections::BTreeSet;
-use tickwire_components::{Pending, RequestState, VcState};
+use tickwire_components::{Pending, RequestId, RequestState, Stamp, VcState};
 use tickwire_systems::ProgressSystems;
 use tickwire_systems::steps::credit::collect;
+use tickwire_systems::store::Tables;
 use tickwire_traces::dump::{
     Accounting, Activity, Age, Dump, HiddenDump, OperationDump, Plane, SHOWN_MAX, SystemBytes,
 };
@@ -33,7 +34,7 @@ impl Engine {
         let now = self.store.progress().stamp();
         let (awaited, agrees) = (self.observer.awaited, self.observer.agrees);
         let accounting = self.accounting();
-        let all = self.store.all();
+        let mut all = self.store.all();
         // Credit that peers have written into this side's memory is otherwise collected only when it is needed.
         for vc in all.vcs.iter_mut().filter(|vc| vc.state == VcState::Connected) {
             if let Some(endpoint) = all.endpoints.get_mut(vc.endpoint as usize) {
@@ -44,24 +45,7 @@ impl Engine {
         if !all.progress.senders.is_empty() {
             all.progress.pending |= Pending::POST;
         }
-        let mut operations: Vec<OperationDump> = (0..)
-            .zip(all.requests.iter())
-            .filter(|&(row, request)| is_used(&all.cars[row as usize], request))
-            .map(|(row, _)| {
-                let mut dumped = operation(&all, row, now);
-                // A node of a graph belongs to the request of the graph.
-                let owner = all.cars[row as usize].request;
-                if let Some(request) = all.requests.get(owner as usize) {
-                    dumped.awaited = awaited.row == owner && awaited.generation == request.generation;
-                    dumped.detached = request.state == RequestState::Detached;
-                }
-                dumped.awaited |= agrees && matches!(dumped.plane, Plane::Agreement | Plane::Group);
-                dumped
-            })
-            .collect();
-        for operation in &mut operations {
-            operation.submitted = all.callbacks.slot(all.cars[operation.row as usize].request).is_some();
-        }
+        let mut operations = rows_in_use(&mut all, now, awaited, agrees);
         operations.extend(board_operations(&all, now));
         operations.extend(all.progress.control.frames.iter().filter_map(|frame| refusal(&all, frame)));
         let mut unexpected = messages(&all, now);
@@ -134,6 +118,27 @@ impl Engine {
         systems.push(("deliver".to_owned(), delivered));
         Accounting { queues: queues(&all), tables: tables(&all), transports: transports(&mut all), systems }
     }
+}
+
+/// The operations that have rows. `awaited` is the request that the application waits for; `agrees` says whether it waits for an agreement.
+fn rows_in_use(all: &mut Tables<'_>, now: Stamp, awaited: RequestId, agrees: bool) -> Vec<OperationDump> {
+    let mut operations = Vec::new();
+    for row in (0..).take(all.requests.len()) {
+        if !is_used(&all.cars[row as usize], &all.requests[row as usize]) {
+            continue;
+        }
+        let mut dumped = operation(all, row, now);
+        // A node of a graph belongs to the request of the graph.
+        let owner = all.cars[row as usize].request;
+        if let Some(request) = all.requests.get(owner as usize) {
+            dumped.awaited = awaited.row == owner && awaited.generation == request.generation;
+            dumped.detached = request.state == RequestState::Detached;
+        }
+        dumped.awaited |= agrees && matches!(dumped.plane, Plane::Agreement | Plane::Group);
+        dumped.submitted = all.callbacks.slot(owner).is_some();
+        operations.push(dumped);
+    }
+    operations
 }
 
 /// Keeps the oldest items, and returns how many were left out. Items without an age come last.

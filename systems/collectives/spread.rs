@@ -149,15 +149,12 @@ fn deal_blocks(
     if place != 0 {
         let span = subtree(place, draft.size);
         held = own.filter(|_| span == 1).unwrap_or_else(|| draft.temporary(span as usize * block));
-        for (step, (first, count)) in (0..).zip(runs(draft, root, place, parent(place) == 0)) {
-            let part = held.part((first - place) as usize * block, count as usize * block);
+        for (step, part) in parts(draft, root, place, place, held, block) {
             came.push(draft.receive(absolute(draft, root, parent(place)), step, part, &[]));
         }
     }
     for child in children(place, draft.size) {
-        for (step, (first, count)) in (0..).zip(runs(draft, root, child, place == 0)) {
-            let at = if place == 0 { absolute(draft, root, first) } else { first - place };
-            let part = held.part(at as usize * block, count as usize * block);
+        for (step, part) in parts(draft, root, place, child, held, block) {
             draft.send(absolute(draft, root, child), step, part, &came);
         }
     }
@@ -185,9 +182,7 @@ pub fn gather(draft: &mut Draft, own: Option<Span>, all: Span, block: usize, roo
         _ => draft.temporary(span as usize * block),
     };
     for child in children(place, draft.size) {
-        for (step, (first, count)) in (0..).zip(runs(draft, root, child, place == 0)) {
-            let at = if place == 0 { absolute(draft, root, first) } else { first - place };
-            let part = held.part(at as usize * block, count as usize * block);
+        for (step, part) in parts(draft, root, place, child, held, block) {
             came.push(draft.receive(absolute(draft, root, child), step, part, &[]));
         }
     }
@@ -197,8 +192,7 @@ pub fn gather(draft: &mut Draft, own: Option<Span>, all: Span, block: usize, roo
         _ => {}
     }
     if place != 0 {
-        for (step, (first, count)) in (0..).zip(runs(draft, root, place, parent(place) == 0)) {
-            let part = held.part((first - place) as usize * block, count as usize * block);
+        for (step, part) in parts(draft, root, place, place, held, block) {
             draft.send(absolute(draft, root, parent(place)), step, part, &came);
         }
     }
@@ -212,6 +206,21 @@ fn relative(draft: &Draft, root: u32) -> u32 {
 /// The rank of a place.
 fn absolute(draft: &Draft, root: u32, place: u32) -> u32 {
     ((u64::from(place) + u64::from(root)) % u64::from(draft.size)) as u32
+}
+
+/// The blocks of the subtree of a place, in the memory `held` of the blocks that the rank at `place` has: steps, and runs of bytes.
+fn parts(
+    draft: &Draft,
+    root: u32,
+    place: u32,
+    of: u32,
+    held: Span,
+    block: usize,
+) -> impl Iterator<Item = (u32, Span)> + use<> {
+    let split = if of == place { parent(place) == 0 } else { place == 0 };
+    let start = |first| if place == 0 { absolute(draft, root, first) } else { first - place };
+    let part = |(first, count)| held.part(start(first) as usize * block, count as usize * block);
+    (0..).zip(runs(draft, root, of, split).into_iter().map(part).collect::<Vec<_>>())
 }
 
 /// The places of a subtree, as runs of consecutive ranks. At the root (`split`), blocks are in the order of ranks, so a run that passes the

@@ -43,6 +43,13 @@ pub(crate) fn draws(network: &Network, mut command: Command) {
     assert_eq!(heat(&mut command, "several"), alone);
 }
 
+/// Checks that `cg` solves its equations as a serial program does. Its sums go by the leaders of the hosts.
+fn solves(network: &Network, mut command: Command) {
+    command.arg(example("cg")).args(["--width", "64", "--height", "48", "--output"]);
+    let output = run(command.arg(network.place.join("potential")));
+    assert!(output.status.success(), "{}", words(&output));
+}
+
 /// Checks that all ranks have passed the point-to-point cases.
 pub(crate) fn has_all_cases(command: &mut Command, ranks: usize) {
     let lines = reports(&run(command.args([RANK, "cases"])));
@@ -57,6 +64,7 @@ fn hydra_on_two_and_three_hosts() {
         know_their_places(&mut network.hydra(&mpiexec, "left:2,right:2", 4), &[0, 0, 1, 1]);
         know_their_places(&mut network.hydra(&mpiexec, "left,right,third", 5), &[0, 1, 2, 0, 1]);
         draws(network, network.hydra(&mpiexec, "left:2,right:2,third:2", 6));
+        solves(network, network.hydra(&mpiexec, "left:2,right:3", 5));
         has_all_cases(&mut network.hydra(&mpiexec, "left:2,right:2", 4), 4);
         has_all_cases(&mut network.hydra(&mpiexec, "left,right,third", 3), 3);
         // Random programs of two ranks, checked by the model of matching.

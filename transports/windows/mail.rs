@@ -2,66 +2,14 @@
 //! the target's engine writes it to its place, which is several times faster than a call of the kernel. While the target computes, its
 //! engine takes no put: then the origin takes its put back, and the kernel writes it. So nobody waits for the target.
 //!
-//! Each member has one slot. While the slot is free, it is the origin's. While a put is posted in it, the origin or the target may take
-//! it. Whoever has taken the put has the slot until it is free again.
+//! Each member has one slot, which changes hands as `slot.rs` says.
 
 use super::Part;
+use super::slot::{Slot, free, is_free, is_posted, post, take};
 use crate::copy;
-use crate::rings::atomics::{AtomicU32, AtomicU64, Ordering};
+use crate::rings::atomics::Ordering;
 use tickwire_components::Span;
-use tickwire_components::limits::{MAIL_BYTES, MAIL_MEMBERS};
-
-/// The slot is the origin's.
-const FREE: u32 = 0;
-/// A put is in it.
-const POSTED: u32 = 1;
-/// Somebody writes the put to where it belongs.
-const TAKEN: u32 = 2;
-
-/// Whether the slot is the origin's. Then what was last put is where it belongs.
-#[inline(always)]
-fn is_free(state: &AtomicU32) -> bool {
-    state.load(Ordering::Acquire) == FREE
-}
-
-/// Leaves what the origin has written into its slot.
-#[inline(always)]
-fn post(state: &AtomicU32) {
-    state.store(POSTED, Ordering::Release);
-}
-
-/// Whether there may be a put for the target. To be asked before [`take`], since it costs no exclusive cache line.
-#[inline(always)]
-fn is_posted(state: &AtomicU32) -> bool {
-    state.load(Ordering::Relaxed) == POSTED
-}
-
-/// Takes the put, for the target or for the origin. `false` if there is none, or the other one has taken it.
-#[inline(always)]
-fn take(state: &AtomicU32) -> bool {
-    state.compare_exchange(POSTED, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok()
-}
-
-/// Frees the slot, once the put that was taken is where it belongs.
-#[inline(always)]
-fn free(state: &AtomicU32) {
-    state.store(FREE, Ordering::Release);
-}
-
-/// A slot: the last put of a member.
-#[repr(C, align(128))]
-pub(super) struct Slot {
-    state: AtomicU32,
-    length: AtomicU32,
-    at: AtomicU64,
-    _pad: [u64; 14],
-    bytes: [u8; MAIL_BYTES],
-}
-
-/// Bytes of the slots of so many members. 0 if there are more than [`MAIL_MEMBERS`], since the target looks at all slots.
-pub(super) const fn slot_bytes(members: u32) -> usize {
-    if members <= MAIL_MEMBERS { members as usize * size_of::<Slot>() } else { 0 }
-}
+use tickwire_components::limits::MAIL_BYTES;
 
 impl Part {
     /// The slot of a member, if there are slots.
@@ -148,6 +96,3 @@ impl Part {
         served
     }
 }
-
-#[cfg(all(test, tickwire_loom))]
-mod loom_tests;

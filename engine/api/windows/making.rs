@@ -229,12 +229,7 @@ impl Engine {
             Target::new(row, bytes, reach.unwrap_or(Reach::Engine))
         });
         let targets: Vec<Target> = targets.collect();
-        let farness = |target: &Target| match target.reach {
-            Reach::Memory(_) => u8::from(!is_shared),
-            Reach::Kernel { .. } | Reach::Listed { .. } => 1,
-            Reach::Fabric { .. } | Reach::Engine => 2,
-        };
-        let farthest = targets.iter().map(farness).max().unwrap_or(0);
+        let farthest = targets.iter().map(|target| farness(target, is_shared)).max().unwrap_or(0);
         let (epochs, served, domain) = (Epochs::default(), VecDeque::new(), AtomicsDomain::Engine);
         let window = WindowRow {
             handle: comm.0,
@@ -305,5 +300,14 @@ impl Members<'_> {
     /// Whether all of them have something.
     fn have(&self, what: u64) -> bool {
         self.offers.iter().all(|offer| offer.has & what != 0)
+    }
+}
+
+/// What makes updates of a member's part atomic: 0 the processor, 1 a lock, 2 the member's engine.
+fn farness(target: &Target, is_shared: bool) -> u8 {
+    match target.reach {
+        Reach::Memory(_) => u8::from(!is_shared),
+        Reach::Kernel { .. } | Reach::Listed { .. } => 1,
+        Reach::Fabric { .. } | Reach::Engine => 2,
     }
 }

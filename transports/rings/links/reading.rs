@@ -58,7 +58,8 @@ impl Links {
     /// [`Links::drain`] has read must have been released.
     ///
     /// Returns how many frames were taken, and whether there are frames that only a drain reads, or that remain because `most` was 0.
-    // Not inlined: its loops need all registers.
+    // Not inlined: its loops need all registers. Longer than other functions: it is one loop, and each way out of it leaves the cursors of
+    // the ring, the count and the turn in a state of its own.
     #[inline(never)]
     pub fn deliver(&mut self, mut most: u32, take: &mut impl Take) -> (u32, bool) {
         let mut count = 0;
