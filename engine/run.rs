@@ -16,5 +16,5 @@ mod sleeper;
 mod tick;
 mod wait;
 pub(crate) mod waiter;
-mod watch;
+pub(crate) mod watch;
 pub(crate) mod watching;

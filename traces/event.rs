@@ -81,6 +81,38 @@ pub enum Event<'a> {
         /// When it returned.
         end_ns: u64,
     },
+    /// A one-sided call has returned, also if it was refused. Calls that such a call makes by itself are not told.
+    Accessed {
+        /// The name of the call, such as `put` or `win_fence`.
+        name: Cow<'a, str>,
+        /// What the call was about.
+        access: Access,
+        /// When it was called.
+        begin_ns: u64,
+        /// When it returned.
+        end_ns: u64,
+    },
+    /// An operation with a request is started: a nonblocking or persistent collective operation, or a one-sided one.
+    Started {
+        /// Its number among those of this engine, from 0.
+        operation: u64,
+        /// The name of the operation: that of the blocking call, such as `allreduce`, if it is collective, else that of its call, such as
+        /// `rput`.
+        name: Cow<'a, str>,
+        /// What it is about.
+        about: About,
+        /// When.
+        at_ns: u64,
+    },
+    /// An operation with a request has ended, or its start was refused.
+    Ended {
+        /// Its number.
+        operation: u64,
+        /// Its name.
+        name: Cow<'a, str>,
+        /// When. If it has ended in a tick or a poll: when that had ended.
+        at_ns: u64,
+    },
     /// The state of a virtual connection has changed since the tick before.
     VcChanged {
         /// The proc at its other end.
@@ -110,6 +142,27 @@ pub enum Event<'a> {
         /// When.
         at_ns: u64,
     },
+}
+
+/// What an operation with a request is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum About {
+    /// A communicator, by its context word: the operation is collective.
+    Comm(u32),
+    /// Memory of a proc: the operation is one-sided.
+    Memory(Access),
+}
+
+/// What a one-sided call is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// Context word of the window's own communicator; [`NIL`](tickwire_components::NIL) for exposed memory, and for a window that there is
+    /// not.
+    pub window: u32,
+    /// The target's rank: in the window, or in the world for exposed memory. [`NIL`](tickwire_components::NIL) for calls about several ranks.
+    pub target: u32,
+    /// Bytes that are put, got or updated; 0 for calls that move none.
+    pub bytes: u64,
 }
 
 /// An envelope on its way between two procs.
@@ -171,6 +224,31 @@ impl Event<'_> {
     /// Time between two [`Event::Moved`] of a transport, ns.
     pub const MOVED_NS: u64 = 100_000;
 
+    /// The name of the transport, the call or the operation, if the event has one.
+    pub(crate) fn name(&self) -> Option<&str> {
+        match self {
+            Event::Moved { transport: name, .. }
+            | Event::Called { name, .. }
+            | Event::Accessed { name, .. }
+            | Event::Started { name, .. }
+            | Event::Ended { name, .. } => Some(name),
+            _ => None,
+        }
+    }
+
+    /// The same event with another name, if it has one.
+    pub(crate) fn named(mut self, as_named: &str) -> Self {
+        match &mut self {
+            Event::Moved { transport: name, .. }
+            | Event::Called { name, .. }
+            | Event::Accessed { name, .. }
+            | Event::Started { name, .. }
+            | Event::Ended { name, .. } => *name = Cow::Owned(as_named.to_owned()),
+            _ => {}
+        }
+        self
+    }
+
     /// The same event with text of its own.
     pub fn into_owned(self) -> Event<'static> {
         let own = |words: Cow<'_, str>| Cow::Owned(words.into_owned());
@@ -189,6 +267,13 @@ impl Event<'_> {
             Event::Called { name, context, begin_ns, end_ns } => {
                 Event::Called { name: own(name), context, begin_ns, end_ns }
             }
+            Event::Accessed { name, access, begin_ns, end_ns } => {
+                Event::Accessed { name: own(name), access, begin_ns, end_ns }
+            }
+            Event::Started { operation, name, about, at_ns } => {
+                Event::Started { operation, name: own(name), about, at_ns }
+            }
+            Event::Ended { operation, name, at_ns } => Event::Ended { operation, name: own(name), at_ns },
             Event::VcChanged { proc, state, reason, at_ns } => {
                 Event::VcChanged { proc, state, reason: own(reason), at_ns }
             }

@@ -1,16 +1,16 @@
 //! Events in the trace event format of Chrome, which Perfetto and `chrome://tracing` open.
 //!
-//! An engine is shown as a process, named by its rank. Its systems are tracks. Its collective operations are slices on one more track,
-//! and its messages on two more, with arrows from send to receive. Queue depths are counters. The file is an array with one event on
-//! each line.
+//! An engine is shown as a process, named by its rank. Its systems are tracks. Its collective calls are slices on one more track, its
+//! one-sided calls on another, and its messages on two more, with arrows from send to receive. Operations with requests overlap, so they
+//! are asynchronous slices. Queue depths are counters. The file is an array with one event on each line.
 
 use crate::counters::DELIVER;
-use crate::event::{Depths, Event, Message};
+use crate::event::{About, Access, Depths, Event, Message};
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Write};
-use tickwire_components::{Ended, VcState, Work, check_file_bytes};
+use tickwire_components::{Ended, NIL, VcState, Work, check_file_bytes};
 
 /// Bytes that are buffered before they are written.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -18,10 +18,14 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// Track numbers. The track of a system is [`SYSTEMS`] plus the system's number.
 const TICKS: u32 = 1;
 const SYSTEMS: u32 = 2;
+const ACCESSES: u32 = 998;
 const CALLS: u32 = 999;
 const SENT: u32 = 1000;
 const RECEIVED: u32 = 1001;
 const CONNECTIONS: u32 = 1002;
+
+/// The bits of an operation's number that are in the id of its slice, behind the rank. A rank is less than 2^24.
+const OPERATIONS: u64 = (1 << 40) - 1;
 
 /// A function that takes lines. Each line is one event.
 pub(crate) type Put<'a> = dyn FnMut(&[u8]) -> io::Result<()> + 'a;
@@ -101,6 +105,16 @@ struct Context {
 }
 
 #[derive(Serialize)]
+struct Accessed {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+}
+
+#[derive(Serialize)]
 struct Counted {
     value: u64,
 }
@@ -119,6 +133,14 @@ struct Told<'a> {
 /// Converts to microseconds, the unit of the format.
 fn us(ns: u64) -> f64 {
     ns as f64 / 1000.0
+}
+
+impl Accessed {
+    fn of(access: &Access) -> Self {
+        let known = |number: u32| (number != NIL).then_some(number);
+        let Access { window, target, bytes } = *access;
+        Accessed { window: known(window), target: known(target), bytes: (bytes != 0).then_some(bytes) }
+    }
 }
 
 impl<'a, A> Line<'a, A> {
@@ -150,6 +172,7 @@ impl Lines {
                 self.name(0, &format!("rank {rank}"));
                 for (tid, name) in [
                     (TICKS, "tick"),
+                    (ACCESSES, "one-sided"),
                     (CALLS, "collectives"),
                     (SENT, "sent"),
                     (RECEIVED, "received"),
@@ -189,6 +212,19 @@ impl Lines {
                 let line = Line::new("X", (self.rank, CALLS), name, *begin_ns, Some(Context { context: *context }));
                 self.put(&line.lasting(end_ns.saturating_sub(*begin_ns)));
             }
+            Event::Accessed { name, access, begin_ns, end_ns } => {
+                let line = Line::new("X", (self.rank, ACCESSES), name, *begin_ns, Some(Accessed::of(access)));
+                self.put(&line.lasting(end_ns.saturating_sub(*begin_ns)));
+            }
+            Event::Started { operation, name, about, at_ns } => match about {
+                About::Comm(context) => {
+                    self.operation("b", *operation, name, *at_ns, Some(Context { context: *context }))
+                }
+                About::Memory(access) => self.operation("b", *operation, name, *at_ns, Some(Accessed::of(access))),
+            },
+            Event::Ended { operation, name, at_ns } => {
+                self.operation("e", *operation, name, *at_ns, None::<Context>);
+            }
             Event::VcChanged { proc, state, reason, at_ns } => {
                 let state = match state {
                     VcState::Unconnected => "unconnected",
@@ -206,6 +242,14 @@ impl Lines {
             }
             Event::Error { words, at_ns } => self.instant("error", words, *at_ns),
         }
+    }
+
+    /// One end of an asynchronous slice, which may overlap others: an operation with a request. Both ends have the same name, category and
+    /// id, and no other slice has this id.
+    fn operation<A: Serialize>(&mut self, ph: &str, operation: u64, name: &str, at_ns: u64, args: Option<A>) {
+        let id = format!("{:#x}", u64::from(self.rank) << 40 | operation & OPERATIONS);
+        let line = Line::new(ph, (self.rank, CALLS), name, at_ns, args);
+        self.put(&Line { cat: Some("operation"), id: Some(&id), ..line });
     }
 
     /// A slice for a tick.
@@ -335,18 +379,4 @@ impl Array {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn the_arrow_of_a_message_has_a_name_and_an_id_of_its_own() {
-        let ranks = [1, 2, 65_537, 65_538, (1 << 24) - 1];
-        let pairs = ranks.iter().flat_map(|&from| ranks.map(|to| (from, to)));
-        let arrows: Vec<_> = pairs.flat_map(|(from, to)| [0, 1].map(|number| arrow(from, to, number))).collect();
-        assert_eq!(arrows.iter().collect::<BTreeSet<_>>().len(), 2 * ranks.len() * ranks.len());
-        let is_number = |id: &str| id.strip_prefix("0x").is_some_and(|digits| u64::from_str_radix(digits, 16).is_ok());
-        assert!(arrows.iter().all(|(_, id)| is_number(id)), "Perfetto takes only numbers: {arrows:?}");
-        assert_eq!(arrows[0], ("message".into(), "0x1000100000000".into()));
-    }
-}
+mod tests;

@@ -32,7 +32,7 @@ mod window;
 pub mod words;
 
 pub use counters::{Counters, DELIVER};
-pub use event::{Depths, Event, Message, Sink};
+pub use event::{About, Access, Depths, Event, Message, Sink};
 pub use file::TraceFile;
 pub use merge::{Merged, join, merge, part, remove_parts};
 pub use messages::Messages;

@@ -2,7 +2,7 @@
 //!
 //! **Records.** Each record begins with a [`Head`]: its kind, its number of words, and the ns since the previous record. Times are
 //! differences of 32 bits; for a longer one, an extra record gives the time. Small numbers are packed; the kind says which. The name of
-//! a transport or a call is recorded once, and later records use its number. Text is at the end of its record, padded with zeros.
+//! a transport, a call or an operation is recorded once, and later records use its number. Text is at the end of its record, padded with zeros.
 //!
 //! **The file** begins with a page: [`MAGIC`], [`VERSION`], the number of words of records in this page, and the [state](State) of the
 //! rest. The page is filled first. After the page comes a buffer of 64 KiB, and then everything that has been in the buffer. Records go
@@ -11,15 +11,16 @@
 //! Page and buffer are mapped, so what is stored there is in the file at once. A count is stored after the words that it counts, and one
 //! word has the counts of both buffer and rest. So each record is in the file once and complete, whenever the process is killed.
 
+mod parts;
 pub(crate) mod reader;
 
-use crate::event::{Event, Message};
+use crate::event::{About, Access, Event, Message};
 use tickwire_components::Work;
 
 /// The first word of a file of records: these letters, on a little-endian machine.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"tickwtrc");
 /// The version of the format.
-pub(crate) const VERSION: u64 = 3;
+pub(crate) const VERSION: u64 = 4;
 /// Longest text in a record, bytes. Longer text is cut.
 pub(crate) const TEXT_MAX: usize = 4096;
 /// Words of a record at most.
@@ -59,6 +60,11 @@ const DELIVERED_WIDE: u8 = 18;
 const WAITING: u8 = 19;
 const CALLED: u8 = 20;
 const CALLED_WIDE: u8 = 21;
+const ACCESSED: u8 = 22;
+const ACCESSED_WIDE: u8 = 23;
+const STARTED: u8 = 24;
+const STARTED_ACCESS: u8 = 25;
+const ENDED: u8 = 26;
 
 /// Number of values of [`Depths`](crate::Depths).
 const DEPTHS: usize = crate::Depths::NAMES.len();
@@ -182,6 +188,21 @@ impl Recorder {
             }
             Event::Sent(message) => self.message(out, [SENT, SENT_WIDE], message),
             Event::Received(message) => self.message(out, [RECEIVED, RECEIVED_WIDE], message),
+            Event::Moved { .. }
+            | Event::Called { .. }
+            | Event::Accessed { .. }
+            | Event::Started { .. }
+            | Event::Ended { .. } => self.named(event, out),
+            Event::Engine { .. } | Event::System { .. } | Event::VcChanged { .. } | Event::Error { .. } => {
+                self.seldom(event, out);
+            }
+        }
+    }
+
+    /// Writes the events whose names have numbers.
+    #[inline]
+    fn named(&mut self, event: &Event<'_>, out: &mut impl Words) {
+        match event {
             Event::Moved { transport, sent_bytes, received_bytes, at_ns } => {
                 let number = self.number(out, transport);
                 self.put(out, MOVED, number, *at_ns, [*sent_bytes, *received_bytes]);
@@ -194,9 +215,29 @@ impl Recorder {
                     Err(_) => self.put(out, CALLED_WIDE, number, *end_ns, [(*context).into(), lasted_ns]),
                 }
             }
-            Event::Engine { .. } | Event::System { .. } | Event::VcChanged { .. } | Event::Error { .. } => {
-                self.seldom(event, out);
+            Event::Accessed { name, access, begin_ns, end_ns } => {
+                let Access { window, target, bytes } = *access;
+                let (number, lasted_ns) = (self.number(out, name), end_ns.wrapping_sub(*begin_ns));
+                let place = pair(window, target);
+                match (u32::try_from(bytes), u32::try_from(lasted_ns)) {
+                    (Ok(bytes), Ok(ns)) => self.put(out, ACCESSED, number, *end_ns, [place, pair(bytes, ns)]),
+                    _ => self.put(out, ACCESSED_WIDE, number, *end_ns, [place, bytes, lasted_ns]),
+                }
             }
+            Event::Started { operation, name, about, at_ns } => {
+                let number = self.number(out, name);
+                match *about {
+                    About::Comm(context) => self.put(out, STARTED, number, *at_ns, [*operation, context.into()]),
+                    About::Memory(Access { window, target, bytes }) => {
+                        self.put(out, STARTED_ACCESS, number, *at_ns, [*operation, pair(window, target), bytes]);
+                    }
+                }
+            }
+            Event::Ended { operation, name, at_ns } => {
+                let number = self.number(out, name);
+                self.put(out, ENDED, number, *at_ns, [*operation]);
+            }
+            _ => {}
         }
     }
 

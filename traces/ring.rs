@@ -12,8 +12,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Names of transports that are stored once at most. Events of further transports hold their names themselves.
-const NAMES_MAX: usize = 64;
+/// Names of transports, calls and operations that are stored once at most. Events of further ones hold their names themselves.
+const NAMES_MAX: usize = 128;
 
 /// Keeps the last events of an engine. Clones share the same ring: give one to the engine, and read the events from the other.
 ///
@@ -45,7 +45,7 @@ struct Part {
 struct Rest {
     /// Events with text, with their numbers, oldest first.
     texts: VecDeque<(u64, Event<'static>)>,
-    /// Names of transports.
+    /// Names of transports, calls and operations.
     names: Vec<String>,
     /// Events before this number were taken out, or were overwritten.
     taken: u64,
@@ -136,14 +136,7 @@ impl Part {
         let (first, entries) = self.lane.read(rest.taken);
         let event = |(words, number): (&[u64; WORDS], u64)| match entry::read(words)? {
             Entry::Event(event) => Some(event),
-            Entry::Moved { name, sent_bytes, received_bytes, at_ns } => {
-                let transport = rest.names.get(name)?.clone().into();
-                Some(Event::Moved { transport, sent_bytes, received_bytes, at_ns })
-            }
-            Entry::Called { name, context, begin_ns, end_ns } => {
-                let name = rest.names.get(name)?.clone().into();
-                Some(Event::Called { name, context, begin_ns, end_ns })
-            }
+            Entry::Named(name, event) => Some(event.named(rest.names.get(name)?)),
             Entry::Apart => {
                 let place = rest.texts.binary_search_by_key(&number, |(number, _)| *number).ok()?;
                 Some(rest.texts[place].1.clone())
@@ -186,20 +179,31 @@ impl Writer {
             Event::TickEnded { at_ns, work, passes, depths } => {
                 lane.keep(place, entry::tick_ended(*at_ns, work, *passes, depths));
             }
-            Event::Moved { transport, sent_bytes, received_bytes, at_ns } => {
-                let name = lock(&part.rest).name(transport);
-                match name {
-                    Some(name) => lane.keep(place, entry::moved(name, *sent_bytes, *received_bytes, *at_ns)),
-                    None => self.record_apart(event),
-                }
+            _ => self.record_named(event),
+        }
+    }
+
+    /// Keeps an event that has a name or text.
+    fn record_named(&mut self, event: &Event<'_>) {
+        let Writer { part, place } = self;
+        let Some(number) = event.name().and_then(|name| lock(&part.rest).name(name)) else {
+            return self.record_apart(event);
+        };
+        let lane = &part.lane;
+        match event {
+            Event::Moved { sent_bytes, received_bytes, at_ns, .. } => {
+                lane.keep(place, entry::moved(number, *sent_bytes, *received_bytes, *at_ns));
             }
-            Event::Called { name, context, begin_ns, end_ns } => {
-                let number = lock(&part.rest).name(name);
-                match number {
-                    Some(number) => lane.keep(place, entry::called(number, *context, *begin_ns, *end_ns)),
-                    None => self.record_apart(event),
-                }
+            Event::Called { context, begin_ns, end_ns, .. } => {
+                lane.keep(place, entry::called(number, *context, *begin_ns, *end_ns));
             }
+            Event::Accessed { access, begin_ns, end_ns, .. } => {
+                lane.keep(place, entry::accessed(number, access, *begin_ns, *end_ns));
+            }
+            Event::Started { operation, about, at_ns, .. } => {
+                lane.keep(place, entry::started(number, *operation, about, *at_ns));
+            }
+            Event::Ended { operation, at_ns, .. } => lane.keep(place, entry::ended(number, *operation, *at_ns)),
             _ => self.record_apart(event),
         }
     }
@@ -226,7 +230,7 @@ impl Drop for Writer {
 }
 
 impl Rest {
-    /// The number of the name of a transport or a call, if it has one.
+    /// The number of the name of a transport, a call or an operation, if there is one.
     fn name(&mut self, name: &str) -> Option<u32> {
         let known = self.names.iter().position(|known| known == name);
         let number = known.or_else(|| {
@@ -247,7 +251,7 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Message;
+    use crate::{About, Access, Message};
     use tickwire_components::VcState;
 
     #[test]
@@ -313,7 +317,7 @@ mod tests {
 
     #[test]
     fn every_event_is_kept_as_it_was() {
-        let ring = Ring::new(200);
+        let ring = Ring::new(400);
         let mut sink = ring.clone();
         let message = Message { proc: 1, context: 2, tag: 3, bytes: 4, number: 5, begin_ns: 6, end_ns: 7 };
         let moved = |transport: String| Event::Moved {
@@ -324,6 +328,7 @@ mod tests {
         };
         let work = tickwire_components::Work { posted: 1, matched: 2, sent: 3, received: 4, completed: 5 };
         let [posted, wildcard, unexpected, unexpected_bytes, cars, credit_bytes] = [6, 7, 8, 9, 10, 11];
+        let access = Access { window: 1, target: 2, bytes: 1 << 40 };
         let depths = crate::Depths { posted, wildcard, unexpected, unexpected_bytes, cars, credit_bytes };
         let mut told = vec![
             Event::Engine { rank: 1, size: 2 },
@@ -338,10 +343,15 @@ mod tests {
             Event::VcChanged { proc: 1, state: VcState::Failed, reason: "gone".into(), at_ns: 5 },
             Event::Error { words: "no".into(), at_ns: 6 },
             Event::Called { name: "barrier".into(), context: 1, begin_ns: 2, end_ns: 3 },
+            Event::Accessed { name: "put".into(), access, begin_ns: 2, end_ns: 3 },
+            Event::Started { operation: 1 << 40, name: "rput".into(), about: About::Memory(access), at_ns: 5 },
+            Event::Started { operation: 7, name: "barrier".into(), about: About::Comm(9), at_ns: 6 },
+            Event::Ended { operation: 1 << 40, name: "rput".into(), at_ns: 8 },
         ];
         // More transports than can have a number, each twice.
         told.extend((0..2 * (NAMES_MAX + 5)).map(|n| moved((n / 2).to_string())));
         told.push(Event::Called { name: "one more".into(), context: 1, begin_ns: 2, end_ns: 3 });
+        told.push(Event::Ended { operation: 3, name: "and one more".into(), at_ns: 4 });
         told.iter().for_each(|event| sink.record(event));
         assert_eq!((ring.events(), ring.dropped()), (told, 0));
     }

@@ -225,13 +225,16 @@ impl Engine {
                 let row = self.idle_row(persistent)?;
                 // SAFETY: the token's type is the one its buffer was put with.
                 #[expect(unsafe_code, reason = "type-erased ownership")]
-                return unsafe { self.start_graph::<B>(row, number) };
+                let start = |engine: &mut Engine| unsafe { engine.start_graph::<B>(row, number) };
+                return self.start_noted((row, persistent.comm), |engine| engine.name_of_graph(number), start);
             }
             What::Boards(number) => {
                 let row = self.idle_row(persistent)?;
+                let comm = persistent.comm;
                 // SAFETY: the token's type is the one its buffer was put with.
                 #[expect(unsafe_code, reason = "type-erased ownership")]
-                return unsafe { self.start_kept::<B>(persistent.comm, row, number) };
+                let start = |engine: &mut Engine| unsafe { engine.start_kept::<B>(comm, row, number) };
+                return self.start_noted((row, comm), |engine| engine.name_of_kept(number), start);
             }
         };
         let lent = self.lent(persistent)?;

@@ -138,6 +138,9 @@ impl Engine {
             }
         };
         self.mind_boards();
+        if moved {
+            self.note_ended();
+        }
         moved
     }
 
@@ -166,6 +169,9 @@ impl Engine {
         let store = &mut self.store;
         let moved = !store.progress().closed() && store.with(advance_by_fabric);
         self.mind_boards();
+        if moved {
+            self.note_ended();
+        }
         moved
     }
 

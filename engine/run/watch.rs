@@ -5,7 +5,10 @@
 //! may leave outside of ticks.
 
 mod delivering;
+mod operations;
 
+pub(crate) use operations::NotedStart;
+use operations::Operations;
 use tickwire_components::credit::LINE_BYTES;
 use tickwire_components::{ArrivalState, Clock, Link, NIL, Queue, Row, VcState, Work};
 use tickwire_systems::ProgressSystems;
@@ -50,6 +53,7 @@ pub(crate) struct Watcher {
     at_ns: u64,
     /// The clock of an engine that has a profiler and no sink.
     clock: Clock,
+    operations: Operations,
 }
 
 impl Watcher {
@@ -69,6 +73,7 @@ impl Watcher {
             before: Work::default(),
             at_ns: 0,
             clock: Clock::default(),
+            operations: Operations::default(),
         };
         ProgressSystems::ORDER.iter().for_each(|set| watcher.name(*set as usize, set.name()));
         watcher.name(DELIVER, "deliver");
@@ -162,6 +167,7 @@ impl Watcher {
             self.look_at_vcs(store);
         }
         let at_ns = self.at_ns;
+        self.end_operations(store, at_ns);
         if self.profiled || at_ns.wrapping_sub(self.moved_ns) >= Event::MOVED_NS {
             self.look_at_endpoints(store, at_ns);
         }
@@ -194,6 +200,7 @@ impl Watcher {
     pub(crate) fn rest(&mut self, store: &mut StoreMut<'_>) {
         if self.trace.is_some() {
             let at_ns = now_ns();
+            self.end_operations(store, at_ns);
             self.look_at_endpoints(store, at_ns);
             self.look_at_depths(store, at_ns);
         }

@@ -11,19 +11,22 @@ pub(crate) fn lines(path: &Path) -> Vec<Value> {
     lines.iter().for_each(in_format);
     nested(&lines);
     flows(&lines);
+    operations(&lines);
     lines
 }
 
 /// Fields that the Trace Event Format requires in every event.
 const COMMON: [&str; 5] = ["ph", "pid", "tid", "name", "ts"];
 /// For each phase: further fields that the format requires, and fields that it allows. An event has no others.
-const OF_PHASE: [(&str, &[&str], &[&str]); 6] = [
+const OF_PHASE: [(&str, &[&str], &[&str]); 8] = [
     ("M", &["args"], &[]),
     ("X", &["dur", "args"], &["cat"]),
     ("i", &["s"], &["args"]),
     ("C", &["args"], &[]),
     ("s", &["cat", "id"], &[]),
     ("f", &["cat", "id", "bp"], &[]),
+    ("b", &["cat", "id", "args"], &[]),
+    ("e", &["cat", "id"], &[]),
 ];
 
 /// Checks one event against the Trace Event Format.
@@ -106,6 +109,20 @@ fn flows(lines: &[Value]) {
     }
 }
 
+/// Checks the asynchronous slices. Each has an id of its own and begins once; it ends not before, with the same name and category.
+#[track_caller]
+fn operations(lines: &[Value]) {
+    let mut open = BTreeMap::new();
+    for line in lines.iter().filter(|line| line["ph"] == "b") {
+        assert!(open.insert(line["id"].as_str().unwrap(), line).is_none(), "{line}");
+    }
+    for line in lines.iter().filter(|line| line["ph"] == "e") {
+        let begin = open.remove(line["id"].as_str().unwrap()).unwrap_or_else(|| panic!("{line}"));
+        assert!(["pid", "name", "cat"].iter().all(|field| begin[field] == line[field]), "{begin} {line}");
+        assert!(begin["ts"].as_f64() <= line["ts"].as_f64(), "{begin} {line}");
+    }
+}
+
 pub(crate) fn of<'a>(lines: &'a [Value], phase: &'a str) -> impl Iterator<Item = &'a Value> {
     lines.iter().filter(move |line| line["ph"] == phase)
 }
@@ -184,4 +201,15 @@ fn what_is_not_in_the_format_is_noticed() {
     assert!(fails(&|| flows(&[slice(1.0, 5.0), arrow("s", 0.5)])), "in no slice");
     assert!(fails(&|| flows(&[slice(1.0, 5.0), arrow("s", 3.0), arrow("f", 2.0)])), "backwards");
     assert!(fails(&|| flows(&[slice(1.0, 5.0), arrow("s", 3.0), arrow("s", 3.0)])), "twice");
+    let end = |phase: &str, name: &str, ts: f64| serde_json::json!({"ph":phase,"pid":0,"name":name,"ts":ts,"cat":"c","id":"1"});
+    operations(&[end("b", "a", 1.0), end("e", "a", 1.0)]);
+    for bad in [
+        &[end("e", "a", 1.0)][..],
+        &[end("b", "a", 2.0), end("e", "a", 1.0)],
+        &[end("b", "a", 1.0), end("e", "b", 1.0)],
+        &[end("b", "a", 1.0), end("b", "a", 1.0)],
+        &[end("b", "a", 1.0), end("e", "a", 1.0), end("e", "a", 1.0)],
+    ] {
+        assert!(fails(&|| operations(bad)), "{bad:?}");
+    }
 }

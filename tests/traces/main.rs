@@ -7,4 +7,5 @@ mod files;
 mod format;
 mod jobs;
 mod kit;
+mod operations;
 mod pictures;

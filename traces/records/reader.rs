@@ -1,5 +1,6 @@
 //! Converts records back to events. The input may contain anything.
 
+use super::parts::{MAGIC_SWAPPED, Parts, wrong};
 use super::*;
 use crate::Depths;
 use crate::read::error::ReadError;
@@ -8,9 +9,6 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use tickwire_components::VcState;
-
-/// The first word of a file from a machine of the other byte order.
-const MAGIC_SWAPPED: u64 = MAGIC.swap_bytes();
 
 /// How often the beginning of a file is read anew at most, because the writer has changed it meanwhile.
 const MOMENTS_MAX: usize = 100;
@@ -29,20 +27,6 @@ pub(crate) struct Reader<R> {
     /// The words of the current record, including its head.
     words: Vec<u64>,
     text: String,
-}
-
-/// The records of a file, in their order: those of its page, those behind the buffer, and those in the buffer.
-#[derive(Debug)]
-struct Parts<R> {
-    page: Vec<u8>,
-    behind: io::Take<R>,
-    buffer: Vec<u8>,
-    /// Bytes that have been read of page, rest and buffer.
-    read: [u64; 3],
-    /// Bytes that there should be behind the buffer.
-    behind_bytes: u64,
-    /// Whether the file is too short.
-    short: bool,
 }
 
 /// Whether a file begins like a file of records, or like one whose process died while creating it.
@@ -74,90 +58,6 @@ pub(crate) fn at_one_moment(file: File) -> io::Result<impl Read> {
         }
     }
     Ok(io::Cursor::new(begin).chain(file))
-}
-
-/// Reads up to `bytes` bytes; fewer if the file ends.
-fn take(input: impl Read, bytes: usize) -> io::Result<Vec<u8>> {
-    let mut taken = Vec::new();
-    input.take(bytes as u64).read_to_end(&mut taken)?;
-    Ok(taken)
-}
-
-/// The error about a record at an offset.
-fn wrong<T>(offset: u64, reason: impl Into<String>) -> Result<T, ReadError> {
-    Err(ReadError::Record { offset, reason: reason.into() })
-}
-
-impl<R: Read> Parts<R> {
-    /// Reads page and buffer.
-    fn new(mut input: R) -> Result<Self, ReadError> {
-        let page = take(&mut input, PAGE_WORDS * 8)?;
-        // If the process was killed while it created the file, the file has zeros here, or is empty.
-        let begin = |index: usize| {
-            let bytes = page.get(index * 8..).and_then(<[u8]>::first_chunk);
-            bytes.copied().map_or(0, u64::from_ne_bytes)
-        };
-        match begin(0) {
-            0 | MAGIC => {}
-            MAGIC_SWAPPED => {
-                return wrong(
-                    0,
-                    "a machine of the other byte order has written this trace: read it on one of that kind",
-                );
-            }
-            _ => return wrong(0, "this is no trace: name a file that `--trace` has written"),
-        }
-        let (version, in_page, state) = (begin(1), begin(IN_PAGE), State::of_word(begin(STATE)));
-        if ![0, VERSION].contains(&version) {
-            let words = format!("the trace has version {version} of its form, not {VERSION}");
-            return wrong(8, words + ": use the tickwire that has written it");
-        }
-        if in_page > (PAGE_WORDS - BEGIN_WORDS) as u64 || usize::from(state.buffered) > BUFFER_WORDS {
-            return wrong(IN_PAGE as u64 * 8, "it is said to have more records than there can be");
-        }
-        let (in_page, behind_bytes, buffered) =
-            (in_page as usize * 8, state.behind * 8, usize::from(state.buffered) * 8);
-        let mut buffer = take(&mut input, BUFFER_WORDS * 8)?;
-        let mut page = page.get(BEGIN_WORDS * 8..).unwrap_or_default().to_vec();
-        let short = page.len() < in_page || buffer.len() < buffered;
-        page.truncate(in_page);
-        buffer.truncate(buffered);
-        // If a part is too short, the records after it do not continue it.
-        let behind_bytes = if page.len() < in_page { 0 } else { behind_bytes };
-        if page.len() < in_page {
-            buffer.clear();
-        }
-        Ok(Parts { page, behind: input.take(behind_bytes), buffer, read: [0; 3], behind_bytes, short })
-    }
-
-    /// Reads bytes; fewer at the end of a part.
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let [page, behind, buffer] = self.read;
-        let (part, read) = if page < self.page.len() as u64 {
-            (0, (&self.page[page as usize..]).read(into)?)
-        } else if behind < self.behind_bytes {
-            (1, self.behind.read(into)?)
-        } else {
-            (2, (&self.buffer[buffer as usize..]).read(into)?)
-        };
-        // If a part is too short, the records after it do not continue it.
-        if read == 0 && part == 1 {
-            (self.short, self.behind_bytes, self.buffer) = (true, behind, Vec::new());
-        }
-        self.read[part] += read as u64;
-        Ok(read)
-    }
-
-    /// The place in the file of a byte of the records.
-    fn offset(&self, byte: u64) -> u64 {
-        let (page, behind) = (self.page.len() as u64, self.behind_bytes);
-        let buffer_at = PAGE_WORDS as u64 * 8;
-        match byte {
-            _ if byte < page || behind == 0 && self.buffer.is_empty() => BEGIN_WORDS as u64 * 8 + byte,
-            _ if byte < page + behind => buffer_at + BUFFER_WORDS as u64 * 8 + (byte - page),
-            _ => buffer_at + (byte - page - behind),
-        }
-    }
 }
 
 impl<R: Read> Reader<R> {
@@ -322,16 +222,48 @@ impl<R: Read> Reader<R> {
                 let state = states.get(usize::from(head.small)).ok_or("a connection in a state that there is not")?;
                 Event::VcChanged { proc: low(0), state: *state, reason: text, at_ns }
             }
-            CALLED | CALLED_WIDE => {
-                let name = self.names.get(usize::from(head.small)).ok_or("a call that has no name")?;
-                let lasted_ns = if head.kind == CALLED_WIDE { number(1) } else { high(0).into() };
-                Event::Called { name: name.into(), context: low(0), begin_ns: since(lasted_ns), end_ns: at_ns }
-            }
-            MOVED => {
-                let name = self.names.get(usize::from(head.small)).ok_or("a transport that has no name")?;
-                Event::Moved { transport: name.into(), sent_bytes: number(0), received_bytes: number(1), at_ns }
+            MOVED | CALLED | CALLED_WIDE | ACCESSED | ACCESSED_WIDE | STARTED | STARTED_ACCESS | ENDED => {
+                self.named_event(head)?
             }
             _ => Event::Error { words: text, at_ns },
+        })
+    }
+
+    /// The event of the current record, whose name has a number.
+    fn named_event(&self, head: Head) -> Result<Event<'_>, &'static str> {
+        let at_ns = self.clock_ns;
+        let name = self.names.get(usize::from(head.small)).ok_or(match head.kind {
+            MOVED => "a transport that has no name",
+            STARTED | STARTED_ACCESS | ENDED => "an operation that has no name",
+            _ => "a call that has no name",
+        })?;
+        let (name, words) = (Cow::Borrowed(&**name), &self.words[1..]);
+        let number = |index: usize| words[index];
+        let (low, high) = (|index: usize| words[index] as u32, |index: usize| (words[index] >> 32) as u32);
+        let since = |lasted_ns: u64| at_ns.wrapping_sub(lasted_ns);
+        Ok(match head.kind {
+            CALLED | CALLED_WIDE => {
+                let lasted_ns = if head.kind == CALLED_WIDE { number(1) } else { high(0).into() };
+                Event::Called { name, context: low(0), begin_ns: since(lasted_ns), end_ns: at_ns }
+            }
+            ACCESSED | ACCESSED_WIDE => {
+                let (bytes, lasted_ns) = match head.kind {
+                    ACCESSED_WIDE => (number(1), number(2)),
+                    _ => (low(1).into(), high(1).into()),
+                };
+                let access = Access { window: low(0), target: high(0), bytes };
+                Event::Accessed { name, access, begin_ns: since(lasted_ns), end_ns: at_ns }
+            }
+            STARTED | STARTED_ACCESS => {
+                let about = match head.kind {
+                    STARTED_ACCESS => About::Memory(Access { window: low(1), target: high(1), bytes: number(2) }),
+                    _ => About::Comm(u32::try_from(number(1)).map_err(|_| "a communicator that there is not")?),
+                };
+                Event::Started { operation: number(0), name, about, at_ns }
+            }
+            ENDED => Event::Ended { operation: number(0), name, at_ns },
+            MOVED => Event::Moved { transport: name, sent_bytes: number(0), received_bytes: number(1), at_ns },
+            _ => return Err("a record that has no name"),
         })
     }
 
@@ -359,9 +291,9 @@ fn words_of(head: Head) -> Option<usize> {
         WAITING if head.small >> DEPTHS == 0 => 1 + depths,
         DELIVERED => 3,
         DELIVERED_WIDE => 6,
-        ENGINE | CLOCK | SYSTEM_RAN | SYSTEM | NAME | VC_CHANGED | ERROR | CALLED => 2,
-        MOVED | CALLED_WIDE => 3,
-        SENT | RECEIVED | SYSTEM_RAN_WIDE => 4,
+        ENGINE | CLOCK | SYSTEM_RAN | SYSTEM | NAME | VC_CHANGED | ERROR | CALLED | ENDED => 2,
+        MOVED | CALLED_WIDE | ACCESSED | STARTED => 3,
+        SENT | RECEIVED | SYSTEM_RAN_WIDE | ACCESSED_WIDE | STARTED_ACCESS => 4,
         SENT_WIDE | RECEIVED_WIDE => 6,
         TICK_ENDED if head.small >> DEPTHS == 0 => 2 + depths,
         TICK_ENDED_WIDE if head.small >> DEPTHS == 0 => 4 + depths,

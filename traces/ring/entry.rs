@@ -1,6 +1,7 @@
 //! The format of events in a ring: a fixed number of 64-bit words each.
 
-use crate::event::{Depths, Event, Message};
+use crate::event::{About, Access, Depths, Event, Message};
+use std::borrow::Cow;
 use tickwire_components::Work;
 
 /// Words of the longest event.
@@ -19,16 +20,18 @@ const RECEIVED: u32 = 7;
 const MOVED: u32 = 8;
 const APART: u32 = 9;
 const CALLED: u32 = 10;
+const ACCESSED: u32 = 11;
+const STARTED: u32 = 12;
+const STARTED_ACCESS: u32 = 13;
+const ENDED: u32 = 14;
 
 /// A decoded entry.
 #[derive(PartialEq, Debug)]
 pub(super) enum Entry {
     /// The complete event.
     Event(Event<'static>),
-    /// An [`Event::Moved`] of a transport whose name has a number.
-    Moved { name: usize, sent_bytes: u64, received_bytes: u64, at_ns: u64 },
-    /// An [`Event::Called`] of a call whose name has a number.
-    Called { name: usize, context: u32, begin_ns: u64, end_ns: u64 },
+    /// An event of a transport, a call or an operation whose name has this number. The event still needs the name.
+    Named(usize, Event<'static>),
     /// An event with text, which is stored separately.
     Apart,
 }
@@ -88,6 +91,24 @@ pub(super) fn called(name: u32, context: u32, begin_ns: u64, end_ns: u64) -> [u6
     [pair(CALLED, name), context.into(), begin_ns, end_ns]
 }
 
+pub(super) fn accessed(name: u32, access: &Access, begin_ns: u64, end_ns: u64) -> [u64; 5] {
+    let Access { window, target, bytes } = *access;
+    [pair(ACCESSED, name), pair(window, target), bytes, begin_ns, end_ns]
+}
+
+pub(super) fn started(name: u32, operation: u64, about: &About, at_ns: u64) -> [u64; 5] {
+    match *about {
+        About::Comm(context) => [pair(STARTED, name), pair(context, 0), 0, operation, at_ns],
+        About::Memory(Access { window, target, bytes }) => {
+            [pair(STARTED_ACCESS, name), pair(window, target), bytes, operation, at_ns]
+        }
+    }
+}
+
+pub(super) fn ended(name: u32, operation: u64, at_ns: u64) -> [u64; 3] {
+    [pair(ENDED, name), operation, at_ns]
+}
+
 pub(super) fn apart() -> [u64; 1] {
     [pair(APART, 0)]
 }
@@ -131,15 +152,29 @@ pub(super) fn read(words: &[u64; WORDS]) -> Option<Entry> {
         }
         SENT => Event::Sent(message()),
         RECEIVED => Event::Received(message()),
-        MOVED => {
-            let [sent_bytes, received_bytes, at_ns] = [words[1], words[2], words[3]];
-            return Some(Entry::Moved { name: small as usize, sent_bytes, received_bytes, at_ns });
-        }
-        CALLED => {
-            let (context, begin_ns, end_ns) = (words[1] as u32, words[2], words[3]);
-            return Some(Entry::Called { name: small as usize, context, begin_ns, end_ns });
+        MOVED | CALLED | ACCESSED | STARTED | STARTED_ACCESS | ENDED => {
+            return Some(Entry::Named(small as usize, without_name(kind, words)));
         }
         APART => return Some(Entry::Apart),
         _ => return None,
     }))
+}
+
+/// Decodes an event whose name has a number. The name is left empty.
+fn without_name(kind: u32, words: &[u64; WORDS]) -> Event<'static> {
+    let (name, (low, high)) = (Cow::Borrowed(""), halves(words[1]));
+    let access = Access { window: low, target: high, bytes: words[2] };
+    match kind {
+        MOVED => {
+            let [sent_bytes, received_bytes, at_ns] = [words[1], words[2], words[3]];
+            Event::Moved { transport: name, sent_bytes, received_bytes, at_ns }
+        }
+        CALLED => Event::Called { name, context: low, begin_ns: words[2], end_ns: words[3] },
+        ACCESSED => Event::Accessed { name, access, begin_ns: words[3], end_ns: words[4] },
+        ENDED => Event::Ended { operation: words[1], name, at_ns: words[2] },
+        _ => {
+            let about = if kind == STARTED { About::Comm(low) } else { About::Memory(access) };
+            Event::Started { operation: words[3], name, about, at_ns: words[4] }
+        }
+    }
 }

@@ -29,6 +29,7 @@ impl Engine {
         scoped: bool,
     ) -> Posted<B> {
         let Call { name, buffer, draw, same } = call;
+        let noted = self.note_start(name, comm);
         let posted = self.lending(|engine| {
             let draw = match engine.choose_boards(comm, &buffer, draw)? {
                 Choice::Boards(call, reduction) => {
@@ -41,6 +42,9 @@ impl Engine {
             };
             engine.start_collective((name, comm), &buffer, same, draw)
         });
+        if let Some(noted) = noted {
+            self.note_started(noted, posted.as_ref().ok().copied());
+        }
         self.token_of(posted, (name, comm), buffer, scoped)
     }
 

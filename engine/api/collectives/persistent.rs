@@ -57,6 +57,36 @@ impl Engine {
         }
     }
 
+    /// Starts a persistent operation whose request has this row, and notes that if a sink is told.
+    pub(crate) fn start_noted(
+        &mut self,
+        (row, comm): (Row, Comm),
+        name: impl FnOnce(&mut Engine) -> &'static str,
+        start: impl FnOnce(&mut Engine) -> Result<(), PostError>,
+    ) -> Result<(), PostError> {
+        if !self.watching.tells() {
+            return start(self);
+        }
+        let name = name(self);
+        let noted = self.note_start(name, comm);
+        let started = start(self);
+        if let Some(noted) = noted {
+            self.note_started(noted, started.is_ok().then_some(row));
+        }
+        started
+    }
+
+    /// The name of a persistent operation, by its graph.
+    pub(crate) fn name_of_graph(&mut self, number: u32) -> &'static str {
+        self.store.progress().graphs.get(number).map_or("", |graph| graph.name)
+    }
+
+    /// The name of a persistent operation, by its number among those on boards.
+    pub(crate) fn name_of_kept(&mut self, number: u32) -> &'static str {
+        let kept = self.store.all().boards.persistent.get(number as usize).and_then(Option::as_ref);
+        kept.map_or("", |kept| kept.call.kind.name())
+    }
+
     /// Starts the graph of a persistent operation that is not active. `row` is its request, `number` its graph.
     ///
     /// # Safety

@@ -43,6 +43,7 @@ const RANKS: [Colour; 6] =
 
 /// Tracks that are no systems; see [`TraceFile`](tickwire::internals::traces::TraceFile).
 const TICKS: u32 = 1;
+const ACCESSES: u32 = 998;
 const CALLS: u32 = 999;
 const SENT: u32 = 1000;
 const RECEIVED: u32 = 1001;
@@ -226,7 +227,7 @@ fn draw_slice(
         TICKS if slice.value == 0 => IDLE,
         TICKS => BUSY,
         SENT | RECEIVED => of_rank(rank),
-        CALLS => FAINT,
+        ACCESSES | CALLS => FAINT,
         INSTANTS if slice.name == "error" || slice.name.ends_with("failed") => ERROR,
         INSTANTS => FAINT,
         system => SYSTEMS[(system as usize).saturating_sub(2) % SYSTEMS.len()],
@@ -236,7 +237,7 @@ fn draw_slice(
     let right = plan.x(slice.end_ns).max(left + least).min(plan.right);
     picture.fill((left, middle - TRACK / 2.0 + 2.5), (right, middle + TRACK / 2.0 - 2.5), colour);
     let words = match number {
-        INSTANTS | SENT | CALLS => slice.name.clone(),
+        INSTANTS | SENT | ACCESSES | CALLS => slice.name.clone(),
         TICKS | RECEIVED => return free,
         _ if slice.value > 0 => slice.value.to_string(),
         _ => return free,

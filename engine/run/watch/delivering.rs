@@ -109,6 +109,9 @@ impl Watcher {
         if let Some(trace) = &mut self.trace {
             trace.record(&Event::Delivered { begin_ns, read_ns, end_ns, work });
         }
+        if work.completed != 0 {
+            self.end_operations(store, end_ns);
+        }
         if vcs_changed {
             self.look_at_vcs(store);
         }

@@ -44,7 +44,7 @@ impl Numbers {
         let past = *now_ns;
         *now_ns = if self.next().is_multiple_of(10) { self.any() } else { now_ns.wrapping_add(self.next() % 100_000) };
         let at_ns = *now_ns;
-        match self.next() % 13 {
+        match self.next() % 16 {
             0 => Event::Engine { rank: self.word(), size: self.word() },
             1 => Event::System { system: self.any() as u16, name: self.text() },
             2 => Event::TickBegan { at_ns },
@@ -78,8 +78,23 @@ impl Numbers {
                 let name = format!("c{}", self.next() % 30).into();
                 Event::Called { name, context: self.word(), begin_ns: past, end_ns: at_ns }
             }
+            12 => {
+                let name = format!("a{}", self.next() % 30).into();
+                Event::Accessed { name, access: self.access(), begin_ns: past, end_ns: at_ns }
+            }
+            13 => {
+                let name = format!("o{}", self.next() % 30).into();
+                let is_collective = self.next().is_multiple_of(2);
+                let about = if is_collective { About::Comm(self.word()) } else { About::Memory(self.access()) };
+                Event::Started { operation: self.any(), name, about, at_ns }
+            }
+            14 => Event::Ended { operation: self.any(), name: format!("o{}", self.next() % 30).into(), at_ns },
             _ => Event::Error { words: self.text(), at_ns },
         }
+    }
+
+    fn access(&mut self) -> Access {
+        Access { window: self.word(), target: self.word(), bytes: self.any() }
     }
 }
 
@@ -168,7 +183,7 @@ fn what_is_no_file_of_records_is_one_clear_line() {
     for (input, expected) in [
         (bytes(&[MAGIC + 1, VERSION, 0, 0]), "byte 0: this is no trace"),
         (bytes(&[MAGIC.swap_bytes(), VERSION, 0, 0]), "byte 0: a machine of the other byte order"),
-        (bytes(&[MAGIC, 1, 0, 0]), "byte 8: the trace has version 1 of its form, not 3"),
+        (bytes(&[MAGIC, 1, 0, 0]), "byte 8: the trace has version 1 of its form, not 4"),
         (bytes(&[MAGIC, VERSION, 509, 0]), "byte 16: it is said to have more records"),
         (bytes(&[MAGIC, VERSION, u64::MAX, 0]), "byte 16: it is said to have more records"),
         (bytes(&[MAGIC, VERSION, 508, u64::MAX]), "byte 16: it is said to have more records"),
@@ -188,6 +203,12 @@ fn what_is_no_file_of_records_is_one_clear_line() {
         (of(&[head(ERROR, 0, 3), pair(0, 1), 0xFF]), "byte 32: text that is no UTF-8"),
         (of(&[head(MOVED, 3, 3), 0, 0]), "byte 32: a transport that has no name"),
         (of(&[head(CALLED, 3, 2), 0]), "byte 32: a call that has no name"),
+        (of(&[head(ACCESSED, 3, 3), 0, 0]), "byte 32: a call that has no name"),
+        (of(&[head(ACCESSED_WIDE, 0, 3), 0, 0]), "byte 32: a record of kind 23 has not 3 words"),
+        (of(&[head(STARTED, 3, 3), 0, 0]), "byte 32: an operation that has no name"),
+        (of(&[head(STARTED_ACCESS, 0, 3), 0, 0]), "byte 32: a record of kind 25 has not 3 words"),
+        (of(&[head(ENDED, 0, 2), 0]), "byte 32: an operation that has no name"),
+        (of(&[head(NAME, 0, 2), 0, head(STARTED, 0, 3), 0, 1 << 32]), "byte 48: a communicator that there is not"),
         (of(&[head(VC_CHANGED, 4, 2), 0]), "byte 32: a connection in a state"),
         (of(&[head(SYSTEM_RAN_WIDE, 0, 4), 1 << 16, 0, 0]), "byte 32: a system of a number"),
     ] {

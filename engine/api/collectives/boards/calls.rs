@@ -129,6 +129,9 @@ impl Engine {
         match waited {
             Ok(ended) => {
                 self.mind_boards();
+                if ended {
+                    self.note_ended();
+                }
                 ended
             }
             Err(panic) => {
