@@ -7,6 +7,7 @@ pub(crate) mod answer;
 pub(crate) mod door;
 mod dump;
 pub(crate) mod observer;
+pub(crate) mod one_sided;
 pub(crate) mod operations;
 mod statistics;
 pub(crate) mod trace;

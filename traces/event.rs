@@ -159,7 +159,8 @@ pub struct Access {
     /// Context word of the window's own communicator; [`NIL`](tickwire_components::NIL) for exposed memory, and for a window that there is
     /// not.
     pub window: u32,
-    /// The target's rank: in the window, or in the world for exposed memory. [`NIL`](tickwire_components::NIL) for calls about several ranks.
+    /// The target's rank: in the window, or in the world for exposed memory. [`NIL`](tickwire_components::NIL) for calls about several
+    /// ranks.
     pub target: u32,
     /// Bytes that are put, got or updated; 0 for calls that move none.
     pub bytes: u64,

@@ -23,7 +23,7 @@ impl Zone {
         Zone
     }
 
-    /// A zone for a call of a collective operation. It ends when the value is dropped.
+    /// A zone for a call of a collective operation, or a one-sided call. It ends when the value is dropped.
     #[inline(always)]
     pub fn of_call(_name: &str) -> Self {
         Zone

@@ -2,7 +2,8 @@
 //!
 //! **Records.** Each record begins with a [`Head`]: its kind, its number of words, and the ns since the previous record. Times are
 //! differences of 32 bits; for a longer one, an extra record gives the time. Small numbers are packed; the kind says which. The name of
-//! a transport, a call or an operation is recorded once, and later records use its number. Text is at the end of its record, padded with zeros.
+//! a transport, a call or an operation is recorded once, and later records use its number. Text is at the end of its record, padded
+//! with zeros.
 //!
 //! **The file** begins with a page: [`MAGIC`], [`VERSION`], the number of words of records in this page, and the [state](State) of the
 //! rest. The page is filled first. After the page comes a buffer of 64 KiB, and then everything that has been in the buffer. Records go

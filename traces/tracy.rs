@@ -44,7 +44,7 @@ impl Zone {
         }))
     }
 
-    /// A zone for a call of a collective operation. It ends when the value is dropped.
+    /// A zone for a call of a collective operation, or a one-sided call. It ends when the value is dropped.
     pub fn of_call(name: &str) -> Self {
         Zone(client().map(|client| client.span_alloc(Some(name), name, "", 0, 0)))
     }

@@ -11,6 +11,7 @@
 mod atomics;
 mod directory;
 mod fabric;
+mod flushing;
 mod own;
 mod span;
 mod updating;
@@ -19,6 +20,7 @@ pub(crate) use span::span_of;
 
 use crate::api::request::Request;
 use crate::api::windows::{PostedUpdate, RejectedUpdate, RemoteMove, Route, Until, WindowCounts, WindowReach};
+use crate::observe::one_sided::OneSidedCall;
 use crate::run::engine::Engine;
 use atomics::fabric_update;
 use std::marker::PhantomData;
@@ -146,8 +148,7 @@ impl Engine {
     /// target can see, such as a stale key.
     pub fn region_put<S: Sequence>(&mut self, from: S, key: &RegionKey, offset: usize) -> Result<(), WindowError> {
         let run = from.piece(0);
-        let place = self.region_place(key, RegionAccess::WRITE, offset, run.len())?;
-        self.region_move(RemoteKind::Put, (run, Span::EMPTY), Until::Sent, place)
+        self.region_run("region_put", RemoteKind::Put, (run, Span::EMPTY), key, offset)
     }
 
     /// Reads elements of a region, from byte `offset` on. Returns when they are in the buffer.
@@ -161,8 +162,7 @@ impl Engine {
         offset: usize,
     ) -> Result<(), WindowError> {
         let run = into.piece(0);
-        let place = self.region_place(key, RegionAccess::READ, offset, run.len())?;
-        self.region_move(RemoteKind::Get, (Span::EMPTY, run), Until::Done, place)
+        self.region_run("region_get", RemoteKind::Get, (Span::EMPTY, run), key, offset)
     }
 
     /// As [`Engine::region_put`], with a request. The request is done when the elements are in the region.
@@ -176,9 +176,7 @@ impl Engine {
         offset: usize,
     ) -> PostedUpdate<S> {
         let run = from.piece(0);
-        let posted = self.region_place(key, RegionAccess::WRITE, offset, run.len());
-        let posted = posted.and_then(|place| self.region_post(RemoteKind::Put, (run, Span::EMPTY), place));
-        self.region_token(posted, from)
+        self.region_request(("region_rput", RemoteKind::Put), (run, Span::EMPTY), key, offset, from)
     }
 
     /// As [`Engine::region_get`], with a request. The request is done when the elements are in the buffer.
@@ -192,62 +190,7 @@ impl Engine {
         offset: usize,
     ) -> PostedUpdate<R> {
         let run = into.piece(0);
-        let posted = self.region_place(key, RegionAccess::READ, offset, run.len());
-        let posted = posted.and_then(|place| self.region_post(RemoteKind::Get, (Span::EMPTY, run), place));
-        self.region_token(posted, into)
-    }
-
-    /// Waits until all operations so far on regions of a proc are done at that proc.
-    ///
-    /// # Errors
-    /// The first error among these operations, for example a stale key.
-    pub fn region_flush(&mut self, proc: ProcId) -> Result<(), WindowError> {
-        self.closed.check_post()?;
-        match self.known_target(proc) {
-            Some(target) => self.flush_target(Rank(target), REGIONS),
-            None => Ok(()),
-        }
-    }
-
-    /// As [`Engine::region_flush`], of all procs.
-    ///
-    /// # Errors
-    /// As [`Engine::region_flush`].
-    pub fn region_flush_all(&mut self) -> Result<(), WindowError> {
-        self.closed.check_post()?;
-        let targets = self.store.all().windows.get(REGIONS).map_or(0, |row| row.targets.len() as u32);
-        let mut ended = Ok(());
-        for target in 0..targets {
-            ended = ended.and(self.flush_target(Rank(target), REGIONS));
-        }
-        ended
-    }
-
-    /// Waits until the buffers of all operations so far on regions of a proc may be used again. That concerns operations with requests:
-    /// other calls return only then anyway.
-    ///
-    /// # Errors
-    /// As [`Engine::region_flush`], for operations that are known to have failed by then.
-    pub fn region_flush_local(&mut self, proc: ProcId) -> Result<(), WindowError> {
-        self.closed.check_post()?;
-        match self.known_target(proc) {
-            Some(target) => self.wait_sent(REGIONS, Rank(target)),
-            None => Ok(()),
-        }
-    }
-
-    /// As [`Engine::region_flush_local`], of all procs.
-    ///
-    /// # Errors
-    /// As [`Engine::region_flush_local`].
-    pub fn region_flush_local_all(&mut self) -> Result<(), WindowError> {
-        self.closed.check_post()?;
-        let targets = self.store.all().windows.get(REGIONS).map_or(0, |row| row.targets.len() as u32);
-        let mut ended = Ok(());
-        for target in 0..targets {
-            ended = ended.and(self.region_flush_local(ProcId(target)));
-        }
-        ended
+        self.region_request(("region_rget", RemoteKind::Get), (Span::EMPTY, run), key, offset, into)
     }
 
     /// How many operations were posted on regions of a proc, and how many of them are done there.
@@ -269,6 +212,41 @@ impl Engine {
             return Ok(WindowReach::Memory);
         };
         Ok(WindowReach::of(&self.target(Rank(target), REGIONS)?.reach))
+    }
+
+    /// Does an operation with borrowed bytes, of a call of this name.
+    #[inline(always)]
+    fn region_run(
+        &mut self,
+        name: &'static str,
+        kind: RemoteKind,
+        runs: (Span, Span),
+        key: &RegionKey,
+        offset: usize,
+    ) -> Result<(), WindowError> {
+        let bytes = length_of(kind, runs.0, runs.1);
+        self.told(OneSidedCall::moving(name, bytes, Rank(key.proc), REGIONS), |engine| {
+            let place = engine.region_place(key, access_by(kind), offset, bytes)?;
+            let until = if kind == RemoteKind::Put { Until::Sent } else { Until::Done };
+            engine.region_move(kind, runs, until, place)
+        })
+    }
+
+    /// Posts an operation with a request, of a call of this name. The buffer has the runs.
+    fn region_request<B: Pieces>(
+        &mut self,
+        (name, kind): (&'static str, RemoteKind),
+        runs: (Span, Span),
+        key: &RegionKey,
+        offset: usize,
+        buffer: B,
+    ) -> PostedUpdate<B> {
+        let bytes = length_of(kind, runs.0, runs.1);
+        self.told_post(OneSidedCall::moving(name, bytes, Rank(key.proc), REGIONS), |engine| {
+            let posted = engine.region_place(key, access_by(kind), offset, bytes);
+            let posted = posted.and_then(|place| engine.region_post(kind, runs, place));
+            engine.region_token(posted, buffer)
+        })
     }
 
     /// A proc's index among the targets, if it was a target before.
@@ -391,4 +369,13 @@ impl Engine {
 /// Bytes of a region that an operation of this kind writes, reads or updates.
 fn length_of(kind: RemoteKind, from: Span, into: Span) -> usize {
     if kind == RemoteKind::Put { from.len() } else { into.len() }
+}
+
+/// What a key must allow for an operation of this kind.
+fn access_by(kind: RemoteKind) -> RegionAccess {
+    match kind {
+        RemoteKind::Put => RegionAccess::WRITE,
+        RemoteKind::Get => RegionAccess::READ,
+        _ => RegionAccess::UPDATE,
+    }
 }

@@ -207,12 +207,9 @@ impl Engine {
     }
 
     /// The member's part of a window that an operation goes to, and where in it, bytes; `None` if anything is wrong, which
-    /// [`Engine::checked`] then tells.
+    /// [`Engine::checked`] then tells. The engine is open.
     #[inline(always)]
     fn near<T>(&mut self, rank: Rank, displacement: usize, handle: u32) -> Option<(&mut Target, usize)> {
-        if self.closed != Closed::No {
-            return None;
-        }
         let window = self.store.all().windows.get(handle)?;
         let target = window.targets.get_mut(rank.0 as usize)?;
         if target.access == Access::None {

@@ -17,6 +17,7 @@ use tickwire_components::limits::Limits;
 use tickwire_components::submission::Submissions;
 use tickwire_components::{Comm, PostError, Rank, RequestError, Row};
 use tickwire_systems::store::Store;
+use tickwire_traces::tracy::connected;
 use tickwire_traces::{Counters, Trace};
 use tickwire_transports::{LinkEvent, TagLimits};
 
@@ -39,6 +40,10 @@ pub struct Engine {
     /// The first generation of this engine's requests. No other engine with the same home has used it.
     pub(crate) epoch: u64,
     pub(crate) closed: Closed,
+    /// Whether the engine is open and has no sink. See [`Engine::is_quick`].
+    pub(crate) quick: bool,
+    /// Whether a one-sided call is in progress that is told to whoever watches. Calls that it makes are not told.
+    pub(crate) is_telling: bool,
     /// Endpoints whose transports may hold frames back, to send them together with later ones.
     pub(crate) holders: Box<[usize]>,
     /// Endpoints whose messages are delivered by the look that finds them.
@@ -206,6 +211,12 @@ impl Engine {
     /// any. Code that moves, clears or replaces tables through the world as a whole poisons the engine.
     pub fn world(&self) -> &World {
         self.store.world()
+    }
+
+    /// Whether a short one-sided call may do all by itself: the engine is open, and nobody is told of the call.
+    #[inline(always)]
+    pub(crate) fn is_quick(&self) -> bool {
+        self.quick && !connected()
     }
 
     /// The error of a full CAR table: no row is free, and the limit allows no more rows.

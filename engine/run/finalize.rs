@@ -103,7 +103,7 @@ impl Engine {
 
     /// Closes the engine. From here on every call fails with an error that says so.
     fn close(&mut self) {
-        self.closed = Closed::Finalized;
+        (self.closed, self.quick) = (Closed::Finalized, false);
         // Only an engine that was poisoned or abandoned still has windows here. Their memory is leaked, since peers may still write to it.
         let windows = self.store.all().windows.list.drain(..).flatten();
         windows.for_each(|window| std::mem::forget(window.own));

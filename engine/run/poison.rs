@@ -36,7 +36,7 @@ impl Engine {
         // No later tick reports the work done so far.
         self.take_work();
         // From here on no call touches memory of the application, and neither does a transport.
-        self.closed = Closed::Poisoned(words.clone());
+        (self.closed, self.quick) = (Closed::Poisoned(words.clone()), false);
         self.store.progress().posting |= posting::CLOSED;
         for endpoint in self.store.endpoints() {
             // If one transport panics here, the others must still be told.

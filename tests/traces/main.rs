@@ -7,5 +7,6 @@ mod files;
 mod format;
 mod jobs;
 mod kit;
+mod one_sided;
 mod operations;
 mod pictures;

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::time::Duration;
 use tickwire::internals::traces::{About, Event, Ring};
 use tickwire::testing::Board;
-use tickwire::{Engine, Limits, Rank, op};
+use tickwire::{Builder, Engine, Limits, Rank, op};
 
 /// An operation with a request, as its events tell of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,15 +38,14 @@ pub(crate) fn operations(events: &[Event<'_>]) -> Vec<Told> {
     told
 }
 
-/// Runs the same function on two ranks, each on a thread of its own. Returns the rings with their events.
-pub(crate) fn two(limits: &Limits, run: impl Fn(&mut Engine, &Ring) + Sync) -> [Ring; 2] {
+/// Runs the same function on two ranks of engines that are built so, each on a thread of its own. Returns the rings with their events.
+pub(crate) fn two_of(make: impl Fn() -> Builder + Sync, run: impl Fn(&mut Engine, &Ring) + Sync) -> [Ring; 2] {
     let (board, rings) = (Board::new(2), [(); 2].map(|()| Ring::new(MANY)));
     std::thread::scope(|threads| {
         for (rank, ring) in (0..).zip(&rings) {
-            let (board, run) = (&board, &run);
+            let (board, make, run) = (&board, &make, &run);
             threads.spawn(move || {
-                let builder = Engine::builder().limits(limits.clone()).trace(ring.clone());
-                let mut engine = builder.build(board.bootstrap(rank)).unwrap();
+                let mut engine = make().trace(ring.clone()).build(board.bootstrap(rank)).unwrap();
                 run(&mut engine, ring);
                 engine.finalize(Duration::from_secs(20)).unwrap();
             });
@@ -61,34 +60,37 @@ fn operations_with_requests_are_told_from_their_start_to_their_end() {
     for boards in [true, false] {
         let limits = Limits { boards, ..Limits::default() };
         let (meet, has_sum) = (Barrier::new(2), Barrier::new(2));
-        let rings = two(&limits, |engine, ring| {
-            let (world, me) = (engine.comm_world(), engine.rank().0);
-            engine.barrier(world).unwrap();
-            // The other rank comes once this one has started both.
-            if me == 1 {
-                meet.wait();
-            }
-            let first = engine.ibarrier(world).unwrap();
-            let second = engine.iallreduce(vec![u64::from(me)], vec![0u64], op::Sum, world).unwrap();
-            if me == 0 {
-                let open = operations(&events(ring));
-                assert!(open.len() == 2 && open.iter().all(|told| told.end_ns.is_none()), "{open:?}");
-                meet.wait();
-            }
-            let ((_, sum), _) = engine.wait_take(second).unwrap();
-            assert_eq!(sum, [1]);
-            engine.wait(&first).unwrap();
-            let ended = operations(&events(ring));
-            assert!(ended.iter().all(|told| told.end_ns.is_some()), "told before the waits return: {ended:?}");
-            has_sum.wait();
-            let persistent = engine.bcast_init(vec![me; 4], Rank(0), world).unwrap();
-            for _ in 0..3 {
-                engine.start(&persistent).unwrap();
-                engine.wait(&persistent).unwrap();
-            }
-            engine.ibcast(vec![0u8], Rank(2), world).unwrap_err();
-            engine.barrier(world).unwrap();
-        });
+        let rings = two_of(
+            || Engine::builder().limits(limits.clone()),
+            |engine, ring| {
+                let (world, me) = (engine.comm_world(), engine.rank().0);
+                engine.barrier(world).unwrap();
+                // The other rank comes once this one has started both.
+                if me == 1 {
+                    meet.wait();
+                }
+                let first = engine.ibarrier(world).unwrap();
+                let second = engine.iallreduce(vec![u64::from(me)], vec![0u64], op::Sum, world).unwrap();
+                if me == 0 {
+                    let open = operations(&events(ring));
+                    assert!(open.len() == 2 && open.iter().all(|told| told.end_ns.is_none()), "{open:?}");
+                    meet.wait();
+                }
+                let ((_, sum), _) = engine.wait_take(second).unwrap();
+                assert_eq!(sum, [1]);
+                engine.wait(&first).unwrap();
+                let ended = operations(&events(ring));
+                assert!(ended.iter().all(|told| told.end_ns.is_some()), "told before the waits return: {ended:?}");
+                has_sum.wait();
+                let persistent = engine.bcast_init(vec![me; 4], Rank(0), world).unwrap();
+                for _ in 0..3 {
+                    engine.start(&persistent).unwrap();
+                    engine.wait(&persistent).unwrap();
+                }
+                engine.ibcast(vec![0u8], Rank(2), world).unwrap_err();
+                engine.barrier(world).unwrap();
+            },
+        );
         let told = rings.map(|ring| operations(&events(&ring)));
         for of in &told {
             let names: Vec<&str> = of.iter().map(|told| &*told.name).collect();

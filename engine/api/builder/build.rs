@@ -151,6 +151,8 @@ impl Builder {
             home,
             epoch,
             closed: Closed::No,
+            quick: self.trace.is_none(),
+            is_telling: false,
             holders,
             boards_busy: false,
             has_mail: false,

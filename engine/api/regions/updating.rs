@@ -1,11 +1,9 @@
 //! Updates of elements of regions. An update reads and writes its element as a whole, whoever else updates it.
 
 use super::span::span_of;
-use crate::api::windows::{PostedUpdate, Until};
+use crate::api::windows::PostedUpdate;
 use crate::run::engine::Engine;
-use tickwire_components::{
-    Integer, Number, Pieces, RegionAccess, RegionKey, RemoteKind, Span, Update, WindowError, bytemuck,
-};
+use tickwire_components::{Integer, Number, Pieces, RegionKey, RemoteKind, Span, Update, WindowError, bytemuck};
 use tickwire_transports::windows::Updater;
 
 impl Engine {
@@ -21,11 +19,10 @@ impl Engine {
         key: &RegionKey,
         offset: usize,
     ) -> Result<T, WindowError> {
-        let place = self.region_place(key, RegionAccess::UPDATE, offset, size_of::<T>())?;
         let (mut operand, mut old) = ([value], [T::zeroed()]);
         let runs = (span_of(&mut operand), span_of(&mut old));
         let kind = RemoteKind::FetchUpdate(Updater::of::<T, O>().code);
-        self.region_move(kind, runs, Until::Done, place)?;
+        self.region_run("region_fetch_and_op", kind, runs, key, offset)?;
         Ok(old[0])
     }
 
@@ -40,11 +37,10 @@ impl Engine {
         key: &RegionKey,
         offset: usize,
     ) -> Result<T, WindowError> {
-        let place = self.region_place(key, RegionAccess::UPDATE, offset, size_of::<T>())?;
         let mut operands = words_of(expected, new);
         let mut old = [T::zeroed()];
         let runs = (span_of(&mut operands), span_of(&mut old));
-        self.region_move(RemoteKind::CompareSwap(T::TYPE), runs, Until::Done, place)?;
+        self.region_run("region_compare_and_swap", RemoteKind::CompareSwap(T::TYPE), runs, key, offset)?;
         Ok(old[0])
     }
 
@@ -71,7 +67,7 @@ impl Engine {
         offset: usize,
     ) -> PostedUpdate<(Vec<T>, Vec<T>)> {
         let kind = RemoteKind::FetchUpdate(Updater::of::<T, O>().code);
-        self.post_update(kind, (vec![value], vec![T::zeroed()]), key, offset)
+        self.post_update(("region_rfetch_and_op", kind), (vec![value], vec![T::zeroed()]), key, offset)
     }
 
     /// As [`Engine::region_compare_and_swap`], with a request. When the request is done, the second buffer has the old value as its only
@@ -87,21 +83,20 @@ impl Engine {
         offset: usize,
     ) -> PostedUpdate<(Vec<u64>, Vec<T>)> {
         let operands = words_of(expected, new).to_vec();
-        self.post_update(RemoteKind::CompareSwap(T::TYPE), (operands, vec![T::zeroed()]), key, offset)
+        let what = ("region_rcompare_and_swap", RemoteKind::CompareSwap(T::TYPE));
+        self.post_update(what, (operands, vec![T::zeroed()]), key, offset)
     }
 
     /// Posts an update of one element. The first buffer has the operands, the second one receives the old value.
     fn post_update<S: Number, T: Number>(
         &mut self,
-        kind: RemoteKind,
+        what: (&'static str, RemoteKind),
         buffers: (Vec<S>, Vec<T>),
         key: &RegionKey,
         offset: usize,
     ) -> PostedUpdate<(Vec<S>, Vec<T>)> {
         let runs: (Span, Span) = (buffers.0.piece(0), buffers.1.piece(0));
-        let posted = self.region_place(key, RegionAccess::UPDATE, offset, size_of::<T>());
-        let posted = posted.and_then(|place| self.region_post(kind, runs, place));
-        self.region_token(posted, buffers)
+        self.region_request(what, runs, key, offset, buffers)
     }
 }
 

@@ -6,6 +6,7 @@
 use super::comm_of;
 use super::exposure::{Completions, Exposure};
 use crate::api::request::OperationError;
+use crate::observe::one_sided::OneSidedCall;
 use crate::run::engine::Engine;
 use tickwire_components::epoch::{COMPLETED, POSTED};
 use tickwire_components::{CommError, Group, PostError, ProcId, Rank, Window, WindowError};
@@ -20,7 +21,7 @@ impl Engine {
     /// [`PostError::Full`] nothing has changed.
     #[inline]
     pub fn win_fence<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
-        self.fence(window.handle, true)
+        self.told(OneSidedCall::on("win_fence", window.handle), |engine| engine.fence(window.handle, true))
     }
 
     /// As [`Engine::win_fence`], and begins no epoch (`MPI_MODE_NOSUCCEED`).
@@ -28,7 +29,7 @@ impl Engine {
     /// # Errors
     /// As [`Engine::win_fence`].
     pub fn win_fence_last<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
-        self.fence(window.handle, false)
+        self.told(OneSidedCall::on("win_fence_last", window.handle), |engine| engine.fence(window.handle, false))
     }
 
     fn fence(&mut self, handle: u32, goes_on: bool) -> Result<(), WindowError> {
@@ -70,7 +71,10 @@ impl Engine {
     /// An exposure epoch is posted, or the group is not within the window's. If a member of it has failed, the epoch is posted to the
     /// others all the same, and [`Engine::win_wait`] ends it.
     pub fn win_post<T>(&mut self, group: &Group, window: Window<T>) -> Result<(), WindowError> {
-        let handle = window.handle;
+        self.told(OneSidedCall::on("win_post", window.handle), |engine| engine.post_exposure(group, window.handle))
+    }
+
+    fn post_exposure(&mut self, group: &Group, handle: u32) -> Result<(), WindowError> {
         let epochs = self.epochs(handle)?;
         if epochs.posted {
             return Err(WindowError::EpochOpen { what: "win_post", open: "an exposure epoch is posted" });
@@ -115,7 +119,10 @@ impl Engine {
     /// Another epoch is open, or the group is not within the window's. If a member of it has failed, the epoch has begun towards the others
     /// all the same, and [`Engine::win_complete`] ends it.
     pub fn win_start<T>(&mut self, group: &Group, window: Window<T>) -> Result<(), WindowError> {
-        let handle = window.handle;
+        self.told(OneSidedCall::on("win_start", window.handle), |engine| engine.start_access(group, window.handle))
+    }
+
+    fn start_access(&mut self, group: &Group, handle: u32) -> Result<(), WindowError> {
         let epochs = self.epochs(handle)?;
         if epochs.started || epochs.all_locked || epochs.locked > 0 {
             let open = "a rank is locked, or an access epoch is started";
@@ -148,7 +155,10 @@ impl Engine {
     /// There is none, or an operation or a target has failed: the first that did. The epoch has ended all the same, but after
     /// [`PostError::Full`].
     pub fn win_complete<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
-        let handle = window.handle;
+        self.told(OneSidedCall::on("win_complete", window.handle), |engine| engine.complete_access(window.handle))
+    }
+
+    fn complete_access(&mut self, handle: u32) -> Result<(), WindowError> {
         if !self.window(handle)?.epochs.started {
             return Err(WindowError::NothingOpen { what: "win_complete", needed: "win_start" });
         }
@@ -180,15 +190,19 @@ impl Engine {
     /// # Errors
     /// There is none, or an origin has failed. The epoch has ended all the same.
     pub fn win_wait<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
-        let completions = self.take_exposure(window.handle, "win_wait")?;
+        self.told(OneSidedCall::on("win_wait", window.handle), |engine| engine.wait_exposure(window.handle))
+    }
+
+    fn wait_exposure(&mut self, handle: u32) -> Result<(), WindowError> {
+        let completions = self.take_exposure(handle, "win_wait")?;
         let mut ended = Ok(());
         for (rank, completion) in completions {
             if let Err(error) = self.wait(&completion) {
-                self.note_lost(rank, window.handle)?;
+                self.note_lost(rank, handle)?;
                 ended = ended.and(Err(error));
             }
         }
-        self.end_exposure(window.handle)?;
+        self.end_exposure(handle)?;
         Ok(ended?)
     }
 
@@ -197,7 +211,14 @@ impl Engine {
     /// # Errors
     /// There is none, or an origin has failed. That is said once; the epoch goes on until all others have completed theirs.
     pub fn win_test<T>(&mut self, window: Window<T>) -> Result<bool, WindowError> {
-        let completions = self.take_exposure(window.handle, "win_test")?;
+        let call = OneSidedCall::on("win_test", window.handle);
+        // A program may ask often before the epoch has ended.
+        let is_worth = |over: &Result<bool, WindowError>| *over != Ok(false);
+        self.told_if(call, |engine| engine.test_exposure(window.handle), is_worth)
+    }
+
+    fn test_exposure(&mut self, handle: u32) -> Result<bool, WindowError> {
+        let completions = self.take_exposure(handle, "win_test")?;
         let mut open = Vec::new();
         let mut ended = Ok(());
         for (rank, completion) in completions {
@@ -205,16 +226,16 @@ impl Engine {
                 Ok(test) if !test.is_done() => open.push((rank, completion)),
                 Ok(_) => {}
                 Err(error) => {
-                    self.note_lost(rank, window.handle)?;
+                    self.note_lost(rank, handle)?;
                     ended = ended.and(Err(error));
                 }
             }
         }
         let is_over = open.is_empty();
         match is_over {
-            true => self.end_exposure(window.handle)?,
+            true => self.end_exposure(handle)?,
             // Those that have not failed may still use the part.
-            false => self.exposures.push(Exposure { handle: window.handle, completions: open }),
+            false => self.exposures.push(Exposure { handle, completions: open }),
         }
         ended.map(|()| is_over).map_err(WindowError::from)
     }

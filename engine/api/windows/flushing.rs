@@ -1,5 +1,6 @@
 //! Flushes: waiting until the operations of this proc are done, within an epoch or at its end, and what has failed of them.
 
+use crate::observe::one_sided::OneSidedCall;
 use crate::run::engine::Engine;
 use std::sync::atomic::{Ordering, fence};
 use tickwire_components::{Rank, VcState, Window, WindowError};
@@ -13,13 +14,21 @@ impl Engine {
     #[inline]
     pub fn win_flush<T>(&mut self, rank: Rank, window: Window<T>) -> Result<(), WindowError> {
         // The frequent case, without a result that may be an error: operations in memory are done when they return.
-        if let Some((target, _)) = self.near::<u8>(rank, 0, window.handle)
+        if self.is_quick()
+            && let Some((target, _)) = self.near::<u8>(rank, 0, window.handle)
             && order(target)
         {
             return Ok(());
         }
-        self.check_epoch(rank, window.handle)?;
-        self.flush_target(rank, window.handle)
+        self.flush_slowly(rank, window.handle)
+    }
+
+    #[inline(never)]
+    fn flush_slowly(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        self.told(OneSidedCall::towards("win_flush", rank, handle), |engine| {
+            engine.check_epoch(rank, handle)?;
+            engine.flush_target(rank, handle)
+        })
     }
 
     /// As [`Engine::win_flush`], of all ranks (`MPI_Win_flush_all`).
@@ -27,8 +36,10 @@ impl Engine {
     /// # Errors
     /// As [`Engine::win_flush`]; an epoch towards one rank will do.
     pub fn win_flush_all<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
-        self.check_epochs(window.handle, "win_flush_all")?;
-        self.flush_window(window.handle)
+        self.told(OneSidedCall::on("win_flush_all", window.handle), |engine| {
+            engine.check_epochs(window.handle, "win_flush_all")?;
+            engine.flush_window(window.handle)
+        })
     }
 
     /// Waits until the buffers of all operations on a rank's part may be used again (`MPI_Win_flush_local`). Only operations with
@@ -37,8 +48,10 @@ impl Engine {
     /// # Errors
     /// As [`Engine::win_flush`].
     pub fn win_flush_local<T>(&mut self, rank: Rank, window: Window<T>) -> Result<(), WindowError> {
-        self.check_epoch(rank, window.handle)?;
-        self.wait_sent(window.handle, rank)
+        self.told(OneSidedCall::towards("win_flush_local", rank, window.handle), |engine| {
+            engine.check_epoch(rank, window.handle)?;
+            engine.wait_sent(window.handle, rank)
+        })
     }
 
     /// As [`Engine::win_flush_local`], of all ranks (`MPI_Win_flush_local_all`).
@@ -46,11 +59,17 @@ impl Engine {
     /// # Errors
     /// As [`Engine::win_flush_all`].
     pub fn win_flush_local_all<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
-        self.check_epochs(window.handle, "win_flush_local_all")?;
+        self.told(OneSidedCall::on("win_flush_local_all", window.handle), |engine| {
+            engine.flush_local_all(window.handle)
+        })
+    }
+
+    fn flush_local_all(&mut self, handle: u32) -> Result<(), WindowError> {
+        self.check_epochs(handle, "win_flush_local_all")?;
         let mut ended = Ok(());
-        for rank in 0..self.window(window.handle)?.targets.len() as u32 {
-            if !self.is_unused(Rank(rank), window.handle)? {
-                ended = ended.and(self.wait_sent(window.handle, Rank(rank)));
+        for rank in 0..self.window(handle)?.targets.len() as u32 {
+            if !self.is_unused(Rank(rank), handle)? {
+                ended = ended.and(self.wait_sent(handle, Rank(rank)));
             }
         }
         ended

@@ -1,7 +1,8 @@
 //! Epochs that an origin opens by itself (passive target): locks.
 
 use super::remote::RemoteMove;
-use crate::run::engine::{Closed, Engine};
+use crate::observe::one_sided::OneSidedCall;
+use crate::run::engine::Engine;
 use tickwire_components::{LockKind, Rank, RemoteKind, Window, WindowError};
 use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_systems::procs::windows::{Access, Epochs, Failure, hold_of};
@@ -17,7 +18,7 @@ impl Engine {
     #[inline]
     pub fn win_lock<T>(&mut self, kind: LockKind, rank: Rank, window: Window<T>) -> Result<(), WindowError> {
         // The frequent case: it is in reach, and free.
-        if self.closed == Closed::No
+        if self.is_quick()
             && window.handle != REGIONS
             && let Some(row) = self.store.all().windows.get(window.handle)
             && !row.epochs.started
@@ -34,6 +35,10 @@ impl Engine {
 
     #[inline(never)]
     fn lock_slowly(&mut self, kind: LockKind, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        self.told(OneSidedCall::towards("win_lock", rank, handle), |engine| engine.lock_rank(kind, rank, handle))
+    }
+
+    fn lock_rank(&mut self, kind: LockKind, rank: Rank, handle: u32) -> Result<(), WindowError> {
         self.begin_lock(rank, handle, "win_lock")?;
         self.take_lock(kind, rank, handle)?;
         let row = self.window(handle)?;
@@ -49,7 +54,7 @@ impl Engine {
     #[inline]
     pub fn win_unlock<T>(&mut self, rank: Rank, window: Window<T>) -> Result<(), WindowError> {
         // The frequent case: all is done, and giving the lock back orders it before what the next holder does.
-        if self.closed == Closed::No
+        if self.is_quick()
             && let Some(row) = self.store.all().windows.get(window.handle)
             && !row.epochs.all_locked
             && let Some(target) = row.targets.get_mut(rank.0 as usize)
@@ -68,6 +73,10 @@ impl Engine {
 
     #[inline(never)]
     fn unlock_slowly(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        self.told(OneSidedCall::towards("win_unlock", rank, handle), |engine| engine.unlock_rank(rank, handle))
+    }
+
+    fn unlock_rank(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         let nothing = WindowError::NothingOpen { what: "win_unlock", needed: "win_lock of the rank" };
         let all_locked = self.window(handle)?.epochs.all_locked;
         let Access::Locked(kind) = self.target(rank, handle)?.access else { return Err(nothing) };
@@ -87,7 +96,10 @@ impl Engine {
     /// # Errors
     /// Another epoch is open, or a member has failed; nothing is locked then.
     pub fn win_lock_all<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
-        let handle = window.handle;
+        self.told(OneSidedCall::on("win_lock_all", window.handle), |engine| engine.lock_all(window.handle))
+    }
+
+    fn lock_all(&mut self, handle: u32) -> Result<(), WindowError> {
         let row = self.window(handle)?;
         let ranks = row.targets.len() as u32;
         if row.epochs.locked > 0 {
@@ -115,7 +127,10 @@ impl Engine {
     /// # Errors
     /// There is none, or one of its operations has failed: the first that did. The epoch has ended all the same.
     pub fn win_unlock_all<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
-        let handle = window.handle;
+        self.told(OneSidedCall::on("win_unlock_all", window.handle), |engine| engine.unlock_all(window.handle))
+    }
+
+    fn unlock_all(&mut self, handle: u32) -> Result<(), WindowError> {
         let row = self.window(handle)?;
         if !std::mem::take(&mut row.epochs.all_locked) {
             return Err(WindowError::NothingOpen { what: "win_unlock_all", needed: "win_lock_all" });
@@ -179,9 +194,13 @@ impl Engine {
 
     #[inline(never)]
     fn wait_for_lock(&mut self, kind: LockKind, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        let since_ns = self.waits_since();
         self.store.all().windows.awaited = Some((handle, rank.0));
         let taken = self.wait_until_locked(kind, rank, handle);
         self.store.all().windows.awaited = None;
+        if let Some(since_ns) = since_ns {
+            self.tell_access(OneSidedCall::towards("wait for lock", rank, handle), since_ns);
+        }
         taken
     }
 

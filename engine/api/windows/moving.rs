@@ -3,7 +3,8 @@
 use super::remote::{RemoteMove, Until};
 use super::{PartPlace, PostedUpdate, RejectedUpdate};
 use crate::api::request::Request;
-use crate::run::engine::Engine;
+use crate::observe::one_sided::OneSidedCall;
+use crate::run::engine::{Closed, Engine};
 use tickwire_components::{LeasedBytes, Pieces, Rank, RemoteKind, Sequence, Span, Window, WindowError};
 use tickwire_systems::procs::windows::{Reach, Target};
 use tickwire_transports::windows::Part;
@@ -45,7 +46,7 @@ impl Engine {
         // SAFETY: the buffer is lent for the call.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         let put = |part: &Part, at| unsafe { part.put(at, run) };
-        if self.move_near::<S::Item>(target, displacement, window.handle, put).is_some() {
+        if self.is_quick() && self.move_near::<S::Item>(target, displacement, window.handle, put).is_some() {
             return Ok(());
         }
         self.move_slowly::<S::Item>(run, true, target, displacement, window.handle)
@@ -67,14 +68,16 @@ impl Engine {
         // SAFETY: as in `put`.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         let get = |part: &Part, at| unsafe { part.get(at, run) };
-        if let Some(target) = self.move_near::<R::Item>(target, displacement, window.handle, get) {
+        if self.is_quick()
+            && let Some(target) = self.move_near::<R::Item>(target, displacement, window.handle, get)
+        {
             target.ordered += 1;
             return Ok(());
         }
         self.move_slowly::<R::Item>(run, false, target, displacement, window.handle)
     }
 
-    /// Moves bytes to or from a part in memory, and counts the operation. `None` if they must move in another way.
+    /// Moves bytes to or from a part in memory, and counts the operation. `None` if they must move in another way. The engine is open.
     #[inline(always)]
     fn move_near<T>(
         &mut self,
@@ -106,8 +109,10 @@ impl Engine {
     ) -> PostedUpdate<S> {
         let run = from.piece(0);
         let place = PartPlace::new(target, displacement, window);
-        let posted = self.post_move::<S::Item>(RemoteKind::Put, (run, Span::EMPTY), run.len(), place);
-        self.token(posted, from, |engine, from| engine.put(&*from, target, displacement, window))
+        self.told_post(OneSidedCall::moving("rput", run.len(), target, window.handle), |engine| {
+            let posted = engine.post_move::<S::Item>(RemoteKind::Put, (run, Span::EMPTY), run.len(), place);
+            engine.token(posted, from, |engine, from| engine.put(&*from, target, displacement, window))
+        })
     }
 
     /// As [`Engine::get`], with a request (`MPI_Rget`): it is done when the elements are in the buffer.
@@ -123,8 +128,10 @@ impl Engine {
     ) -> PostedUpdate<R> {
         let run = into.piece(0);
         let place = PartPlace::new(target, displacement, window);
-        let posted = self.post_move::<R::Item>(RemoteKind::Get, (Span::EMPTY, run), run.len(), place);
-        self.token(posted, into, |engine, into| engine.get(into, target, displacement, window))
+        self.told_post(OneSidedCall::moving("rget", run.len(), target, window.handle), |engine| {
+            let posted = engine.post_move::<R::Item>(RemoteKind::Get, (Span::EMPTY, run), run.len(), place);
+            engine.token(posted, into, |engine, into| engine.get(into, target, displacement, window))
+        })
     }
 
     /// Makes the token of an operation. If the operation was not posted, `at_once` does it now.
@@ -192,6 +199,27 @@ impl Engine {
         displacement: usize,
         handle: u32,
     ) -> Result<(), WindowError> {
+        let call = OneSidedCall::moving(if writes { "put" } else { "get" }, run.len(), rank, handle);
+        self.told(call, |engine| engine.move_any_way::<T>(run, writes, rank, displacement, handle))
+    }
+
+    fn move_any_way<T>(
+        &mut self,
+        run: Span,
+        writes: bool,
+        rank: Rank,
+        displacement: usize,
+        handle: u32,
+    ) -> Result<(), WindowError> {
+        if self.is_untried() {
+            // SAFETY: the caller of the operation lends the run.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            let go = |part: &Part, at| unsafe { if writes { part.put(at, run) } else { part.get(at, run) } };
+            if let Some(target) = self.move_near::<T>(rank, displacement, handle, go) {
+                target.ordered += u64::from(!writes);
+                return Ok(());
+            }
+        }
         let at = self.checked::<T>(rank, displacement, run.len(), handle)?;
         match self.way(rank, handle)? {
             Way::Memory => self.move_own(at, run, writes, rank, handle)?,
@@ -207,6 +235,12 @@ impl Engine {
             }
         }
         self.count_done(rank, handle)
+    }
+
+    /// Whether a call has yet to try what short calls do by themselves: it is told, so it has not.
+    #[inline(always)]
+    pub(super) fn is_untried(&self) -> bool {
+        !self.is_quick() && self.closed == Closed::No
     }
 
     /// Counts an operation that is done.

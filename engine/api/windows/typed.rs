@@ -6,6 +6,7 @@ mod requests;
 use super::moving::Way;
 use super::remote::RemoteMove;
 use crate::api::regions::span_of;
+use crate::observe::one_sided::OneSidedCall;
 use crate::run::engine::Engine;
 use std::ops::Range;
 use tickwire_components::{
@@ -87,6 +88,18 @@ impl Engine {
         (of, count): (&Datatype, usize),
         window: Window<T>,
     ) -> Result<(), WindowError> {
+        let call = OneSidedCall::moving("put_typed", from.size(), target, window.handle);
+        self.told(call, |engine| engine.put_typed_now(from, target, displacement, (of, count), window))
+    }
+
+    fn put_typed_now<B: Elements, T: tickwire_components::Element>(
+        &mut self,
+        from: &Typed<B>,
+        target: Rank,
+        displacement: usize,
+        (of, count): (&Datatype, usize),
+        window: Window<T>,
+    ) -> Result<(), WindowError> {
         let runs = self.runs_in::<T>(target, displacement, (of, count), from.size(), window.handle)?;
         let mut packed = packed(from);
         if runs.len() > 1 && self.way(target, window.handle)? == Way::Kernel {
@@ -107,6 +120,18 @@ impl Engine {
     /// # Errors
     /// As [`Engine::put_typed`].
     pub fn get_typed<B: ElementsMut, T: tickwire_components::Element>(
+        &mut self,
+        into: &mut Typed<B>,
+        target: Rank,
+        displacement: usize,
+        (of, count): (&Datatype, usize),
+        window: Window<T>,
+    ) -> Result<(), WindowError> {
+        let call = OneSidedCall::moving("get_typed", into.size(), target, window.handle);
+        self.told(call, |engine| engine.get_typed_now(into, target, displacement, (of, count), window))
+    }
+
+    fn get_typed_now<B: ElementsMut, T: tickwire_components::Element>(
         &mut self,
         into: &mut Typed<B>,
         target: Rank,
@@ -158,6 +183,21 @@ impl Engine {
         (of, count): (&Datatype, usize),
         window: Window<T>,
     ) -> Result<(), WindowError> {
+        let call = OneSidedCall::moving("accumulate_typed", from.size(), target, window.handle);
+        self.told(call, |engine| {
+            engine.accumulate_typed_now(from, operation, target, displacement, (of, count), window)
+        })
+    }
+
+    fn accumulate_typed_now<B: Elements, T: Number, O: Update<T>>(
+        &mut self,
+        from: &Typed<B>,
+        operation: O,
+        target: Rank,
+        displacement: usize,
+        (of, count): (&Datatype, usize),
+        window: Window<T>,
+    ) -> Result<(), WindowError> {
         for (at, operands) in self.operands(from, target, displacement, (of, count), window)? {
             self.accumulate(&operands[..], operation, target, at, window)?;
         }
@@ -170,6 +210,21 @@ impl Engine {
     /// # Errors
     /// As [`Engine::accumulate_typed`], also if `into` has another number of bytes.
     pub fn get_accumulate_typed<B: Elements, C: ElementsMut, T: Number, O: Update<T>>(
+        &mut self,
+        (from, into): (&Typed<B>, &mut Typed<C>),
+        operation: O,
+        target: Rank,
+        displacement: usize,
+        (of, count): (&Datatype, usize),
+        window: Window<T>,
+    ) -> Result<(), WindowError> {
+        let call = OneSidedCall::moving("get_accumulate_typed", from.size(), target, window.handle);
+        self.told(call, |engine| {
+            engine.get_accumulate_typed_now((from, into), operation, target, displacement, (of, count), window)
+        })
+    }
+
+    fn get_accumulate_typed_now<B: Elements, C: ElementsMut, T: Number, O: Update<T>>(
         &mut self,
         (from, into): (&Typed<B>, &mut Typed<C>),
         operation: O,

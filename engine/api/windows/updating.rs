@@ -1,9 +1,12 @@
 //! Updates: operations that read and write elements as a whole, whoever else updates them.
 
+mod requests;
+
+use super::PartPlace;
 use super::moving::Way;
 use super::remote::{RemoteMove, Until};
-use super::{PartPlace, PostedUpdate, RejectedUpdate};
 use crate::api::regions::span_of;
+use crate::observe::one_sided::OneSidedCall;
 use crate::run::engine::Engine;
 use tickwire_components::{
     Integer, LeasedBytes, Number, NumberType, Rank, RemoteKind, Sequence, Span, Update, Window, WindowError, bytemuck,
@@ -27,7 +30,8 @@ impl Engine {
         window: Window<S::Item>,
     ) -> Result<(), WindowError> {
         let updater = Updater::of::<S::Item, O>();
-        self.update::<S::Item>(updater, from.piece(0), Span::EMPTY, PartPlace::new(target, displacement, window))
+        let place = PartPlace::new(target, displacement, window);
+        self.update::<S::Item>("accumulate", updater, from.piece(0), Span::EMPTY, place)
     }
 
     /// As [`Engine::accumulate`], and gets the values from before (`MPI_Get_accumulate`). With [`op::Keep`](crate::op::Keep) it reads
@@ -46,7 +50,8 @@ impl Engine {
     ) -> Result<(), WindowError> {
         check_lengths(&from, &into)?;
         let updater = Updater::of::<S::Item, O>();
-        self.update::<S::Item>(updater, from.piece(0), into.piece(0), PartPlace::new(target, displacement, window))
+        let place = PartPlace::new(target, displacement, window);
+        self.update::<S::Item>("get_accumulate", updater, from.piece(0), into.piece(0), place)
     }
 
     /// Combines an element of a rank's part of a window with a value, and returns the one from before (`MPI_Fetch_and_op`).
@@ -65,7 +70,8 @@ impl Engine {
         let (mut operand, mut old) = ([value], [T::zeroed()]);
         let updater = Updater::of::<T, O>();
         let (operands, into) = (span_of(&mut operand), span_of(&mut old));
-        self.update::<T>(updater, operands, into, PartPlace::new(target, displacement, window))?;
+        let place = PartPlace::new(target, displacement, window);
+        self.update::<T>("fetch_and_op", updater, operands, into, place)?;
         Ok(old[0])
     }
 
@@ -93,78 +99,27 @@ impl Engine {
         Ok(bytemuck::pod_read_unaligned(&old[..size_of::<T>()]))
     }
 
-    /// As [`Engine::accumulate`], with a request (`MPI_Raccumulate`): it is done when the elements are updated.
-    ///
-    /// # Errors
-    /// As [`Engine::accumulate`], or no row is free; the buffer comes back.
-    pub fn raccumulate<S: Sequence<Item: Number> + Send + 'static, O: Update<S::Item>>(
-        &mut self,
-        from: S,
-        operation: O,
-        target: Rank,
-        displacement: usize,
-        window: Window<S::Item>,
-    ) -> PostedUpdate<S> {
-        let run = from.piece(0);
-        let kind = RemoteKind::Update(Updater::of::<S::Item, O>().code);
-        let place = PartPlace::new(target, displacement, window);
-        let posted = self.post_move::<S::Item>(kind, (run, Span::EMPTY), run.len(), place);
-        self.token(posted, from, |engine, from| engine.accumulate(&*from, operation, target, displacement, window))
-    }
-
-    /// As [`Engine::get_accumulate`], with a request (`MPI_Rget_accumulate`): it is done when the old values are in the second buffer.
-    ///
-    /// # Errors
-    /// As [`Engine::get_accumulate`], or no row is free; the buffers come back.
-    pub fn rget_accumulate<S, R, O>(
-        &mut self,
-        from: S,
-        into: R,
-        operation: O,
-        target: Rank,
-        displacement: usize,
-        window: Window<S::Item>,
-    ) -> PostedUpdate<(S, R)>
-    where
-        S: Sequence<Item: Number> + Send + 'static,
-        R: Sequence<Item = S::Item> + LeasedBytes + Send + 'static,
-        O: Update<S::Item>,
-    {
-        if let Err(error) = check_lengths(&from, &into) {
-            return Err(RejectedUpdate { error, buffer: (from, into) });
-        }
-        let runs = (from.piece(0), into.piece(0));
-        let kind = RemoteKind::FetchUpdate(Updater::of::<S::Item, O>().code);
-        let place = PartPlace::new(target, displacement, window);
-        let posted = self.post_move::<S::Item>(kind, runs, runs.0.len(), place);
-        self.token(posted, (from, into), |engine, (from, into)| {
-            engine.get_accumulate(&*from, into, operation, target, displacement, window)
-        })
-    }
-
     /// Updates elements; their old values go to `into`, unless that is empty.
     #[inline(always)]
     fn update<T: Number>(
         &mut self,
+        name: &'static str,
         updater: &Updater,
         operands: Span,
         into: Span,
         place: PartPlace,
     ) -> Result<(), WindowError> {
-        if self.update_near::<T>(updater, operands, into, place) {
+        if self.is_quick() && self.update_near::<T>(updater, operands, into, place) {
             return Ok(());
         }
-        self.update_slowly::<T>(updater, operands, into, place)
+        self.update_slowly::<T>(name, updater, operands, into, place)
     }
 
-    /// Updates elements in memory; `false` if that is not where they are, or anything is wrong.
+    /// Updates elements in memory; `false` if that is not where they are, or anything is wrong. The engine is open.
     #[inline(always)]
     fn update_near<T>(&mut self, updater: &Updater, operands: Span, into: Span, place: PartPlace) -> bool {
         let PartPlace { rank, displacement, handle } = place;
         let Some(at) = displacement.checked_mul(size_of::<T>()) else { return false };
-        if self.closed.check_post().is_err() {
-            return false;
-        }
         let all = self.store.all();
         let Some(window) = all.windows.get(handle) else { return false };
         let Some(target) = window.targets.get(rank.0 as usize).filter(|target| target.access != Access::None) else {
@@ -188,11 +143,26 @@ impl Engine {
     #[inline(never)]
     fn update_slowly<T: Number>(
         &mut self,
+        name: &'static str,
         updater: &Updater,
         operands: Span,
         into: Span,
         place: PartPlace,
     ) -> Result<(), WindowError> {
+        let call = OneSidedCall::moving(name, operands.len(), place.rank, place.handle);
+        self.told(call, |engine| engine.update_any_way::<T>(updater, operands, into, place))
+    }
+
+    fn update_any_way<T: Number>(
+        &mut self,
+        updater: &Updater,
+        operands: Span,
+        into: Span,
+        place: PartPlace,
+    ) -> Result<(), WindowError> {
+        if self.is_untried() && self.update_near::<T>(updater, operands, into, place) {
+            return Ok(());
+        }
         let PartPlace { rank, displacement, handle } = place;
         let at = self.checked::<T>(rank, displacement, operands.len(), handle)?;
         let old = if into.is_empty() { std::ptr::null_mut() } else { into.start() };
@@ -251,24 +221,29 @@ impl Engine {
         new: [u8; 8],
         place: PartPlace,
     ) -> Result<[u8; 8], WindowError> {
-        let PartPlace { rank, displacement, handle } = place;
-        if self.closed.check_post().is_ok() {
-            let all = self.store.all();
-            if let Some(window) = all.windows.get(handle)
-                && let Some(target) = window.targets.get(rank.0 as usize)
-                && let (Reach::Memory(part), true) = (&target.reach, target.access != Access::None)
-                && let Some(at) = displacement.checked_mul(number.size())
-            {
-                let procs = &*all.procs;
-                let claim = Claim::waiting(|member| window.is_gone(procs, member));
-                if let Ok(Some(old)) = part.compare_swap(number, at, expected, new, claim) {
-                    let target = &mut window.targets[rank.0 as usize];
-                    (target.issued, target.completed) = (target.issued + 1, target.completed + 1);
-                    return Ok(old);
-                }
-            }
+        if self.is_quick()
+            && let Some(old) = self.swap_near(number, expected, new, place)
+        {
+            return Ok(old);
         }
         self.swap_slowly(number, expected, new, place)
+    }
+
+    /// Compares and swaps in memory; `None` if that is not where the element is, or anything is wrong. The engine is open.
+    #[inline(always)]
+    fn swap_near(&mut self, number: NumberType, expected: [u8; 8], new: [u8; 8], place: PartPlace) -> Option<[u8; 8]> {
+        let PartPlace { rank, displacement, handle } = place;
+        let all = self.store.all();
+        let window = all.windows.get(handle)?;
+        let target = window.targets.get(rank.0 as usize).filter(|target| target.access != Access::None)?;
+        let Reach::Memory(part) = &target.reach else { return None };
+        let at = displacement.checked_mul(number.size())?;
+        let procs = &*all.procs;
+        let claim = Claim::waiting(|member| window.is_gone(procs, member));
+        let old = part.compare_swap(number, at, expected, new, claim).ok()??;
+        let target = &mut window.targets[rank.0 as usize];
+        (target.issued, target.completed) = (target.issued + 1, target.completed + 1);
+        Some(old)
     }
 
     #[inline(never)]
@@ -279,6 +254,22 @@ impl Engine {
         new: [u8; 8],
         place: PartPlace,
     ) -> Result<[u8; 8], WindowError> {
+        let call = OneSidedCall::moving("compare_and_swap", number.size(), place.rank, place.handle);
+        self.told(call, |engine| engine.swap_any_way(number, expected, new, place))
+    }
+
+    fn swap_any_way(
+        &mut self,
+        number: NumberType,
+        expected: [u8; 8],
+        new: [u8; 8],
+        place: PartPlace,
+    ) -> Result<[u8; 8], WindowError> {
+        if self.is_untried()
+            && let Some(old) = self.swap_near(number, expected, new, place)
+        {
+            return Ok(old);
+        }
         let PartPlace { rank, displacement, handle } = place;
         let size = number.size();
         // Bytes, since the type of the element is known here by its number only.

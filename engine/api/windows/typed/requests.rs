@@ -5,6 +5,7 @@ use super::super::moving::{Posted, Way};
 use super::super::remote::RemoteMove;
 use super::super::{PostedUpdate, RejectedUpdate, comm_of};
 use super::{Placed, updates};
+use crate::observe::one_sided::OneSidedCall;
 use crate::run::engine::Engine;
 use tickwire_components::limits::FABRIC_RUNS_MAX;
 use tickwire_components::{
@@ -94,6 +95,18 @@ impl Engine {
         (of, count): (&Datatype, usize),
         window: Window<T>,
     ) -> PostedUpdate<Typed<B>> {
+        let call = OneSidedCall::moving("rput_typed", from.size(), target, window.handle);
+        self.told_post(call, |engine| engine.rput_typed_now(from, target, displacement, (of, count), window))
+    }
+
+    fn rput_typed_now<B: Elements + Send + 'static, T: Element>(
+        &mut self,
+        from: Typed<B>,
+        target: Rank,
+        displacement: usize,
+        (of, count): (&Datatype, usize),
+        window: Window<T>,
+    ) -> PostedUpdate<Typed<B>> {
         let placed = self.runs_in::<T>(target, displacement, (of, count), from.size(), window.handle);
         let moves = placed.map(|placed| joint(&placed, &runs(&from), &[]));
         let posted = moves.and_then(|moves| self.post_moves(RemoteKind::Put, &moves, target, window.handle));
@@ -108,6 +121,18 @@ impl Engine {
     /// # Errors
     /// As [`Engine::rput_typed`].
     pub fn rget_typed<B: ElementsMut + Send + 'static, T: Element>(
+        &mut self,
+        into: Typed<B>,
+        target: Rank,
+        displacement: usize,
+        (of, count): (&Datatype, usize),
+        window: Window<T>,
+    ) -> PostedUpdate<Typed<B>> {
+        let call = OneSidedCall::moving("rget_typed", into.size(), target, window.handle);
+        self.told_post(call, |engine| engine.rget_typed_now(into, target, displacement, (of, count), window))
+    }
+
+    fn rget_typed_now<B: ElementsMut + Send + 'static, T: Element>(
         &mut self,
         into: Typed<B>,
         target: Rank,
@@ -141,6 +166,21 @@ impl Engine {
         (of, count): (&Datatype, usize),
         window: Window<T>,
     ) -> PostedUpdate<Typed<B>> {
+        let call = OneSidedCall::moving("raccumulate_typed", from.size(), target, window.handle);
+        self.told_post(call, |engine| {
+            engine.raccumulate_typed_now(from, operation, target, displacement, (of, count), window)
+        })
+    }
+
+    fn raccumulate_typed_now<B: Elements + Send + 'static, T: Number, O: Update<T>>(
+        &mut self,
+        from: Typed<B>,
+        operation: O,
+        target: Rank,
+        displacement: usize,
+        (of, count): (&Datatype, usize),
+        window: Window<T>,
+    ) -> PostedUpdate<Typed<B>> {
         let placed = self.aligned_runs::<T>(target, displacement, (of, count), from.size(), window.handle);
         let moves = placed.map(|placed| joint(&placed, &runs(&from), &[]));
         let kind = RemoteKind::Update(Updater::of::<T, O>().code);
@@ -161,6 +201,25 @@ impl Engine {
     /// # Errors
     /// As [`Engine::get_accumulate_typed`], or no row is free; the buffers come back.
     pub fn rget_accumulate_typed<B, C, T: Number, O: Update<T>>(
+        &mut self,
+        (from, into): (Typed<B>, Typed<C>),
+        operation: O,
+        target: Rank,
+        displacement: usize,
+        (of, count): (&Datatype, usize),
+        window: Window<T>,
+    ) -> PostedUpdate<TypedPair<B, C>>
+    where
+        B: Elements + Send + 'static,
+        C: ElementsMut + Send + 'static,
+    {
+        let call = OneSidedCall::moving("rget_accumulate_typed", from.size(), target, window.handle);
+        self.told_post(call, |engine| {
+            engine.rget_accumulate_typed_now((from, into), operation, target, displacement, (of, count), window)
+        })
+    }
+
+    fn rget_accumulate_typed_now<B, C, T: Number, O: Update<T>>(
         &mut self,
         (from, into): (Typed<B>, Typed<C>),
         operation: O,
