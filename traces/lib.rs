@@ -2,7 +2,7 @@
 //! waits for whom, and a page of statistics.
 //!
 //! An engine that is not observed only counts the runs of its systems ([`Counters`]). An engine with a [`Sink`] passes it every
-//! [`Event`]: ticks, runs of systems, messages, connections, errors. [`Ring`] keeps the last events in memory. [`TraceFile`] writes
+//! [`Event`]: ticks, runs of systems, messages, calls, connections, errors. [`Ring`] keeps the last events in memory. [`TraceFile`] writes
 //! them to a file that <https://ui.perfetto.dev> and `chrome://tracing` open. With the feature `tracy`, an engine also sends data to a
 //! Tracy profiler while one is connected ([`tracy`]).
 //!

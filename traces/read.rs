@@ -37,7 +37,8 @@ pub struct Band {
     pub tracks: BTreeMap<u32, Track>,
 }
 
-/// A track: of ticks, of a system, of collective operations, of sent messages or of received messages.
+/// A track: of ticks, of a system, of collective or of one-sided calls, of sent messages or of received messages. Operations with requests
+/// are on none.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Track {
     /// The name of the track.
