@@ -1,12 +1,14 @@
-//! The calls of a rank in all their forms, and the check of their buffers.
+//! The calls of a rank in all their forms.
 
-use super::block::Block;
-use super::buffers::Buffers;
+use super::buffers::{Buffers, Side, compare};
 use super::items::{Item, Matrix};
+use super::memory::{Lend, LendAll, Memory, Packs, Plain};
+use super::neighbours::Net;
 use super::program::{Call, Form, Kind, Of};
+use super::runs::{Begun, Kept, Run};
 use super::serial::{InPlace, Part, View, combine, is_native, part};
 use std::ops::Range;
-use tickwire::{Comm, Engine, List, Persistent, Rank, Request, Test, in_place};
+use tickwire::{Comm, Engine, List, Persistent, Pieces, Rank, Rejected, Request, Scope, Test, in_place};
 
 /// A communicator, as one of its members has it.
 #[derive(Clone, Debug)]
@@ -16,6 +18,7 @@ pub(crate) struct Members {
     pub(crate) world: Vec<u32>,
     /// The own rank in the communicator.
     pub(crate) own: usize,
+    pub(crate) net: Net,
 }
 
 /// A call of a program on a communicator.
@@ -30,75 +33,15 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    fn view(&self, round: u32) -> View<'_> {
-        let Members { world, own, .. } = &self.members;
-        View { call: &self.call, number: self.number, round, members: world, own: *own }
+    pub(super) fn view(&self, round: u32) -> View<'_> {
+        let Members { world, own, net, .. } = &self.members;
+        View { call: &self.call, number: self.number, round, members: world, own: *own, net: *net }
     }
 
-    fn words(&self, round: u32) -> String {
-        let Members { world, own, .. } = &self.members;
+    pub(super) fn words(&self, round: u32) -> String {
+        let Members { world, own, net, .. } = &self.members;
         let (number, heap) = (self.number, self.heap);
-        format!("step {number}, start {round}, rank {own} of {world:?}, in the heap {heap:?}: {:?}", self.call)
-    }
-}
-
-/// An operation that a rank has begun.
-pub(crate) trait Run {
-    /// Whether it has ended.
-    fn is_done(&mut self, engine: &mut Engine) -> bool;
-    /// Waits for its end, takes its buffers, and compares them with the model.
-    fn check(&mut self, engine: &mut Engine);
-    /// Starts it again, with other values.
-    fn start(&mut self, engine: &mut Engine);
-}
-
-/// An operation with a request.
-struct Begun<T, B> {
-    request: Option<Request<B>>,
-    part: Part<T>,
-    site: Site,
-}
-
-impl<T: Item, B: Buffers<T>> Run for Begun<T, B> {
-    fn is_done(&mut self, engine: &mut Engine) -> bool {
-        self.request.as_ref().is_none_or(|request| !matches!(engine.test(request), Ok(Test::Pending)))
-    }
-
-    fn check(&mut self, engine: &mut Engine) {
-        let Some(request) = self.request.take() else { return };
-        let words = || self.site.words(0);
-        let (buffers, _) = engine.wait_take(request).unwrap_or_else(|failed| panic!("{}\n{}", failed.error, words()));
-        buffers.compare(&self.part, &words);
-    }
-
-    fn start(&mut self, _: &mut Engine) {}
-}
-
-/// A persistent operation.
-struct Kept<T, B> {
-    persistent: Persistent<B>,
-    part: Part<T>,
-    site: Site,
-    /// How often it was started before.
-    round: u32,
-}
-
-impl<T: Item, B: Buffers<T>> Run for Kept<T, B> {
-    fn is_done(&mut self, engine: &mut Engine) -> bool {
-        !matches!(engine.test(&self.persistent), Ok(Test::Pending))
-    }
-
-    fn check(&mut self, engine: &mut Engine) {
-        let words = || self.site.words(self.round);
-        engine.wait(&self.persistent).unwrap_or_else(|error| panic!("{error}\n{}", words()));
-        engine.buffer(&mut self.persistent).unwrap().compare(&self.part, &words);
-    }
-
-    fn start(&mut self, engine: &mut Engine) {
-        self.round += 1;
-        self.part = part(&self.site.view(self.round));
-        engine.buffer(&mut self.persistent).unwrap().fill(&self.part);
-        engine.start(&self.persistent).unwrap_or_else(|error| panic!("{error}\n{}", self.site.words(self.round)));
+        format!("step {number}, start {round}, rank {own} of {world:?}, {net:?}, in the heap {heap:?}: {:?}", self.call)
     }
 }
 
@@ -113,31 +56,29 @@ struct Caller<'a, T> {
 type Posted = Option<Box<dyn Run>>;
 
 impl<T: Item> Caller<'_, T> {
-    /// Checks the result of a blocking call.
-    fn waited(&self, ended: Result<(), impl std::fmt::Display>, sent: Block<T>, room: Block<T>) -> Posted {
+    /// Checks the result of a call whose buffers were borrowed.
+    fn ended(
+        &self,
+        ended: Result<(), impl std::fmt::Display>,
+        sent: &mut impl Side<T>,
+        room: &mut impl Side<T>,
+    ) -> Posted {
         let words = || self.site.words(0);
         ended.unwrap_or_else(|error| panic!("{error}\n{}", words()));
-        match self.part.in_place {
-            InPlace::Receive => (sent, in_place::<T>()).compare(&self.part, &words),
-            _ => (sent, room).compare(&self.part, &words),
-        }
+        compare(sent, room, &self.part, &words);
         None
     }
 
-    /// The buffer to send from.
-    fn send(&self) -> Block<T> {
-        Block::of(&self.part.send, self.site.heap[0].then_some(&*self.engine))
+    /// A buffer of one side: to send from (0), or to receive into (1).
+    fn block<M: Memory<T>>(&self, side: usize) -> M::Block {
+        let values = [&self.part.send, &self.part.receive][side];
+        M::block(values, self.site.heap[side].then_some(&*self.engine))
     }
 
-    /// A buffer to receive into.
-    fn room(&self) -> Block<T> {
-        Block::of(&self.part.receive, self.site.heap[1].then_some(&*self.engine))
-    }
-
-    /// One buffer for each place of the send side (0) or the receive side (1).
-    fn list(&self, side: usize, places: &[Range<usize>]) -> List<Block<T>> {
+    /// One buffer for each place of a side.
+    fn list<M: Memory<T>>(&self, side: usize, places: &[Range<usize>]) -> List<M::Block> {
         let (values, heap) = ([&self.part.send, &self.part.receive][side], self.site.heap[side]);
-        let block = |place: &Range<usize>| Block::of(&values[place.clone()], heap.then_some(&*self.engine));
+        let block = |place: &Range<usize>| M::block(&values[place.clone()], heap.then_some(&*self.engine));
         List(places.iter().map(block).collect())
     }
 
@@ -147,7 +88,7 @@ impl<T: Item> Caller<'_, T> {
         Some(Box::new(Begun { request: Some(request), part, site }))
     }
 
-    fn kept<B: Buffers<T> + 'static>(self, made: Result<Persistent<B>, tickwire::Rejected<B>>) -> Posted {
+    fn kept<B: Buffers<T> + 'static>(self, made: Result<Persistent<B>, Rejected<B>>) -> Posted {
         let Caller { site, part, engine } = self;
         let persistent = made.unwrap_or_else(|rejected| panic!("{}\n{}", rejected.error, site.words(0)));
         engine.start(&persistent).unwrap_or_else(|error| panic!("{error}\n{}", site.words(0)));
@@ -155,45 +96,112 @@ impl<T: Item> Caller<'_, T> {
     }
 }
 
-/// Makes a call in its form. The names are those of the three forms. Then come the buffers of the form that waits, in
-/// terms of the send buffer and the receive buffer, the buffers of the two other forms, and other arguments.
+/// Waits in a scope for an operation, in one of several ways: other ranks may wait for it in another way.
+fn wait_for<B: Pieces>(
+    scope: &mut Scope<'_, '_>,
+    posted: Result<Request<B>, Rejected<B>>,
+    way: usize,
+) -> Result<(), String> {
+    let request = posted.map_err(|rejected| rejected.error.to_string())?;
+    match way {
+        0 => {}
+        1 => drop(scope.wait(&request).map_err(|error| error.to_string())?),
+        _ => {
+            while scope.test(&request).map_err(|error| error.to_string())? == Test::Pending {
+                scope.tick();
+            }
+        }
+    }
+    scope.wait_take(request).map(drop).map_err(|failed| failed.error.to_string())
+}
+
+/// Starts a persistent operation in a scope so many times, with the same values each time, and waits for each end.
+fn start_and_wait<B: Pieces>(
+    scope: &mut Scope<'_, '_>,
+    made: Result<Persistent<B>, Rejected<B>>,
+    starts: usize,
+    fill: impl Fn(&mut B),
+) -> Result<(), String> {
+    let mut persistent = made.map_err(|rejected| rejected.error.to_string())?;
+    for _ in 0..starts {
+        fill(scope.buffer(&mut persistent).map_err(|error| error.to_string())?);
+        scope.start(&persistent).map_err(|error| error.to_string())?;
+        scope.wait(&persistent).map_err(|error| error.to_string())?;
+    }
+    scope.free(persistent).map(drop).map_err(|failed| failed.error.to_string())
+}
+
+/// Borrows a buffer, or all buffers of a list.
+macro_rules! lent {
+    ($lend:ident, $how:ident, $buffer:expr) => {
+        <_ as $lend<T, M::Unit>>::$how($buffer)
+    };
+}
+
+/// Makes a call in its form. The arguments are:
+/// - the trait that borrows its buffers, and the names of the three forms;
+/// - the buffer to send from, and the buffer to receive into;
+/// - the arguments of all forms, in terms of these two;
+/// - where the buffer to receive into is among the buffers of a request.
 macro_rules! call {
     (
-        $caller:ident, [$waits:ident $begins:ident $init:ident],
-        |$sent:ident, $room:ident| ($($given:expr),*), ($($owned:expr),*) $(, $arg:expr)*
+        $caller:ident, $lend:ident, [$waits:ident $begins:ident $init:ident], $from:expr, $into:expr,
+        |$sent:pat_param, $room:pat_param| ($($given:expr),*), |$buffers:pat_param| $received:expr
     ) => {{
-        let comm = $caller.site.members.comm;
-        match $caller.site.call.form {
+        let (comm, part) = ($caller.site.members.comm, &$caller.part);
+        let (call, own) = (&$caller.site.call, $caller.site.members.own);
+        let (mut sent, mut room) = ($from, $into);
+        match call.form {
             Form::Waits => {
-                let (sent, mut room) = ($caller.send(), $caller.room());
-                let ($sent, $room) = (&sent, &mut room);
-                let ended = $caller.engine.$waits($($given,)* $($arg,)* comm);
-                $caller.waited(ended, sent, room)
+                let ($sent, $room) = (lent!($lend, given, &sent), lent!($lend, room, &mut room));
+                let ended = $caller.engine.$waits($($given,)* comm);
+                $caller.ended(ended, &mut sent, &mut room)
             }
             Form::Begins => {
-                let posted = $caller.engine.$begins($($owned,)* $($arg,)* comm);
+                let ($sent, $room) = (sent, room);
+                let posted = $caller.engine.$begins($($given,)* comm);
                 $caller.begun(posted)
             }
             Form::Persistent => {
-                let made = $caller.engine.$init($($owned,)* $($arg,)* comm);
+                let ($sent, $room) = (sent, room);
+                let made = $caller.engine.$init($($given,)* comm);
                 $caller.kept(made)
+            }
+            Form::Scoped => {
+                let ($sent, $room) = (lent!($lend, given, &sent), lent!($lend, room, &mut room));
+                let way = call.chance(own, 60, 3);
+                let ended = $caller.engine.scope(|scope| {
+                    let posted = scope.$begins($($given,)* comm);
+                    wait_for(scope, posted, way)
+                });
+                $caller.ended(ended, &mut sent, &mut room)
+            }
+            Form::ScopedPersistent => {
+                let ($sent, $room) = (lent!($lend, given, &sent), lent!($lend, room, &mut room));
+                let starts = 1 + call.chance(0, 61, 3);
+                let ended = $caller.engine.scope(|scope| {
+                    let made = scope.$init($($given,)* comm);
+                    start_and_wait(scope, made, starts, |$buffers| $received.fill(&part.receive))
+                });
+                $caller.ended(ended, &mut sent, &mut room)
             }
         }
     }};
 }
 
-/// As [`call`], for an operation with a pair of buffers. The send side may be in place.
+/// As [`call`], for an operation with a pair of buffers.
+macro_rules! both {
+    ($caller:ident, $lend:ident, $names:tt, $from:expr, $into:expr $(, $arg:expr)*) => {
+        call!($caller, $lend, $names, $from, $into, |sent, room| (sent, room $(, $arg)*), |buffers| buffers.1)
+    };
+}
+
+/// As [`both`]. The send side may be in place.
 macro_rules! pair {
     ($caller:ident, $names:tt $(, $arg:expr)*) => {
         match $caller.part.in_place {
-            InPlace::Send => call!(
-                $caller, $names, |_sent, room| (in_place::<T>(), &mut room[..]),
-                (in_place::<T>(), $caller.room()) $(, $arg)*
-            ),
-            _ => call!(
-                $caller, $names, |sent, room| (&sent[..], &mut room[..]),
-                ($caller.send(), $caller.room()) $(, $arg)*
-            ),
+            InPlace::Send => both!($caller, Lend, $names, in_place::<M::Unit>(), $caller.block::<M>(1) $(, $arg)*),
+            _ => both!($caller, Lend, $names, $caller.block::<M>(0), $caller.block::<M>(1) $(, $arg)*),
         }
     };
 }
@@ -202,14 +210,8 @@ macro_rules! pair {
 macro_rules! from_root {
     ($caller:ident, $names:tt $(, $arg:expr)*) => {
         match $caller.part.in_place {
-            InPlace::Receive => call!(
-                $caller, $names, |sent, _room| (&sent[..], in_place::<T>()),
-                ($caller.send(), in_place::<T>()) $(, $arg)*
-            ),
-            _ => call!(
-                $caller, $names, |sent, room| (&sent[..], &mut room[..]),
-                ($caller.send(), $caller.room()) $(, $arg)*
-            ),
+            InPlace::Receive => both!($caller, Lend, $names, $caller.block::<M>(0), in_place::<M::Unit>() $(, $arg)*),
+            _ => both!($caller, Lend, $names, $caller.block::<M>(0), $caller.block::<M>(1) $(, $arg)*),
         }
     };
 }
@@ -218,8 +220,8 @@ macro_rules! from_root {
 macro_rules! reduction {
     ($caller:ident, $names:tt, [$($counts:expr)?] $(, $arg:expr)*) => {
         match is_native::<T>(&$caller.site.call) {
-            true => pair!($caller, $names $(, $counts)?, T::NATIVE $(, $arg)*),
-            false => pair!($caller, $names $(, $counts)?, combine::<T>(&$caller.site.call).0 $(, $arg)*),
+            true => pair!($caller, $names $(, $counts)?, M::native() $(, $arg)*),
+            false => pair!($caller, $names $(, $counts)?, M::by(combine::<T>(&$caller.site.call).0) $(, $arg)*),
         }
     };
 }
@@ -227,21 +229,27 @@ macro_rules! reduction {
 /// Calls an operation. Returns the operation that has begun, if any.
 pub(crate) fn post(engine: &mut Engine, site: Site) -> Posted {
     match site.call.of {
-        Of::U64 => post_of::<u64>(engine, site),
-        Of::I32 => post_of::<i32>(engine, site),
-        Of::F64 => post_of::<f64>(engine, site),
-        Of::Matrix => post_of::<Matrix>(engine, site),
+        Of::U64 => post_of::<u64, Plain>(engine, site),
+        Of::I32 => post_of::<i32, Plain>(engine, site),
+        Of::F64 => post_of::<f64, Plain>(engine, site),
+        Of::Matrix => post_of::<Matrix, Plain>(engine, site),
+        Of::PackedF64 => post_of::<f64, Packs>(engine, site),
+        Of::PackedMatrix => post_of::<Matrix, Packs>(engine, site),
     }
 }
 
-fn post_of<T: Item>(engine: &mut Engine, site: Site) -> Posted {
+fn post_of<T: Item, M: Memory<T>>(engine: &mut Engine, site: Site) -> Posted {
     let (part, root) = (part::<T>(&site.view(0)), Rank(site.view(0).root() as u32));
     let (from, to, counts) = (part.from.clone(), part.to.clone(), part.counts.clone());
     let (kind, caller) = (site.call.kind, Caller { engine, site, part });
     match kind {
-        Kind::Barrier => call!(caller, [barrier ibarrier barrier_init], |_sent, _room| (), ()),
+        Kind::Barrier => call!(
+            caller, Lend, [barrier ibarrier barrier_init], in_place::<M::Unit>(), in_place::<M::Unit>(),
+            |_, _| (), |_| in_place::<T>()
+        ),
         Kind::Bcast => call!(
-            caller, [bcast ibcast bcast_init], |_sent, room| (&mut room[..]), (caller.room()), root
+            caller, Lend, [bcast ibcast bcast_init], in_place::<M::Unit>(), caller.block::<M>(1),
+            |_, room| (room, root), |buffer| buffer
         ),
         Kind::Gather => pair!(caller, [gather igather gather_init], root),
         Kind::Gatherv => pair!(caller, [gatherv igatherv gatherv_init], &to, root),
@@ -250,8 +258,8 @@ fn post_of<T: Item>(engine: &mut Engine, site: Site) -> Posted {
         Kind::Allgather => pair!(caller, [allgather iallgather allgather_init]),
         Kind::Allgatherv => pair!(caller, [allgatherv iallgatherv allgatherv_init], &to),
         Kind::Alltoall => pair!(caller, [alltoall ialltoall alltoall_init]),
-        Kind::Alltoallv => exchange(caller, [&from, &to]),
-        Kind::Alltoallw => exchange_lists(caller, [&from, &to]),
+        Kind::Alltoallv => exchange::<T, M>(caller, [&from, &to]),
+        Kind::Alltoallw => exchange_lists::<T, M>(caller, [&from, &to]),
         Kind::Reduce => reduction!(caller, [reduce ireduce reduce_init], [], root),
         Kind::Allreduce => reduction!(caller, [allreduce iallreduce allreduce_init], []),
         Kind::ReduceScatter => {
@@ -262,52 +270,60 @@ fn post_of<T: Item>(engine: &mut Engine, site: Site) -> Posted {
         ),
         Kind::Scan => reduction!(caller, [scan iscan scan_init], []),
         Kind::Exscan => reduction!(caller, [exscan iexscan exscan_init], []),
+        _ => post_among_neighbours::<T, M>(caller, kind, [&from, &to]),
     }
 }
 
 /// The places in the send buffer and in the receive buffer.
 type Sides<'a> = [&'a [Range<usize>]; 2];
 
-fn exchange<T: Item>(caller: Caller<'_, T>, [from, to]: Sides) -> Posted {
-    match caller.part.in_place {
-        InPlace::Send => call!(
-            caller, [alltoallv ialltoallv alltoallv_init],
-            |_sent, room| (in_place::<T>(), &[], &mut room[..], to),
-            (in_place::<T>(), &[], caller.room(), to)
+fn post_among_neighbours<T: Item, M: Memory<T>>(caller: Caller<'_, T>, kind: Kind, [from, to]: Sides) -> Posted {
+    match kind {
+        Kind::NeighborAllgather => both!(
+            caller, Lend, [neighbor_allgather ineighbor_allgather neighbor_allgather_init],
+            caller.block::<M>(0), caller.block::<M>(1)
         ),
-        _ => call!(
-            caller, [alltoallv ialltoallv alltoallv_init],
-            |sent, room| (&sent[..], from, &mut room[..], to),
-            (caller.send(), from, caller.room(), to)
+        Kind::NeighborAllgatherv => both!(
+            caller, Lend, [neighbor_allgatherv ineighbor_allgatherv neighbor_allgatherv_init],
+            caller.block::<M>(0), caller.block::<M>(1), to
         ),
-    }
-}
-
-fn exchange_lists<T: Item>(caller: Caller<'_, T>, [from, to]: Sides) -> Posted {
-    match caller.part.in_place {
-        InPlace::Send => call!(
-            caller, [alltoallw ialltoallw alltoallw_init],
-            |_sent, room| (List(vec![in_place::<T>(); to.len()]), slices(room, to)),
-            (List(vec![in_place::<T>(); to.len()]), caller.list(1, to))
+        Kind::NeighborAlltoall => both!(
+            caller, Lend, [neighbor_alltoall ineighbor_alltoall neighbor_alltoall_init],
+            caller.block::<M>(0), caller.block::<M>(1)
         ),
-        _ => call!(
-            caller, [alltoallw ialltoallw alltoallw_init],
-            |sent, room| (
-                List(from.iter().map(|place| &sent[place.clone()]).collect()), slices(room, to)
-            ),
-            (caller.list(0, from), caller.list(1, to))
+        Kind::NeighborAlltoallv => call!(
+            caller, Lend, [neighbor_alltoallv ineighbor_alltoallv neighbor_alltoallv_init],
+            caller.block::<M>(0), caller.block::<M>(1),
+            |sent, room| (sent, from, room, to), |buffers| buffers.1
+        ),
+        _ => both!(
+            caller, LendAll, [neighbor_alltoallw ineighbor_alltoallw neighbor_alltoallw_init],
+            caller.list::<M>(0, from), caller.list::<M>(1, to)
         ),
     }
 }
 
-/// One slice for each place. The places must follow each other without gaps.
-fn slices<'a, T>(all: &'a mut [T], places: &[Range<usize>]) -> List<&'a mut [T]> {
-    let mut rest = all;
-    let mut slices = Vec::new();
-    for place in places {
-        let (slice, behind) = std::mem::take(&mut rest).split_at_mut(place.len());
-        slices.push(slice);
-        rest = behind;
+fn exchange<T: Item, M: Memory<T>>(caller: Caller<'_, T>, [from, to]: Sides) -> Posted {
+    match caller.part.in_place {
+        InPlace::Send => call!(
+            caller, Lend, [alltoallv ialltoallv alltoallv_init], in_place::<M::Unit>(), caller.block::<M>(1),
+            |sent, room| (sent, &[], room, to), |buffers| buffers.1
+        ),
+        _ => call!(
+            caller, Lend, [alltoallv ialltoallv alltoallv_init], caller.block::<M>(0), caller.block::<M>(1),
+            |sent, room| (sent, from, room, to), |buffers| buffers.1
+        ),
     }
-    List(slices)
+}
+
+fn exchange_lists<T: Item, M: Memory<T>>(caller: Caller<'_, T>, [from, to]: Sides) -> Posted {
+    match caller.part.in_place {
+        InPlace::Send => both!(
+            caller, LendAll, [alltoallw ialltoallw alltoallw_init],
+            List(vec![in_place::<M::Unit>(); to.len()]), caller.list::<M>(1, to)
+        ),
+        _ => both!(
+            caller, LendAll, [alltoallw ialltoallw alltoallw_init], caller.list::<M>(0, from), caller.list::<M>(1, to)
+        ),
+    }
 }

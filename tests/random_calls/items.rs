@@ -1,9 +1,9 @@
 //! Elements of random programs, and the operations that reduce them.
 
-use tickwire::{Element, Operation, bytemuck, op};
+use tickwire::{Basic, Operation, bytemuck, op};
 
 /// An element. It is made from a number, and it can be reduced in three ways.
-pub(crate) trait Item: Element + PartialEq + std::fmt::Debug {
+pub(crate) trait Item: Basic + Default + PartialEq + std::fmt::Debug {
     /// The operation of the element type itself. It has no state, so equal calls share a graph.
     type Native: Operation<Self>;
     /// See [`Item::Native`].
@@ -109,7 +109,7 @@ impl Item for f64 {
 const PRIME: u32 = 251;
 
 /// A 2 × 2 matrix, an element type of the user.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Matrix {
     rows: [[u8; 2]; 2],
@@ -124,6 +124,8 @@ unsafe impl bytemuck::Zeroable for Matrix {}
 // SAFETY: as above.
 #[expect(unsafe_code, reason = "an element is plain data")]
 unsafe impl bytemuck::Pod for Matrix {}
+
+impl Basic for Matrix {}
 
 const _: () = assert!(size_of::<Matrix>() == 6);
 

@@ -1,8 +1,10 @@
 //! Runs a program: by ranks in threads, or by the engines of a cluster, which are ticked in turn.
 
-use super::calls::{Members, Run, Site, post};
+use super::calls::{Members, Site, post};
 use super::items::scramble;
+use super::neighbours::Net;
 use super::program::{Form, Made, Program, Step};
+use super::runs::Run;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tickwire::testing::Cluster;
 use tickwire::{Agreed, Agreement, Comm, Engine};
@@ -40,13 +42,20 @@ struct Player<'a> {
 
 impl<'a> Player<'a> {
     fn new(program: &'a Program, rank: u32, heap: bool, comms: &[Option<Comm>]) -> Self {
-        let members = |(made, comm): (&Made, &Option<Comm>)| {
+        let members = |(&(made, net), comm): (&(Made, Net), &Option<Comm>)| {
             let world = made.members(rank, program.ranks);
             let own = world.iter().position(|&other| other == rank)?;
-            Some(Members { comm: (*comm)?, world, own })
+            Some(Members { comm: (*comm)?, world, own, net })
         };
         let comms = program.comms.iter().zip(comms).map(members).collect();
         Player { program, rank, heap, comms, begun: Vec::new(), next: 0, awaited: None }
+    }
+
+    /// Gives its communicators their topologies.
+    fn set_topologies(&self, engine: &mut Engine) {
+        for Members { comm, world, own, net } in self.comms.iter().flatten() {
+            engine.comm_set_topology(*comm, net.topology(*own, world.len())).unwrap();
+        }
     }
 
     fn has_ended(&self) -> bool {
@@ -109,7 +118,8 @@ impl<'a> Player<'a> {
             Some(Step::Call(call)) => {
                 let Some(members) = self.comms[call.comm % self.comms.len()].clone() else { return };
                 let (step, mut call, form) = (self.next, call.clone(), call.form);
-                if form == Form::Waits && !waits {
+                // Engines that are ticked in turn cannot wait in a call or in a scope.
+                if !waits && matches!(form, Form::Waits | Form::Scoped | Form::ScopedPersistent) {
                     call.form = Form::Begins;
                 }
                 let is_persistent = form == Form::Persistent;
@@ -138,7 +148,7 @@ impl<'a> Player<'a> {
     /// Frees its communicators and requests.
     fn leave(self, engine: &mut Engine) {
         drop(self.begun);
-        for (made, members) in self.program.comms.iter().zip(self.comms) {
+        for ((made, _), members) in self.program.comms.iter().zip(self.comms) {
             if let (Some(members), false) = (members, matches!(made, Made::World)) {
                 engine.comm_free(members.comm).unwrap();
             }
@@ -153,13 +163,14 @@ impl<'a> Player<'a> {
 /// If a call fails, or its result differs from the model.
 pub fn play(engine: &mut Engine, rank: u32, heap: bool, program: &Program, step: &AtomicUsize) {
     let world = engine.comm_world();
-    let make = |made: &Made| match (made, made.color(rank)) {
+    let make = |(made, _): &(Made, Net)| match (made, made.color(rank)) {
         (_, Some((color, key))) => engine.comm_split(world, color, key).unwrap(),
         (Made::Dup, None) => Some(engine.comm_dup(world).unwrap()),
         _ => Some(world),
     };
     let comms: Vec<_> = program.comms.iter().map(make).collect();
     let mut player = Player::new(program, rank, heap, &comms);
+    player.set_topologies(engine);
     while !player.has_ended() {
         step.store(player.next, Ordering::Relaxed);
         player.advance(engine, true);
@@ -172,12 +183,13 @@ pub fn play(engine: &mut Engine, rank: u32, heap: bool, program: &Program, step:
 /// # Panics
 /// If a call fails, or its result differs from the model.
 pub fn play_in_turn(cluster: &mut Cluster, program: &Program) {
-    let comms: Vec<Vec<Option<Comm>>> = program.comms.iter().map(|made| make(cluster, *made)).collect();
+    let comms: Vec<Vec<Option<Comm>>> = program.comms.iter().map(|&(made, _)| make(cluster, made)).collect();
     let player = |rank: u32| {
         let own: Vec<Option<Comm>> = comms.iter().map(|comms| comms[rank as usize]).collect();
         Player::new(program, rank, false, &own)
     };
     let mut players: Vec<Player> = (0..program.ranks).map(player).collect();
+    players.iter().zip(&mut cluster.engines).for_each(|(player, engine)| player.set_topologies(engine));
     let (mut round, mut idle) = (0, 0);
     while players.iter().any(|player| !player.has_ended()) {
         let mut moved = false;

@@ -1,6 +1,7 @@
 //! Random programs: which communicators there are, and what all ranks call.
 
 use super::items::scramble;
+use super::neighbours::Net;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::fmt;
@@ -23,6 +24,18 @@ macro_rules! kinds {
 kinds! {
     Barrier Bcast Gather Gatherv Scatter Scatterv Allgather Allgatherv Alltoall Alltoallv Alltoallw
     Reduce Allreduce ReduceScatter ReduceScatterBlock Scan Exscan
+    NeighborAllgather NeighborAllgatherv NeighborAlltoall NeighborAlltoallv NeighborAlltoallw
+}
+
+impl Kind {
+    /// Whether only neighbours exchange elements.
+    pub(crate) fn is_among_neighbours(self) -> bool {
+        use Kind::{NeighborAllgather, NeighborAllgatherv, NeighborAlltoall, NeighborAlltoallv, NeighborAlltoallw};
+        matches!(
+            self,
+            NeighborAllgather | NeighborAllgatherv | NeighborAlltoall | NeighborAlltoallv | NeighborAlltoallw
+        )
+    }
 }
 
 /// How the operation is called.
@@ -34,6 +47,10 @@ pub(crate) enum Form {
     Begins,
     /// The call makes a persistent request, which is started at once.
     Persistent,
+    /// The call returns a request in a scope, which borrows the buffers. The scope waits for it.
+    Scoped,
+    /// The call makes a persistent request in a scope, which borrows the buffers. The scope starts it several times.
+    ScopedPersistent,
 }
 
 /// The type of the elements.
@@ -43,6 +60,9 @@ pub(crate) enum Of {
     I32,
     F64,
     Matrix,
+    /// Packed by a datatype with gaps.
+    PackedF64,
+    PackedMatrix,
 }
 
 /// The operation that reduces the elements: see [`super::items::Item`].
@@ -80,15 +100,15 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// How many elements a rank has, or how many each part for a rank has.
-    pub(crate) fn count(&self, element: usize, ranks: usize) -> usize {
+    /// How many elements a rank has, or how many each of several parts has.
+    pub(crate) fn count(&self, element: usize, parts: usize) -> usize {
         let count = match self.size {
             Size::Elements(count) => count,
             Size::Bytes(bytes, more) => (bytes / element).saturating_add_signed(more),
         };
         let parts = match self.kind {
             Kind::Bcast | Kind::Reduce | Kind::Allreduce | Kind::Scan | Kind::Exscan => 1,
-            _ => ranks,
+            _ => parts.max(1),
         };
         count.min(BYTES_MAX / element / parts)
     }
@@ -147,7 +167,8 @@ impl Made {
 pub struct Program {
     /// How many ranks run it.
     pub ranks: u32,
-    pub(crate) comms: Vec<Made>,
+    /// Communicators and their topologies.
+    pub(crate) comms: Vec<(Made, Net)>,
     pub(crate) steps: Vec<Step>,
 }
 
@@ -171,10 +192,17 @@ pub fn programs_of(ranks: impl Strategy<Value = u32>) -> impl Strategy<Value = P
         (1u32..=3, any::<bool>()).prop_map(|(colors, reversed)| Made::Split(colors, reversed)),
         (0u32..6).prop_map(Made::Without),
     ];
-    (ranks, vec(made, 0..3), vec(step(), 10..40)).prop_map(|(ranks, mut comms, steps)| {
-        comms.insert(0, Made::World);
+    (ranks, net(), vec((made, net()), 0..3), vec(step(), 10..40)).prop_map(|(ranks, net, mut comms, steps)| {
+        comms.insert(0, (Made::World, net));
         Program { ranks, comms, steps }
     })
+}
+
+fn net() -> impl Strategy<Value = Net> {
+    prop_oneof![
+        (1usize..=3, any::<u8>()).prop_map(|(dimensions, periodic)| Net::Grid(dimensions, periodic)),
+        (1usize..=3, any::<u8>()).prop_map(|(most, seed)| Net::Graph(most, seed)),
+    ]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -183,8 +211,15 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn call() -> impl Strategy<Value = Call> {
     let kind = prop::sample::select(KINDS);
-    let form = prop_oneof![2 => Just(Form::Waits), 2 => Just(Form::Begins), 1 => Just(Form::Persistent)];
-    let of = prop::sample::select(vec![Of::U64, Of::I32, Of::F64, Of::Matrix]);
+    let form = prop_oneof![
+        4 => Just(Form::Waits),
+        4 => Just(Form::Begins),
+        2 => Just(Form::Persistent),
+        1 => Just(Form::Scoped),
+        1 => Just(Form::ScopedPersistent),
+    ];
+    let of = vec![Of::U64, Of::I32, Of::F64, Of::Matrix, Of::PackedF64, Of::PackedMatrix];
+    let of = prop::sample::select(of);
     let by = prop::sample::select(vec![By::Native, By::Native, By::Chain, By::Mix]);
     let comm = prop_oneof![2 => Just(0usize), 1 => 0usize..3];
     (kind, form, of, by, size(), comm, 0usize..9, any::<bool>(), any::<u8>()).prop_map(

@@ -1,6 +1,7 @@
 //! The serial model. It computes a rank's buffers before and after a call from the buffers of all ranks.
 
 use super::items::{Item, scramble};
+use super::neighbours::{Net, among_neighbours};
 use super::program::{By, Call, Kind};
 use std::ops::Range;
 use tickwire::consecutive;
@@ -51,6 +52,8 @@ pub(crate) struct View<'a> {
     pub(crate) members: &'a [u32],
     /// The own rank in the communicator.
     pub(crate) own: usize,
+    /// The topology of the communicator.
+    pub(crate) net: Net,
 }
 
 impl View<'_> {
@@ -67,13 +70,13 @@ impl View<'_> {
     }
 
     /// The elements that a rank has for one part of the call.
-    fn data<T: Item>(&self, rank: usize, part: usize, count: usize) -> Vec<T> {
+    pub(super) fn data<T: Item>(&self, rank: usize, part: usize, count: usize) -> Vec<T> {
         let call = (self.number as u64) << 32 | u64::from(self.round) << 24;
         T::run(scramble(call | u64::from(self.members[rank]) << 12 | part as u64), count)
     }
 
     /// The content of a receive buffer before the call.
-    fn untouched<T: Item>(&self, count: usize) -> Vec<T> {
+    pub(super) fn untouched<T: Item>(&self, count: usize) -> Vec<T> {
         self.data(self.own, UNTOUCHED, count)
     }
 
@@ -83,7 +86,7 @@ impl View<'_> {
     }
 
     /// How many elements a rank has in a call where this may differ between ranks. Some ranks have none.
-    fn length(&self, rank: usize, count: usize) -> usize {
+    pub(super) fn length(&self, rank: usize, count: usize) -> usize {
         match self.call.chance(rank, 40, 4) {
             0 => 0,
             1 => count,
@@ -99,7 +102,7 @@ impl View<'_> {
 
     /// Places for this many elements of each rank, and the length of the whole buffer. The places are one behind the
     /// other, or in another order with gaps.
-    fn places(&self, counts: &[usize], own: usize) -> (Vec<Range<usize>>, usize) {
+    pub(super) fn places(&self, counts: &[usize], own: usize) -> (Vec<Range<usize>>, usize) {
         if self.call.chance(own, 50, 2) == 0 {
             return (consecutive(counts), counts.iter().sum());
         }
@@ -166,8 +169,11 @@ fn reduced<T: Item>(operands: &[Vec<T>], (by, is_associative): Combine<T>) -> Ve
 
 /// The buffers of a rank before a call, and what they must hold after it.
 pub(crate) fn part<T: Item>(view: &View) -> Part<T> {
-    let count = view.call.count(size_of::<T>(), view.ranks());
+    let is_among_neighbours = view.call.kind.is_among_neighbours();
+    let parts = if is_among_neighbours { view.net.degree(view.ranks()) } else { view.ranks() };
+    let count = view.call.count(size_of::<T>(), parts);
     match view.call.kind {
+        _ if is_among_neighbours => among_neighbours(view, count),
         Kind::Barrier => Part::default(),
         Kind::Bcast => {
             let after = view.data(view.root(), 0, count);
@@ -180,7 +186,7 @@ pub(crate) fn part<T: Item>(view: &View) -> Part<T> {
         Kind::Alltoall | Kind::Alltoallv | Kind::Alltoallw => exchanged(view, count),
         Kind::Reduce | Kind::Allreduce => reduced_whole(view, count),
         Kind::ReduceScatter | Kind::ReduceScatterBlock => reduced_parts(view, count),
-        Kind::Scan | Kind::Exscan => prefix(view, count),
+        _ => prefix(view, count),
     }
 }
 
