@@ -2,11 +2,12 @@
 //! memory and rows are given back.
 
 use crate::kit::{BOUND, all};
+use std::ops::Range;
 use tickwire::internals::components::limits::FAILURE_MS_MAX;
 use tickwire::internals::transports::sim::Death;
 use tickwire::testing::{Cluster, SimConfig, SimNet};
 use tickwire::{
-    Cartesian, Comm, Engine, Pieces, Rank, Rejected, Request, RequestError, Tag, Test, Topology, consecutive, op,
+    Cartesian, Comm, Engine, List, Pieces, Rank, Rejected, Request, RequestError, Tag, Test, Topology, consecutive, op,
 };
 use tickwire_tests::survivors::check_given_back;
 
@@ -111,6 +112,21 @@ fn at_root(rank: u32, count: usize, ranks: usize) -> Vec<u64> {
     parts(count, if Rank(rank) == ROOT { ranks } else { 0 })
 }
 
+/// The number of elements of a rank where lengths differ: one more on odd ranks.
+fn length(count: usize, rank: u32) -> usize {
+    count + rank as usize % 2
+}
+
+/// The places of so many elements of each rank.
+fn uneven(count: usize) -> Vec<Range<usize>> {
+    consecutive(&(0..SIZE).map(|rank| length(count, rank)).collect::<Vec<_>>())
+}
+
+/// The places of two parts, the second one first.
+fn reversed(count: usize) -> [Range<usize>; 2] {
+    [count..2 * count, 0..count]
+}
+
 #[test]
 fn with_a_root() {
     let from_root = |victim: u32, _: u32| Rank(victim) == ROOT;
@@ -121,6 +137,16 @@ fn with_a_root() {
     });
     one_dies("gather", to_root, |engine, count, rank, world| {
         engine.igather(parts(count, 1), at_root(rank, count, RANKS), ROOT, world)
+    });
+    one_dies("gatherv", to_root, |engine, count, rank, world| {
+        let places = if Rank(rank) == ROOT { uneven(count) } else { vec![] };
+        let room = at_root(rank, count + 1, RANKS);
+        engine.igatherv(parts(length(count, rank), 1), room, &places, ROOT, world)
+    });
+    one_dies("scatterv", from_root, |engine, count, rank, world| {
+        let places = if Rank(rank) == ROOT { uneven(count) } else { vec![] };
+        let sent = at_root(rank, count + 1, RANKS);
+        engine.iscatterv(sent, parts(length(count, rank), 1), &places, ROOT, world)
     });
     one_dies("reduce", to_root, |engine, count, rank, world| {
         engine.ireduce(parts(count, 1), at_root(rank, count, 1), op::Sum, ROOT, world)
@@ -133,6 +159,10 @@ fn where_each_rank_has_something_for_all() {
     one_dies("allgather", needed, |engine, count, _, world| {
         engine.iallgather(parts(count, 1), parts(count, RANKS), world)
     });
+    one_dies("allgatherv", needed, |engine, count, rank, world| {
+        engine.iallgatherv(parts(length(count, rank), 1), parts(count + 1, RANKS), &uneven(count), world)
+    });
+    one_dies("barrier", needed, |engine, _, _, world| engine.ibarrier(world));
     one_dies("alltoall", needed, |engine, count, _, world| {
         engine.ialltoall(parts(count, RANKS), parts(count, RANKS), world)
     });
@@ -140,11 +170,50 @@ fn where_each_rank_has_something_for_all() {
         let places = consecutive(&[count; RANKS]);
         engine.ialltoallv(parts(count, RANKS), &places, parts(count, RANKS), &places, world)
     });
-    one_dies(
-        "neighbor_alltoall",
-        |victim, rank| [1, SIZE - 1].contains(&victim.abs_diff(rank)),
-        |engine, count, _, world| engine.ineighbor_alltoall(parts(count, 2), parts(count, 2), world),
-    );
+    one_dies("alltoallw", needed, |engine, count, rank, world| {
+        let lists = |own: u32| List((0..SIZE).map(|other| parts(length(count, own + other), 1)).collect());
+        engine.ialltoallw(lists(rank), lists(rank), world)
+    });
+}
+
+#[test]
+fn among_neighbours() {
+    let beside = |victim: u32, rank: u32| [1, SIZE - 1].contains(&victim.abs_diff(rank));
+    one_dies("neighbor_allgather", beside, |engine, count, _, world| {
+        engine.ineighbor_allgather(parts(count, 1), parts(count, 2), world)
+    });
+    one_dies("neighbor_allgatherv", beside, |engine, count, _, world| {
+        engine.ineighbor_allgatherv(parts(count, 1), parts(count, 2), &reversed(count), world)
+    });
+    one_dies("neighbor_alltoall", beside, |engine, count, _, world| {
+        engine.ineighbor_alltoall(parts(count, 2), parts(count, 2), world)
+    });
+    one_dies("neighbor_alltoallv", beside, |engine, count, _, world| {
+        engine.ineighbor_alltoallv(parts(count, 2), &reversed(count), parts(count, 2), &reversed(count), world)
+    });
+    one_dies("neighbor_alltoallw", beside, |engine, count, _, world| {
+        let lists = || List(vec![parts(count, 1); 2]);
+        engine.ineighbor_alltoallw(lists(), lists(), world)
+    });
+}
+
+/// Each rank sends to the next one only, so only that one needs it.
+#[test]
+fn among_neighbours_of_a_graph() {
+    let behind = |victim: u32, rank: u32| (victim + 1) % SIZE == rank;
+    for form in ["neighbor_allgather", "neighbor_alltoall"] {
+        one_dies(form, behind, |engine, count, rank, world| {
+            let topology = Topology::Graph {
+                sources: vec![Rank((rank + SIZE - 1) % SIZE)],
+                destinations: vec![Rank((rank + 1) % SIZE)],
+            };
+            engine.comm_set_topology(world, topology).unwrap();
+            match form {
+                "neighbor_allgather" => engine.ineighbor_allgather(parts(count, 1), parts(count, 1), world),
+                _ => engine.ineighbor_alltoall(parts(count, 1), parts(count, 1), world),
+            }
+        });
+    }
 }
 
 #[test]
