@@ -1,8 +1,8 @@
 //! Cut-through: bytes go on as they arrive, through a window.
 
 use crate::kit::{BOUND, Held, TAG, all_at_rest, clusters, numbers, pass_along, posted, start_chain};
-use tickwire::internals::components::limits::FORWARD_WINDOW;
-use tickwire::testing::{Cluster, SimConfig, SimNet, rows};
+use tickwire::internals::components::limits::{FORWARD_WINDOW, PASSED_WHOLE_MAX};
+use tickwire::testing::{Cluster, STEP_NS, SimConfig, SimNet, rows};
 use tickwire::{Engine, Persistent, Rank, Tag, Test, op};
 
 /// The number of rounds until the last engine of a chain has all bytes.
@@ -102,6 +102,32 @@ fn what_is_passed_on_is_offered_before_its_bytes_have_come() {
         cluster.finish(BOUND, 1, middle).unwrap();
         cluster.finish(BOUND, 0, first).unwrap();
         all_at_rest(&mut cluster);
+    }
+}
+
+/// With each further hop, a long message takes one more frame after another: the offer runs ahead of the bytes, and so does the answer to
+/// it, so that the bytes find a place when they come. Without early offers and early answers a hop would take three: offer, answer, bytes.
+#[test]
+fn a_further_hop_takes_one_frame_and_not_an_offer_an_answer_and_the_bytes() {
+    /// Rounds that a frame takes in the network.
+    const FRAME: u32 = 20;
+    let delay_ns = u64::from(FRAME) * STEP_NS;
+    let bytes = numbers(PASSED_WHOLE_MAX + 30_000);
+    let taken: Vec<u32> = (2..=8)
+        .map(|size| {
+            let config = SimConfig { delay_ns: delay_ns..delay_ns + 1, ..SimConfig::calm(1) };
+            let mut cluster = Cluster::sim(size, &SimNet::new(size, config));
+            cluster.checked = false;
+            // The short message connects the ranks.
+            rounds(&mut cluster, b"hello");
+            cluster.tick_times(4 * FRAME);
+            rounds(&mut cluster, &bytes)
+        })
+        .collect();
+    assert!(taken[0] >= 3 * FRAME, "the first hop has an offer, an answer and bytes: {taken:?}");
+    for pair in taken.windows(2) {
+        let further = pair[1] - pair[0];
+        assert!((FRAME..FRAME + FRAME / 2).contains(&further), "a hop more takes {further} rounds: {taken:?}");
     }
 }
 
