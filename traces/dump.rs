@@ -126,6 +126,21 @@ data! {
         pub members: Option<Vec<u32>>,
         /// Collective operations that were called on it so far, without persistent ones.
         pub collectives: u32,
+        /// Persistent collective operations that were made on it so far.
+        #[serde(default)]
+        pub persistent_made: u32,
+        /// Persistent collective operations on it that have not been freed. There may be more if they are [`SHOWN_MAX`].
+        #[serde(default)]
+        pub persistent: Vec<StartDump>,
+    }
+
+    /// How often a persistent collective operation was started.
+    #[derive(Copy, Default)]
+    pub struct StartDump {
+        /// Its number among the persistent collective operations of the communicator, from 0.
+        pub made: u32,
+        /// How often it was started so far.
+        pub starts: u32,
     }
 
     /// A contacted proc.
@@ -312,6 +327,9 @@ data! {
         pub name: String,
         /// Its number among the collective operations of the communicator, from 0; `None` for a persistent one.
         pub number: Option<u32>,
+        /// Of a persistent one: which one it is, and how often it was started.
+        #[serde(default)]
+        pub start: Option<StartDump>,
     }
 
     /// An unexpected message.

@@ -73,7 +73,7 @@ impl Engine {
             },
             active: all.progress.active,
             submissions: (all.inbound.shared().queue.len() + all.inbound.waiting().len()) as u64,
-            communicators: communicators(all.communicators, |context| named.contains(&context)),
+            communicators: communicators(&all, |context| named.contains(&context)),
             peers,
             operations,
             unexpected,

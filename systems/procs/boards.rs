@@ -32,6 +32,8 @@ pub struct PersistentCall {
     pub request: Row,
     /// How many persistent operations of its communicator were made before it.
     pub made: u32,
+    /// How many times it has been started, by messages or on boards.
+    pub starts: u32,
     /// The graph by which it runs over messages until somebody opens boards. `NIL` once it runs on boards.
     pub graph: u32,
     /// What it starts.

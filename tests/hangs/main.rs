@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
+mod collectives;
 mod kit;
 mod reach;
 
@@ -193,39 +194,6 @@ fn a_wrong_tag_is_found() {
 fn a_wrong_communicator_is_found() {
     let job = Hanging::start("communicator", 2, &[]);
     job.until(&["whowaits"], &["rank 1 waits for tag 7 from rank 0; rank 0 has sent tag 7 in communicator 2\n"]);
-}
-
-#[test]
-fn a_rank_that_has_not_entered_a_collective_operation_is_found() {
-    let job = Hanging::start("sum", 2, &[]);
-    let words = [
-        "rank 0 waits for rank 1 to take part in reduce of world; rank 1 has not entered it\n",
-        "rank 1 waits for tag 1 from rank 0\n",
-    ];
-    job.until(&["whowaits"], &words);
-    let said = good(&tickwire(&["dump", &job.processes()[0].to_string()], None));
-    assert!(said.contains("receive of up to 8 B from rank 1 of reduce of world: posted"), "{said}");
-}
-
-#[test]
-fn who_waits_in_a_collective_operation_does_not_wait_for_other_receives() {
-    let job = Hanging::start("ahead", 3, &[]);
-    let words = [
-        "rank 2 to take part in allgatherv of world",
-        "rank 0 has pending, but does not wait for, tag 1 from rank 1",
-        "rank 1 has pending, but does not wait for, tag 1 from rank 0",
-    ];
-    job.until_without(&["whowaits"], &words, &["cycle: rank 0 → 1 → 0"]);
-}
-
-#[test]
-fn a_rank_that_has_not_entered_the_first_operation_of_all_is_found() {
-    let job = Hanging::start("first", 2, &[]);
-    let words = [
-        "rank 0 waits for rank 1 to take part in barrier of world; rank 1 has not entered it\n",
-        "rank 1 waits for tag 1 from rank 0\n",
-    ];
-    job.until(&["whowaits"], &words);
 }
 
 #[test]

@@ -47,6 +47,8 @@ fn main() {
         },
         "accumulating" => accumulating(&mut engine, me, world),
         "sum" => sum(&mut engine, me, last, world),
+        "restart" | "restart-boards" => restart(&mut engine, way == "restart-boards", me, last, world),
+        "unmade" => unmade(&mut engine, me, last, world),
         "ahead" => ahead(&mut engine, me, last, world),
         "silent" => silent(&mut engine, me, last, world),
         "updates" => updates(&mut engine, me, world),
@@ -165,6 +167,35 @@ fn sum(engine: &mut Engine, me: u32, last: u32, world: Comm) {
     }
     let lost = engine.ireduce(vec![1u64], vec![0], op::Sum, Rank(0), world).unwrap();
     engine.wait_for(&lost, PATIENCE).unwrap_err();
+}
+
+/// All ranks make two persistent sums and start the second one. All but the last start it again. It runs by messages or on boards.
+fn restart(engine: &mut Engine, on_boards: bool, me: u32, last: u32, world: Comm) {
+    if on_boards {
+        engine.barrier(world).unwrap();
+    }
+    let make = |engine: &mut Engine| engine.allreduce_init(vec![1u64], vec![0], op::Sum, world).unwrap();
+    let (_first, second) = (make(engine), make(engine));
+    engine.start(&second).unwrap();
+    engine.wait(&second).unwrap();
+    if me == last {
+        hang(engine, Rank(0), Tag(1), world);
+    }
+    engine.start(&second).unwrap();
+    engine.wait_for(&second, PATIENCE).unwrap_err();
+}
+
+/// All ranks make a persistent broadcast. The first rank makes another one and starts it; the others start none.
+fn unmade(engine: &mut Engine, me: u32, last: u32, world: Comm) {
+    let make = |engine: &mut Engine| engine.bcast_init(vec![1u64], Rank(last), world).unwrap();
+    let first = make(engine);
+    if me != 0 {
+        hang(engine, Rank(0), Tag(1), world);
+    }
+    let second = make(engine);
+    engine.start(&first).unwrap();
+    engine.start(&second).unwrap();
+    engine.wait_for(&second, PATIENCE).unwrap_err();
 }
 
 /// All ranks but the last have posted receives from each other for later, and wait in a collective operation by messages.

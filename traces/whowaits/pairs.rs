@@ -2,7 +2,7 @@
 
 use super::report::RankReport;
 use super::windows;
-use crate::dump::{Dump, Kind, MessageDump, Obstacle, OperationDump, Plane, Stage};
+use crate::dump::{CommunicatorDump, Dump, Kind, MessageDump, Obstacle, OperationDump, Plane, Stage, StartDump};
 use crate::words::{Bytes, count};
 use std::collections::HashMap;
 
@@ -61,14 +61,30 @@ fn unpaired_receive(ranks: &[RankReport], rank: u32, dump: &Dump, receive: &Oper
     shorten(reasons)
 }
 
-/// Says so if the peer has not called the collective operation of a message.
+/// Says so if the peer has not called, or not started, the collective operation of a message.
 fn not_entered(ranks: &[RankReport], receive: &OperationDump) -> Option<String> {
-    let (peer, number) = (receive.peer?, receive.collective.as_ref()?.number?);
+    let (peer, collective) = (receive.peer?, receive.collective.as_ref()?);
     let theirs = ranks.get(peer as usize)?.dumps().iter().flat_map(|dump| &dump.communicators);
     let theirs = theirs.into_iter().find(|comm| comm.context == receive.context)?;
+    if let Some(start) = collective.start {
+        return not_started(peer, theirs, start);
+    }
     // Numbers wrap after some millions.
-    let ahead = number.wrapping_sub(theirs.collectives) & NUMBERS;
+    let ahead = collective.number?.wrapping_sub(theirs.collectives) & NUMBERS;
     (ahead <= NUMBERS / 2).then(|| format!("rank {peer} has not entered it"))
+}
+
+/// Says so if the peer has not started a persistent operation as often as this rank.
+fn not_started(peer: u32, theirs: &CommunicatorDump, start: StartDump) -> Option<String> {
+    let is_behind = |own: u32, other: u32| own.wrapping_sub(other).cast_signed() > 0;
+    match theirs.persistent.iter().find(|of| of.made == start.made) {
+        Some(of) if is_behind(start.starts, of.starts) => Some(match of.starts {
+            0 => format!("rank {peer} has made it, and has not started it"),
+            _ => format!("rank {peer} has not started it again"),
+        }),
+        None if !is_behind(theirs.persistent_made, start.made) => Some(format!("rank {peer} has not made it")),
+        _ => None,
+    }
 }
 
 /// What the receiver waits for instead.

@@ -1,7 +1,7 @@
 //! Findings from dumps that were made by hand.
 
 use super::*;
-use crate::dump::{MessageDump, PeerDump, QueueBytes};
+use crate::dump::{CollectiveDump, CommunicatorDump, MessageDump, PeerDump, QueueBytes, StartDump};
 
 fn receive(peer: Option<u32>, tag: Option<u32>) -> OperationDump {
     OperationDump { rank: peer, peer, tag, bytes: 8, awaited: true, ..Default::default() }
@@ -197,4 +197,25 @@ fn a_sender_without_credit_waits_for_what_its_receiver_keeps() {
                  receive has taken, 20.0 KiB; rank 1 receives tag 7 from rank 0\n";
     assert!(words.starts_with(first), "{words}");
     assert!(words.contains("rank 0 has tag 3 queued") || words.contains("has sent tag 9"), "{words}");
+}
+
+/// What is said of a peer that has made and started persistent operations so often, by a rank that waits for start 3 of number 5.
+fn said_of_starts(made: u32, persistent: &[(u32, u32)]) -> String {
+    let start = Some(StartDump { made: 5, starts: 3 });
+    let collective = Some(CollectiveDump { name: "bcast".into(), number: None, start });
+    let own = OperationDump { plane: Plane::Collective, collective, ..receive(Some(1), Some(9)) };
+    let persistent = persistent.iter().map(|&(made, starts)| StartDump { made, starts }).collect();
+    let world = CommunicatorDump { persistent_made: made, persistent, collectives: 100, ..Default::default() };
+    let peer = Dump { communicators: vec![world], ..Default::default() };
+    who_waits(&[waiting(vec![own], vec![]), RankReport::Dumped(vec![peer])]).waits.remove(0).because.join("; ")
+}
+
+#[test]
+fn a_persistent_operation_is_not_made_not_started_or_not_started_again() {
+    assert_eq!(said_of_starts(5, &[(4, 9)]), "rank 1 has not made it");
+    assert_eq!(said_of_starts(6, &[(4, 9), (5, 0)]), "rank 1 has made it, and has not started it");
+    assert_eq!(said_of_starts(6, &[(4, 9), (5, 2)]), "rank 1 has not started it again");
+    assert_eq!(said_of_starts(6, &[(4, 0), (5, 3)]), "", "it takes part");
+    assert_eq!(said_of_starts(6, &[(4, 0), (5, 4)]), "", "it is ahead");
+    assert_eq!(said_of_starts(9, &[(8, 0)]), "", "it has freed it, or the list is cut");
 }

@@ -159,7 +159,8 @@ impl Engine {
         buffers: Box<[Span]>,
     ) -> u32 {
         let persistent = &mut self.store.all().boards.persistent;
-        let kept = Some(PersistentCall { request, made, graph, call, reduction, buffers, failed: false });
+        let (starts, failed) = (0, false);
+        let kept = Some(PersistentCall { request, made, starts, graph, call, reduction, buffers, failed });
         match persistent.iter().position(Option::is_none) {
             Some(free) => {
                 persistent[free] = kept;
@@ -183,10 +184,12 @@ impl Engine {
         live(tables.communicators, comm.0)?;
         // SAFETY: by the same contract.
         let buffer = unsafe { tables.held[row as usize].0.get::<B>() }.ok_or(PostError::Stale)?;
-        let kept = tables.boards.persistent.get(number as usize).and_then(Option::as_ref).ok_or(PostError::Stale)?;
+        let kept =
+            tables.boards.persistent.get_mut(number as usize).and_then(Option::as_mut).ok_or(PostError::Stale)?;
         if !is_unmoved(buffer, &kept.buffers) {
             return Err(PostError::Moved);
         }
+        kept.starts = kept.starts.wrapping_add(1);
         let (call, graph) = (kept.call, kept.graph);
         if tables.boards.open(place, context).is_none() {
             return match graph {

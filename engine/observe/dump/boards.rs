@@ -4,7 +4,7 @@ use super::operations::age;
 use tickwire_components::{Communicator, NIL, Stamp, context};
 use tickwire_systems::procs::boards::{CommBoards, Members, Standing};
 use tickwire_systems::store::Tables;
-use tickwire_traces::dump::{CollectiveDump, Kind, Obstacle, OperationDump, Plane, Stage};
+use tickwire_traces::dump::{CollectiveDump, Kind, Obstacle, OperationDump, Plane, Stage, StartDump};
 
 /// What the first operation of each communicator waits for. The operations behind it wait for it.
 pub(super) fn board_operations(all: &Tables<'_>, now: Stamp) -> Vec<OperationDump> {
@@ -23,7 +23,10 @@ fn waits(all: &Tables<'_>, now: Stamp, comm: &Communicator, members: &Members) -
     };
     let request = operation.request;
     let stamp = (request != NIL).then(|| all.progress.stamps.get(request)).flatten();
-    let collective = CollectiveDump { name: operation.numbered.call.kind.name().into(), number: operation.before };
+    let kept = all.boards.persistent.iter().flatten().find(|kept| request != NIL && kept.request == request);
+    let start = kept.map(|kept| StartDump { made: kept.made, starts: kept.starts });
+    let name = operation.numbered.call.kind.name().into();
+    let collective = CollectiveDump { name, number: operation.before, start };
     let wait = |rank: u32| OperationDump {
         row: request,
         kind: Kind::Receive,

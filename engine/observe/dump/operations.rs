@@ -9,7 +9,7 @@ use tickwire_components::{
 use tickwire_systems::collectives::draft::STEP_BITS;
 use tickwire_systems::steps::chain::capacity;
 use tickwire_systems::store::Tables;
-use tickwire_traces::dump::{Age, CollectiveDump, Kind, MessageDump, Obstacle, OperationDump, Plane, Stage};
+use tickwire_traces::dump::{Age, CollectiveDump, Kind, MessageDump, Obstacle, OperationDump, Plane, Stage, StartDump};
 
 /// Whether a row is an operation in progress.
 pub(super) fn is_used(car: &Car, request: &Request) -> bool {
@@ -65,8 +65,10 @@ pub(super) fn operation(all: &Tables<'_>, row: Row, now: Stamp) -> OperationDump
 /// The collective operation to which a message belongs, if there is one.
 fn collective(all: &Tables<'_>, row: Row) -> Option<CollectiveDump> {
     let graph = all.progress.graphs.get(all.nodes[row as usize].graph)?;
-    let number = (!graph.persistent && graph.blocks.is_none()).then_some(all.cars[row as usize].tag >> STEP_BITS);
-    Some(CollectiveDump { name: graph.name.into(), number })
+    let is_call = graph.blocks.is_none();
+    let number = (!graph.persistent && is_call).then_some(all.cars[row as usize].tag >> STEP_BITS);
+    let start = (graph.persistent && is_call).then_some(StartDump { made: graph.call, starts: graph.starts });
+    Some(CollectiveDump { name: graph.name.into(), number, start })
 }
 
 fn stage(car: &Car) -> Stage {

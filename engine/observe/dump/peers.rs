@@ -2,19 +2,23 @@
 
 use tickwire_components::credit::{LINE_BYTES, cost};
 use tickwire_components::limits::DUMPED_MEMBERS_MAX;
-use tickwire_components::{CommState, Communicator, Members, Row, TrafficClass, Vc, VcState, context};
+use tickwire_components::{CommState, Members, NIL, Row, TrafficClass, Vc, VcState, context};
 use tickwire_systems::procs::routes::{Candidate, candidates, endpoint_for};
 use tickwire_systems::steps::credit::window;
 use tickwire_systems::store::Tables;
 use tickwire_traces::dump::{
     CommunicatorDump, Connection, CreditDump, FailedRouteDump, MessageDump, OperationDump, PeerDump, RouteDump,
-    SHOWN_MAX, Stage, TrafficDump,
+    SHOWN_MAX, Stage, StartDump, TrafficDump,
 };
 use tickwire_transports::Traffic;
 
 /// The communicators with the lowest ids, and all that `is_named` names.
-pub(super) fn communicators(rows: &[Communicator], is_named: impl Fn(u32) -> bool) -> Vec<CommunicatorDump> {
-    let used = (0..).zip(rows).filter(|(_, comm)| matches!(comm.state, CommState::Live | CommState::Closing));
+pub(super) fn communicators(all: &Tables<'_>, is_named: impl Fn(u32) -> bool) -> Vec<CommunicatorDump> {
+    let starts = starts(all);
+    let made = |word: u32| all.progress.graphs.made.iter().find(|(of, _)| *of == word).map_or(0, |(_, made)| *made);
+    let used = (0..)
+        .zip(all.communicators.iter())
+        .filter(|(_, comm)| matches!(comm.state, CommState::Live | CommState::Closing));
     let used = used.filter(|(id, comm)| *id < SHOWN_MAX as u32 || is_named(context::base(comm.context)));
     let dumped = used.map(|(id, comm)| CommunicatorDump {
         id,
@@ -27,8 +31,25 @@ pub(super) fn communicators(rows: &[Communicator], is_named: impl Fn(u32) -> boo
             _ => None,
         },
         collectives: comm.collectives,
+        persistent_made: made(comm.context),
+        persistent: {
+            let own = starts.iter().filter(|(word, _)| *word == context::base(comm.context));
+            own.map(|(_, start)| *start).take(SHOWN_MAX).collect()
+        },
     });
     dumped.collect()
+}
+
+/// How often persistent collective operations were started, by the context words of their communicators.
+fn starts(all: &Tables<'_>) -> Vec<(u32, StartDump)> {
+    let word = |request: Row| all.cars.get(request as usize).map_or(0, |car| context::base(car.context));
+    let graphs = all.progress.graphs.list.iter().flatten();
+    let graphs = graphs.filter(|graph| graph.persistent && graph.blocks.is_none());
+    let graphs = graphs.map(|graph| (word(graph.request), StartDump { made: graph.call, starts: graph.starts }));
+    // Those that run on boards have no graph any more.
+    let kept = all.boards.persistent.iter().flatten().filter(|kept| kept.graph == NIL);
+    let kept = kept.map(|kept| (word(kept.request), StartDump { made: kept.made, starts: kept.starts }));
+    graphs.chain(kept).collect()
 }
 
 pub(super) fn peers(all: &mut Tables<'_>, operations: &[OperationDump], unexpected: &[MessageDump]) -> Vec<PeerDump> {
