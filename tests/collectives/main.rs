@@ -20,6 +20,7 @@ mod kit;
 mod lengths;
 mod misuse;
 mod neighbours;
+mod overlap;
 mod persistent;
 mod random;
 mod storms;
