@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tickwire_components::{Car, CarKind, CarState, NIL, RequestId, Work};
 use tickwire_traces::page::{Identity, Page};
 
+/// Peers for which a new engine has room to count rows: 32 KiB for both counts. Later counts make more room if there are more peers.
+const ROOM_PEERS: u32 = 1024;
+
 /// What an engine keeps for its statistics page and its dumps.
 pub(crate) struct Observer {
     /// The statistics page, which other processes read.
@@ -55,6 +58,11 @@ pub(super) struct Counts {
 }
 
 impl Counts {
+    /// With room for the peers of most jobs, so that a sweep does not have to make it at a time when nothing else is allocated.
+    fn for_peers(size: u32) -> Self {
+        Counts { peers: Vec::with_capacity(size.min(ROOM_PEERS) as usize), ..Counts::default() }
+    }
+
     fn add(&mut self, car: &Car) {
         if !matches!(car.kind, CarKind::Send | CarKind::Receive) {
             return;
@@ -105,8 +113,8 @@ impl Observer {
             last: [0; 5],
             sums: [0; 5],
             row: 0,
-            counted: Counts::default(),
-            counts: Counts::default(),
+            counted: Counts::for_peers(size),
+            counts: Counts::for_peers(size),
             peer: 0,
             #[cfg(feature = "dump")]
             engine,
