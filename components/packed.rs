@@ -3,6 +3,7 @@
 use crate::pieces::{LeasedBytes, OneRun, Pieces};
 use crate::sequence::Sequence;
 use crate::{Basic, Datatype, Described, Elements, ElementsMut, Operands, Operation, Span, Typed, Unfit};
+use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -220,26 +221,60 @@ where
     }
 
     fn combine_all(&self, operands: Operands<'_, PackedByte>) {
-        let (left, right, out) = match operands {
-            Operands::Left(into, right) => (unpacked(into), unpacked(right), into),
-            Operands::Right(left, into) => (unpacked(left), unpacked(into), into),
-            Operands::Apart(out, left, right) => (unpacked(left), unpacked(right), out),
-        };
-        let results: Vec<T> = left.into_iter().zip(right).map(|(left, right)| (self.function)(left, right)).collect();
-        if let Ok(typed) = Typed::all(&results[..]) {
-            typed.pack(0, bytes_mut(out));
+        let size = self.layout.size().max(1);
+        let call = |left: &[u8], right: &[u8]| (self.function)(self.unpacked(left), self.unpacked(right));
+        match operands {
+            Operands::Left(into, right) => {
+                let pairs = bytes_mut(into).chunks_exact_mut(size).zip(bytes(right).chunks_exact(size));
+                pairs.for_each(|(into, right)| self.pack(call(into, right), into));
+            }
+            Operands::Right(left, into) => {
+                let pairs = bytes(left).chunks_exact(size).zip(bytes_mut(into).chunks_exact_mut(size));
+                pairs.for_each(|(left, into)| self.pack(call(left, into), into));
+            }
+            Operands::Apart(out, left, right) => {
+                let pairs = bytes(left).chunks_exact(size).zip(bytes(right).chunks_exact(size));
+                let all = bytes_mut(out).chunks_exact_mut(size).zip(pairs);
+                all.for_each(|(out, (left, right))| self.pack(call(left, right), out));
+            }
         }
     }
 }
 
-/// Unpacks elements. Bytes that the datatype leaves out are those of `T::default()`.
-fn unpacked<T: Described + Default>(packed: &[PackedByte]) -> Vec<T> {
-    let count = packed.len().checked_div(T::layout().size()).unwrap_or(0);
-    let mut values: Vec<T> = std::iter::repeat_with(T::default).take(count).collect();
-    if let Ok(mut typed) = Typed::all(&mut values[..]) {
-        typed.unpack(0, bytes(packed));
+impl<T: Described + Default, F> OnStructs<T, F> {
+    /// Unpacks an element. Bytes that the datatype leaves out are those of `T::default()`.
+    fn unpacked(&self, packed: &[u8]) -> T {
+        let mut value = T::default();
+        // SAFETY: this is the layout of the type.
+        #[expect(unsafe_code, reason = "the layout says where bytes go")]
+        unsafe {
+            self.layout.unpack_value(packed, &mut value);
+        }
+        value
     }
-    values
+
+    /// Packs an element.
+    fn pack(&self, mut value: T, out: &mut [u8]) {
+        // SAFETY: this is the layout of the type.
+        #[expect(unsafe_code, reason = "the layout says where bytes are")]
+        unsafe {
+            self.layout.pack_value(&mut value, out);
+        }
+    }
+}
+
+thread_local! {
+    /// Room for one element, kept from one reduction to the next.
+    static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Calls a function with room for an element of so many bytes. Calls may be nested.
+fn with_room(bytes: usize, call: impl FnOnce(&mut [u8])) {
+    let mut room = ROOM.try_with(Cell::take).unwrap_or_default();
+    room.resize(bytes.max(room.len()), 0);
+    call(&mut room[..bytes]);
+    // Without the room of this thread, which ends, the next call makes another one.
+    let _ = ROOM.try_with(|kept| kept.set(room));
 }
 
 /// Combines operands element by element, with elements of `element` bytes. `combine` writes its result to its second argument.
@@ -247,12 +282,14 @@ fn each(element: usize, operands: Operands<'_, PackedByte>, mut combine: impl Fn
     let size = element.max(1);
     match operands {
         Operands::Left(into, right) => {
-            let mut result = vec![0; size];
-            for (into, right) in bytes_mut(into).chunks_exact_mut(size).zip(bytes(right).chunks_exact(size)) {
-                result.copy_from_slice(right);
-                combine(into, &mut result);
-                into.copy_from_slice(&result);
-            }
+            let pairs = bytes_mut(into).chunks_exact_mut(size).zip(bytes(right).chunks_exact(size));
+            with_room(size, |result| {
+                for (into, right) in pairs {
+                    result.copy_from_slice(right);
+                    combine(into, result);
+                    into.copy_from_slice(result);
+                }
+            });
         }
         Operands::Right(left, into) => {
             let pairs = bytes(left).chunks_exact(size).zip(bytes_mut(into).chunks_exact_mut(size));
@@ -277,62 +314,4 @@ fn bytes_mut(packed: &mut [PackedByte]) -> &mut [u8] {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{combine, op};
-
-    /// Two bytes with a gap before the second one.
-    #[derive(Clone, Copy, PartialEq, Debug, Default)]
-    #[repr(C)]
-    struct Gap {
-        first: u8,
-        second: u32,
-    }
-
-    // SAFETY: two numbers; the padding between them is left out.
-    #[expect(unsafe_code, reason = "a described type")]
-    unsafe impl Described for Gap {
-        fn layout() -> Datatype {
-            crate::layout_of::<Self>(&[(0, Datatype::of::<u8>()), (4, Datatype::of::<u32>())])
-        }
-    }
-
-    fn gaps(number: u32) -> Vec<Gap> {
-        (0..5).map(|at| Gap { first: at as u8 + number as u8, second: at * 1000 + number }).collect()
-    }
-
-    #[test]
-    fn structs_are_combined_without_their_padding_whichever_operand_is_written() {
-        let sides = |left: Gap, right: Gap| Gap { first: left.first, second: 2 * left.second + right.second };
-        let operation = op::on_structs(sides);
-        let (left, mut right) = (Packed::all(gaps(1)).unwrap(), Packed::all(gaps(7)).unwrap());
-        assert_eq!((left.count(), left.element(), left.bytes().len()), (5, 5, 25));
-        let expected: Vec<Gap> = gaps(1).into_iter().zip(gaps(7)).map(|(left, right)| sides(left, right)).collect();
-        combine(&left, &mut right, &operation);
-        assert_eq!(*right.unpack(), expected);
-        let reduction = crate::reduce::<PackedByte>(operation);
-        let (into, other, third) = (Packed::all(gaps(1)).unwrap(), Packed::all(gaps(7)).unwrap(), Packed::all(gaps(0)));
-        let mut third = third.unwrap();
-        // SAFETY: runs of elements of one length that do not overlap.
-        #[expect(unsafe_code, reason = "addresses of elements")]
-        unsafe {
-            reduction.combine(third.piece(0), into.piece(0), other.piece(0));
-            reduction.combine_into(into.piece(0), other.piece(0), crate::Side::Left);
-        }
-        assert_eq!((into.bytes(), third.bytes()), (right.bytes(), right.bytes()));
-        assert_eq!(*third.unpack(), expected);
-    }
-
-    #[test]
-    fn what_is_packed_is_what_was_there_when_it_was() {
-        let pair = Datatype::vector(2, 1, 2, &Datatype::of::<u16>()).unwrap();
-        let mut packed = Packed::new(vec![1u16, 2, 3], &pair, 1).unwrap();
-        assert_eq!((packed.count(), packed.element()), (1, 4));
-        packed.elements_mut()[2] = 9;
-        assert_eq!(packed.bytes(), bytemuck::cast_slice::<u16, u8>(&[1, 3]));
-        packed.pack();
-        assert_eq!(packed.bytes(), bytemuck::cast_slice::<u16, u8>(&[1, 9]));
-        assert!(Packed::new(vec![1u16], &pair, 1).is_err());
-        assert_eq!(packed.into_buffer(), [1, 2, 9]);
-    }
-}
+mod tests;

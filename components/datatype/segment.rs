@@ -4,7 +4,7 @@ use super::moving::Moving;
 use super::node::{Node, Shape};
 use super::overlap::has_twice;
 use super::walk::{Visit, walk};
-use super::{Datatype, DatatypeError};
+use super::{Datatype, DatatypeError, Described};
 use crate::Span;
 use smallvec::SmallVec;
 use std::sync::OnceLock;
@@ -113,6 +113,32 @@ impl Segment {
     /// How many bytes the message has from byte `first` on.
     fn rest(&self, first: usize) -> usize {
         self.size().saturating_sub(first)
+    }
+}
+
+impl Datatype {
+    /// Copies the bytes of one value to the beginning of `out`, or as many as fit.
+    ///
+    /// # Safety
+    /// This is the layout of the value's type.
+    #[expect(unsafe_code, reason = "raw copies")]
+    pub(crate) unsafe fn pack_value<T: Described>(&self, value: &mut T, out: &mut [u8]) {
+        let length = self.size().min(out.len());
+        // SAFETY: all bytes of a layout are within the value, and `out` has `length` bytes.
+        let mut moving = unsafe { Moving::<true>::new(std::ptr::from_mut(value).cast(), out.as_mut_ptr()) };
+        walk(&self.0.node, 0, 0, length, &mut moving);
+    }
+
+    /// Copies packed bytes to their places in one value.
+    ///
+    /// # Safety
+    /// As [`Datatype::pack_value`].
+    #[expect(unsafe_code, reason = "raw copies")]
+    pub(crate) unsafe fn unpack_value<T: Described>(&self, packed: &[u8], value: &mut T) {
+        let length = self.size().min(packed.len());
+        // SAFETY: as in `pack_value`; `packed` is only read. The value stays valid, whatever its bytes are.
+        let mut moving = unsafe { Moving::<false>::new(std::ptr::from_mut(value).cast(), packed.as_ptr().cast_mut()) };
+        walk(&self.0.node, 0, 0, length, &mut moving);
     }
 }
 

@@ -42,6 +42,8 @@ pub struct PersistentCall {
     pub reduction: Option<Reduction>,
     /// Where its buffers are.
     pub buffers: Box<[tickwire_components::Span]>,
+    /// Room for a copy of its operand ([`Operation::copy`]), once a start has needed one. An operation in progress has it.
+    pub copy: Option<Box<[u128]>>,
     /// Whether it has failed. Then it is not started again.
     pub failed: bool,
 }
@@ -100,6 +102,16 @@ impl Boards {
             self.comms.resize_with(row + 1, CommBoards::default);
         }
         self.comms[row] = CommBoards { context, standing };
+    }
+
+    /// Takes the room for a copy back from an operation that has ended, if it is persistent.
+    pub fn keep_copy(&mut self, operation: &mut Operation) {
+        let request = operation.request;
+        if operation.copy.is_some()
+            && let Some(kept) = self.persistent.iter_mut().flatten().find(|kept| kept.request == request)
+        {
+            kept.copy = operation.copy.take();
+        }
     }
 
     /// Removes the persistent operation of a request, if there is one. Returns the number of its graph, or `NIL` if it runs on boards.

@@ -142,7 +142,9 @@ fn show(operation: &mut Operation, seats: &Seats, endpoints: &[Endpoint], called
     if operation.shown[0] && overwrites(call, operation.two_rounds) {
         operation.shown[0] = is_direct;
         if is_direct {
-            let mut copy: Box<[u128]> = vec![0; input.len().div_ceil(size_of::<u128>())].into();
+            let words = input.len().div_ceil(size_of::<u128>());
+            let room = operation.copy.take().filter(|room| room.len() == words);
+            let mut copy = room.unwrap_or_else(|| vec![0; words].into());
             // SAFETY: the operation keeps the copy as long as others read it, and its buffers.
             #[expect(unsafe_code, reason = "bytes that are addresses")]
             unsafe {

@@ -98,10 +98,14 @@ fn advance_comm(rows: &mut Rows<'_>, wire: &mut Wire<'_>, row: Row) -> bool {
             told.push((operation.numbered.number, ended));
         }
         // An operation that failed before its slot was free stays in the queue, without its buffers, until it can tell the others.
-        if ended.is_err() && !operation.has_begun() && !operation.is_cancelled() {
+        let left = if ended.is_err() && !operation.has_begun() && !operation.is_cancelled() {
             cancel(operation);
+            None
         } else {
-            queue.pop_front();
+            queue.pop_front()
+        };
+        if let Some(mut operation) = left {
+            rows.boards.keep_copy(&mut operation);
         }
         rows.progress.work.received += 1;
         end(rows, row, request, ended);

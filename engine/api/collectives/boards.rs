@@ -80,9 +80,13 @@ impl Engine {
             let is_long = !numbered.is_short();
             let mut operation = Operation::new(numbered, reduction.cloned(), meeting, seats, request);
             operation.before = before;
+            if let Posting::Persistent(number) = posting {
+                operation.copy = persistent.get_mut(*number as usize).and_then(|kept| kept.as_mut()?.copy.take());
+            }
             if is_first && is_long {
                 match advance(&mut operation, seats, &mut around) {
                     Step::Done => {
+                        rows.boards.keep_copy(&mut operation);
                         end(rows, row as Row, request, Ok(()));
                         return false;
                     }
@@ -159,8 +163,8 @@ impl Engine {
         buffers: Box<[Span]>,
     ) -> u32 {
         let persistent = &mut self.store.all().boards.persistent;
-        let (starts, failed) = (0, false);
-        let kept = Some(PersistentCall { request, made, starts, graph, call, reduction, buffers, failed });
+        let (starts, copy, failed) = (0, None, false);
+        let kept = Some(PersistentCall { request, made, starts, graph, call, reduction, buffers, copy, failed });
         match persistent.iter().position(Option::is_none) {
             Some(free) => {
                 persistent[free] = kept;

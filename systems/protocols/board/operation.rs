@@ -78,8 +78,9 @@ pub struct Operation {
     pub(super) two_rounds: bool,
     /// Chunks that this member has copied from its own operand to its own result.
     pub(super) own_taken: u64,
-    /// A copy of the operand that the others read, if the result would overwrite the operand meanwhile.
-    pub(super) copy: Option<Box<[u128]>>,
+    /// A copy of the operand that the others read, if the result would overwrite the operand meanwhile. Before the operation begins: room
+    /// for it, of an earlier start.
+    pub copy: Option<Box<[u128]>>,
     pub(super) meeting: Meeting,
     /// Members that the last look found to have failed or left, a bit each.
     pub(super) gone: u32,

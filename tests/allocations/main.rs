@@ -1,18 +1,15 @@
 //! Once warm, the message path neither allocates memory nor spawns, despawns or moves an entity.
 
-#![allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+#![allow(clippy::unwrap_used, clippy::result_large_err, reason = "what cannot be done fails the test")]
 
 use bevy_ecs::prelude::Entity;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
-use std::time::Duration;
-use tickwire::internals::systems::procs::boards::Boards;
 use tickwire::internals::traces::{Depths, Event, Message, Ring, Trace, TraceFile};
-use tickwire::testing::{Board, Cluster};
-use tickwire::{
-    Builder, Cartesian, Comm, Datatype, Engine, Limits, Persistent, Pieces, Rank, Rejected, Request, Tag, Test,
-    Topology, Typed, op,
-};
+use tickwire::testing::Cluster;
+use tickwire::{Builder, Datatype, Engine, Limits, Rank, Request, Tag, Test, Typed, op};
+
+mod collectives;
 
 /// Counts the allocations of a test's thread, while the test asks for it.
 struct Counting;
@@ -128,150 +125,30 @@ fn the_message_path_over_shared_memory_allocates_nothing() {
     check(Cluster::shm(2), "shared memory");
 }
 
-/// Starts the operation on every engine once, and ticks until all are done.
-fn start_all<B: Pieces>(cluster: &mut Cluster, made: &[Persistent<B>]) {
-    for (engine, one) in cluster.engines.iter_mut().zip(made) {
-        engine.start(one).unwrap();
-    }
-    for _ in 0..10_000 {
-        let pending = |(engine, one): (&mut Engine, _)| engine.test(one).unwrap() == Test::Pending;
-        if !cluster.engines.iter_mut().zip(made).any(pending) {
-            return;
-        }
-        cluster.tick_all();
-    }
-    panic!("not done\n{}", cluster.report());
-}
-
-/// Makes a persistent operation on every engine, and starts it until everything is warm. Further starts must neither allocate
-/// memory nor move entities. Returns the operations.
-fn starts_allocate_nothing<B: Pieces>(
-    cluster: &mut Cluster,
-    words: &str,
-    make: impl Fn(&mut Engine, Comm) -> Result<Persistent<B>, Rejected<B>>,
-) -> Vec<Persistent<B>> {
-    let make = |engine: &mut Engine| {
-        let world = engine.comm_world();
-        make(engine, world).unwrap_or_else(|rejected| panic!("{}", rejected.error))
-    };
-    let made: Vec<_> = cluster.engines.iter_mut().map(make).collect();
-    (0..20).for_each(|_| start_all(cluster, &made));
-    let before: Vec<_> = cluster.engines.iter().map(entities).collect();
-    let allocated = allocations(|| (0..100).for_each(|_| start_all(cluster, &made)));
-    assert_eq!(allocated, 0, "allocations of 100 starts of {words}");
-    let after: Vec<_> = cluster.engines.iter().map(entities).collect();
-    assert!(before == after, "entities stay where they are: {words}");
-    made
-}
-
+/// An engine also counts its rows for other processes now and then. The first counts after a connection allocate nothing either.
 #[test]
-fn starting_a_persistent_collective_operation_allocates_nothing() {
-    for (mut cluster, name) in [(Cluster::loopback(5), "loopback"), (Cluster::shm(3), "shared memory")] {
+fn ticks_of_engines_that_have_just_connected_allocate_nothing() {
+    for mut cluster in [Cluster::loopback(3), Cluster::shm(3)] {
         cluster.checked = false;
-        for count in [1usize, 4000] {
-            let words = format!("allreduce of {count} elements over {name}");
-            let mut sums = starts_allocate_nothing(&mut cluster, &words, |engine, world| {
-                engine.allreduce_init(vec![1.0; count], vec![0.0; count], op::Sum, world)
-            });
-            let ranks = cluster.engines.len() as f64;
-            for (engine, sum) in cluster.engines.iter_mut().zip(&mut sums) {
-                assert!(engine.buffer(sum).unwrap().1.iter().all(|of| *of == ranks));
-            }
-        }
-        cluster.tick_times(100);
-        cluster.assert_at_rest();
-    }
-}
-
-/// Other kinds of operations: from a root, to each rank, of parts of a result, and among neighbours.
-#[test]
-fn starting_a_persistent_operation_of_another_kind_allocates_nothing() {
-    for (mut cluster, name) in [(Cluster::loopback(5), "loopback"), (Cluster::shm(3), "shared memory")] {
-        cluster.checked = false;
-        let size = cluster.engines.len();
-        for engine in &mut cluster.engines {
+        let begin = |engine: &mut Engine| {
             let world = engine.comm_world();
-            let ring = Topology::Cartesian(Cartesian::new(&[(size as u32, true)]));
-            engine.comm_set_topology(world, ring).unwrap();
-        }
-        for count in [1usize, 4000] {
-            let words = |kind: &str| format!("{kind} of {count} elements over {name}");
-            let shared = starts_allocate_nothing(&mut cluster, &words("bcast"), |engine, world| {
-                let value = u64::from(engine.rank() == Rank(1));
-                engine.bcast_init(vec![value; count], Rank(1), world)
-            });
-            let swapped = starts_allocate_nothing(&mut cluster, &words("alltoall"), |engine, world| {
-                engine.alltoall_init(vec![1u64; size * count], vec![0u64; size * count], world)
-            });
-            let parts = starts_allocate_nothing(&mut cluster, &words("reduce_scatter"), |engine, world| {
-                let counts = vec![count; size];
-                engine.reduce_scatter_init(vec![1u64; size * count], vec![0u64; count], &counts, op::Sum, world)
-            });
-            let around = starts_allocate_nothing(&mut cluster, &words("neighbor_alltoall"), |engine, world| {
-                engine.neighbor_alltoall_init(vec![1u64; 2 * count], vec![0u64; 2 * count], world)
-            });
-            let each = shared.into_iter().zip(swapped).zip(parts.into_iter().zip(around));
-            for (engine, ((mut shared, mut swapped), (mut parts, mut around))) in cluster.engines.iter_mut().zip(each) {
-                assert!(engine.buffer(&mut shared).unwrap().iter().all(|of| *of == 1));
-                assert!(engine.buffer(&mut swapped).unwrap().1.iter().all(|of| *of == 1));
-                assert!(engine.buffer(&mut parts).unwrap().1.iter().all(|of| *of == size as u64));
-                assert!(engine.buffer(&mut around).unwrap().1.iter().all(|of| *of == 1));
-            }
-        }
-        cluster.tick_times(100);
-        cluster.assert_at_rest();
+            engine.ibarrier(world).unwrap()
+        };
+        let begun: Vec<_> = cluster.engines.iter_mut().map(begin).collect();
+        begun.iter().enumerate().for_each(|(rank, request)| drive(&mut cluster, rank, request));
+        assert_eq!(allocations(|| cluster.tick_times(10_000)), 0, "in a second of virtual time");
     }
 }
 
-/// The operands are in a slot or go through cells of boards. Each rank is in its own thread.
-#[test]
-fn starting_a_persistent_collective_operation_on_boards_allocates_nothing() {
-    let board = Board::new(2);
-    std::thread::scope(|threads| {
-        for rank in 0..2 {
-            let bootstrap = board.bootstrap(rank);
-            threads.spawn(move || {
-                let mut engine = Engine::builder().build(bootstrap).unwrap();
-                let world = engine.comm_world();
-                engine.barrier(world).unwrap();
-                for count in [1usize, 200, 4000, 100_000] {
-                    let mut sum = engine.allreduce_init(vec![1.0; count], vec![0.0; count], op::Sum, world).unwrap();
-                    let mut gather = engine.allgather_init(vec![rank; count], vec![9; 2 * count], world).unwrap();
-                    let mut start = |times: u32| {
-                        for _ in 0..times {
-                            engine.start(&sum).unwrap();
-                            engine.start(&gather).unwrap();
-                            engine.wait(&gather).unwrap();
-                            engine.wait(&sum).unwrap();
-                        }
-                    };
-                    start(20);
-                    let allocated = allocations(|| start(100));
-                    assert_eq!(allocated, 0, "allocations of 100 starts of {count} elements");
-                    assert!(engine.buffer(&mut sum).unwrap().1.iter().all(|of| *of == 2.0));
-                    let all = &engine.buffer(&mut gather).unwrap().1;
-                    assert!(all[..count].iter().all(|of| *of == 0) && all[count..].iter().all(|of| *of == 1));
-                    let boards = engine
-                        .world()
-                        .try_query::<&Boards>()
-                        .map(|mut all| all.iter(engine.world()).map(Boards::count).sum::<usize>());
-                    assert_eq!(boards, Some(1), "it runs on boards");
-                    // The other rank may still be counting, so its peer must not leave.
-                    engine.barrier(world).unwrap();
-                }
-                engine.finalize(Duration::from_secs(20)).unwrap();
-            });
-        }
-    });
+/// Limits with rings that have their full size from the start, because growing allocates.
+fn with_long_rings() -> Limits {
+    let limits = Limits::default();
+    Limits { first_ring_bytes: limits.ring_bytes, ..limits }
 }
 
 #[test]
 fn starting_a_persistent_block_allocates_nothing() {
-    // Rings have their full size from the start, because growing allocates.
-    let long = |builder: Builder| {
-        let limits = Limits::default();
-        builder.limits(Limits { first_ring_bytes: limits.ring_bytes, ..limits })
-    };
+    let long = |builder: Builder| builder.limits(with_long_rings());
     for (mut cluster, name) in [(Cluster::loopback(3), "loopback"), (Cluster::shm_with(3, long), "shared memory")] {
         cluster.checked = false;
         let world = cluster.engines[0].comm_world();
