@@ -72,8 +72,8 @@ pub const READ_TURNS_A_PASS: usize = 2;
 /// Messages of one VC that one system call reads at most. Each further message saves a call, but every message waits until all are
 /// read.
 pub const READS_A_CALL: usize = 8;
-/// Runs that one such system call moves at most. The kernel takes up to 1024.
-pub const KERNEL_RUNS_A_CALL: usize = 512;
+/// Runs that one such system call moves at most: as many as the kernel takes (`IOV_MAX`).
+pub const KERNEL_RUNS_A_CALL: usize = 1024;
 /// Runs of such a call for which no heap memory is allocated.
 pub const KERNEL_RUNS_INLINE: usize = 8;
 /// Runs of a datatype that a boxed transport gets separately at most. With more, they are packed first.

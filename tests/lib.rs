@@ -19,6 +19,8 @@ pub mod input;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod keys;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+pub mod layouts;
+#[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod model;
 pub mod mutexes;
 pub mod needs;

@@ -145,6 +145,7 @@ impl Shm {
             connections: Connections::new(listener),
             links: Links::new(view),
             read: BytesRead::default(),
+            kernel_calls: 0,
             timing: false,
             deaths: Deaths::default(),
             passing: Vec::new(),

@@ -14,12 +14,12 @@ mod fabric;
 mod flushing;
 mod own;
 mod span;
+mod typed;
 mod updating;
 
 pub(crate) use span::span_of;
 
-use crate::api::request::Request;
-use crate::api::windows::{PostedUpdate, RejectedUpdate, RemoteMove, Route, Until, WindowCounts, WindowReach};
+use crate::api::windows::{Posted, PostedUpdate, RejectedUpdate, RemoteMove, Route, Until, WindowCounts, WindowReach};
 use crate::observe::one_sided::OneSidedCall;
 use crate::run::engine::Engine;
 use atomics::fabric_update;
@@ -29,7 +29,7 @@ use tickwire_components::{
     Comm, LeasedBytes, NIL, Pieces, PostError, ProcId, Rank, RegionAccess, RegionKey, RemoteKind, RequestError,
     Sequence, Span, VcState, WindowError,
 };
-use tickwire_systems::procs::windows::regions::{REGION_BYTES_MAX, REGIONS, REGIONS_MAX, displacement, region_of};
+use tickwire_systems::procs::windows::regions::{REGION_BYTES_MAX, REGIONS, REGIONS_MAX, displacement};
 use tickwire_systems::procs::windows::{ExposedRegion, OwnMemory};
 
 /// An exposed buffer. The engine holds the buffer until [`Engine::withdraw`] gives it back. Dropping this leaves it exposed.
@@ -49,9 +49,9 @@ impl<B> Region<B> {
 /// Where an operation goes.
 #[derive(Clone, Copy)]
 struct Place {
-    /// The proc's index among the targets, or `None` for the own proc.
-    target: Option<u32>,
-    /// The displacement in the region.
+    /// The proc, as a rank among the targets.
+    target: Rank,
+    /// The displacement of the first byte.
     at: usize,
     /// For an update that a fabric does: the route to that fabric.
     updates: Option<Route>,
@@ -208,10 +208,8 @@ impl Engine {
     /// # Errors
     /// The proc has failed, or cannot be connected to.
     pub fn region_reach(&mut self, key: &RegionKey) -> Result<WindowReach, WindowError> {
-        let Some(target) = self.region_place(key, RegionAccess::NONE, 0, 0)?.target else {
-            return Ok(WindowReach::Memory);
-        };
-        Ok(WindowReach::of(&self.target(Rank(target), REGIONS)?.reach))
+        let target = self.region_place(key, RegionAccess::NONE, 0, 0)?.target;
+        Ok(WindowReach::of(&self.target(target, REGIONS)?.reach))
     }
 
     /// Does an operation with borrowed bytes, of a call of this name.
@@ -227,8 +225,11 @@ impl Engine {
         let bytes = length_of(kind, runs.0, runs.1);
         self.told(OneSidedCall::moving(name, bytes, Rank(key.proc), REGIONS), |engine| {
             let place = engine.region_place(key, access_by(kind), offset, bytes)?;
-            let until = if kind == RemoteKind::Put { Until::Sent } else { Until::Done };
-            engine.region_move(kind, runs, until, place)
+            match kind {
+                RemoteKind::Put => engine.move_run(place.at, runs.0, true, place.target, REGIONS),
+                RemoteKind::Get => engine.move_run(place.at, runs.1, false, place.target, REGIONS),
+                _ => engine.region_update(kind, runs, place),
+            }
         })
     }
 
@@ -243,9 +244,8 @@ impl Engine {
     ) -> PostedUpdate<B> {
         let bytes = length_of(kind, runs.0, runs.1);
         self.told_post(OneSidedCall::moving(name, bytes, Rank(key.proc), REGIONS), |engine| {
-            let posted = engine.region_place(key, access_by(kind), offset, bytes);
-            let posted = posted.and_then(|place| engine.region_post(kind, runs, place));
-            engine.region_token(posted, buffer)
+            let place = engine.region_place(key, access_by(kind), offset, bytes);
+            engine.region_post(kind, runs, place, buffer)
         })
     }
 
@@ -265,27 +265,18 @@ impl Engine {
         bytes: usize,
     ) -> Result<Place, WindowError> {
         self.closed.check_post()?;
-        if !key.access().covers(access) {
-            let named = [(RegionAccess::WRITE, "write"), (RegionAccess::READ, "read")];
-            let what = named.into_iter().find(|(of, _)| *of == access).map_or("update", |(_, what)| what);
-            return Err(WindowError::Forbidden(what));
-        }
-        let (end, length) = (offset.saturating_add(bytes), key.bytes.min(REGION_BYTES_MAX) as usize);
-        if end > length {
-            return Err(WindowError::OutOfBounds { target: Rank(key.proc), first: offset, end, length });
-        }
-        if key.number >= REGIONS_MAX {
-            return Err(RequestError::OutOfBounds.into());
-        }
-        let at = displacement(key.number, offset as u64) as usize;
+        let at = place_in_key(key, access, offset, bytes)?;
+        let target = Rank(key.proc);
         let all = self.store.all();
-        let last = all.procs.known.len() as u32 - 1;
+        let (me, last) = (all.procs.me, all.procs.known.len() as u32 - 1);
         if key.proc > last {
             return Err(PostError::Rank { rank: key.proc, last }.into());
         }
-        if key.proc == all.procs.me {
+        let none = || WindowError::Memory { rank: target, reason: "there is none for a table".into() };
+        if key.proc == me {
+            all.windows.regions(me).ok_or_else(none)?;
             let updates = if access == RegionAccess::UPDATE { self.updates_by(key, NIL)? } else { None };
-            return Ok(Place { target: None, at, updates });
+            return Ok(Place { target, at, updates });
         }
         let vc = self.reach(key.proc)?;
         self.wait_at_once(|engine| {
@@ -297,73 +288,82 @@ impl Engine {
         }
         let all = self.store.all();
         let is_open = all.vcs.get(vc as usize).is_some_and(|vc| vc.state == VcState::Connected);
-        let none = || WindowError::Memory { rank: Rank(key.proc), reason: "there is none for a table".into() };
-        let me = all.procs.me;
         all.windows.regions(me).ok_or_else(none)?.region_target(key.proc, vc);
         if !is_open {
-            return Err(self.failed_target(Rank(key.proc), REGIONS));
+            return Err(self.failed_target(target, REGIONS));
         }
         self.find_directory(key.proc, vc);
         self.find_fabric(key, vc)?;
         let updates = if access == RegionAccess::UPDATE { self.updates_by(key, vc)? } else { None };
-        Ok(Place { target: Some(key.proc), at, updates })
+        Ok(Place { target, at, updates })
     }
 
-    /// Does an operation, or has the target's engine do it.
-    fn region_move(
+    /// Does an update, or has the target's engine do it.
+    fn region_update(
         &mut self,
         kind: RemoteKind,
         (from, into): (Span, Span),
-        until: Until,
         Place { target, at, updates }: Place,
     ) -> Result<(), WindowError> {
         if let Some(route) = updates {
-            let (update, place) = (fabric_update(kind, from)?, self.place_of_target(target));
-            return self.update_by_fabric(route, update, region_of(at).1, into, place);
+            return self.update_by_fabric(route, fabric_update(kind, from)?, at, into, (target, REGIONS));
         }
-        match target {
-            Some(target) if self.goes_by_fabric(kind, target) => {
-                let (writes, (_, offset)) = (kind == RemoteKind::Put, region_of(at));
-                self.move_by_fabric(offset, if writes { from } else { into }, writes, Rank(target), REGIONS)
-            }
-            Some(target) => {
-                let run = RemoteMove { at, from, into, length: length_of(kind, from, into) };
-                self.run_remote(kind, run, until, (Rank(target), REGIONS))
-            }
-            None => self.region_own(kind, (from, into), length_of(kind, from, into), at),
+        if target.0 == self.store.all().procs.me {
+            return self.update_own_region(kind, (from, into), at);
         }
+        let run = RemoteMove { at, from, into, length: length_of(kind, from, into) };
+        self.run_remote(kind, run, Until::Done, (target, REGIONS))
     }
 
-    /// Posts an operation with a request. Returns the request's row, or `None` if the operation is done already.
-    fn region_post(
+    /// Posts an operation with a request, and makes its token.
+    fn region_post<B: Pieces>(
         &mut self,
         kind: RemoteKind,
         (from, into): (Span, Span),
-        Place { target, at, updates }: Place,
-    ) -> Result<Option<u32>, WindowError> {
-        if let Some(route) = updates {
-            let (update, place) = (fabric_update(kind, from)?, self.place_of_target(target));
-            return self.post_over(route, update, &[(region_of(at).1, into)], place, Comm::WORLD).map(Some);
-        }
-        let Some(target) = target else {
-            return self.region_own(kind, (from, into), length_of(kind, from, into), at).map(|()| None);
+        place: Result<Place, WindowError>,
+        buffer: B,
+    ) -> PostedUpdate<B> {
+        let Place { target, at, updates } = match place {
+            Ok(place) => place,
+            Err(error) => return Err(RejectedUpdate { error, buffer }),
         };
-        if self.goes_by_fabric(kind, target) {
-            let (writes, (_, offset)) = (kind == RemoteKind::Put, region_of(at));
-            let run = if writes { from } else { into };
-            return self.post_fabric(&[(offset, run)], writes, (Rank(target), REGIONS), Comm::WORLD).map(Some);
-        }
-        let run = RemoteMove { at, from, into, length: length_of(kind, from, into) };
-        self.post_remote(kind, &[run], (Rank(target), REGIONS), Comm::WORLD)
+        let posted = match updates {
+            Some(route) => fabric_update(kind, from)
+                .and_then(|update| self.post_over(route, update, &[(at, into)], (target, REGIONS), Comm::WORLD))
+                .map(Posted::Row),
+            None => {
+                let run = RemoteMove { at, from, into, length: length_of(kind, from, into) };
+                self.post_moves(kind, &[run], target, REGIONS)
+            }
+        };
+        self.token(posted, buffer, |engine, _| match kind {
+            RemoteKind::Put => engine.move_run(at, from, true, target, REGIONS),
+            RemoteKind::Get => engine.move_run(at, into, false, target, REGIONS),
+            _ => engine.update_own_region(kind, (from, into), at),
+        })
     }
+}
 
-    fn region_token<B: Pieces>(&mut self, posted: Result<Option<u32>, WindowError>, buffer: B) -> PostedUpdate<B> {
-        match posted {
-            Ok(Some(row)) => Ok(self.hold(row, buffer, false)),
-            Ok(None) => Ok(Request::ready(self.home, buffer, Rank::NULL.0, 0)),
-            Err(error) => Err(RejectedUpdate { error, buffer }),
-        }
+/// Checks an operation against a key: bytes from `offset` on, all of them within the region. Returns the displacement of the first one.
+fn place_in_key(key: &RegionKey, access: RegionAccess, offset: usize, bytes: usize) -> Result<usize, WindowError> {
+    if !key.access().covers(access) {
+        let named = [(RegionAccess::WRITE, "write"), (RegionAccess::READ, "read")];
+        let what = named.into_iter().find(|(of, _)| *of == access).map_or("update", |(_, what)| what);
+        return Err(WindowError::Forbidden(what));
     }
+    let (end, length) = (offset.saturating_add(bytes), length_of_region(key));
+    if end > length {
+        return Err(WindowError::OutOfBounds { target: Rank(key.proc), first: offset, end, length });
+    }
+    if key.number >= REGIONS_MAX {
+        return Err(RequestError::OutOfBounds.into());
+    }
+    Ok(displacement(key.number, offset as u64) as usize)
+}
+
+/// Bytes of a region, as its key says.
+fn length_of_region(key: &RegionKey) -> usize {
+    key.bytes.min(REGION_BYTES_MAX) as usize
 }
 
 /// Bytes of a region that an operation of this kind writes, reads or updates.

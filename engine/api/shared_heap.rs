@@ -96,4 +96,14 @@ impl Engine {
         }
         sum
     }
+
+    /// How many calls of the kernel this engine has made to read or write the memory of other processes. One call moves up to 1024 runs.
+    pub fn kernel_calls(&mut self) -> u64 {
+        let endpoints = self.store.all().endpoints.iter_mut();
+        let calls = endpoints.map(|endpoint| match endpoint.transport.get() {
+            AnyTransport::Shm(shm) => shm.kernel_calls(),
+            _ => 0,
+        });
+        calls.sum()
+    }
 }

@@ -30,6 +30,7 @@ mod updating;
 use crate::api::request::{OperationError, Request};
 use crate::run::engine::{Closed, Engine};
 pub(crate) use fabric::Route;
+pub(crate) use moving::Posted;
 pub use own::{ExclusivePart, PartCells};
 pub(crate) use remote::{RemoteMove, Until};
 use std::fmt;
@@ -37,6 +38,7 @@ use thiserror::Error;
 use tickwire_components::{AtomicsDomain, Comm, PostError, ProcId, Rank, RequestError, VcState, Window, WindowError};
 use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_systems::procs::windows::{Access, Failure, Reach, Target, WindowRow};
+pub(crate) use typed::{Placed, runs_within};
 
 /// An operation on a window that could not be posted; its buffer comes back.
 #[derive(Error)]

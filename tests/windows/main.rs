@@ -9,6 +9,7 @@ mod epochs;
 mod fabric;
 mod keys;
 mod kit;
+mod layouts;
 mod many;
 mod model;
 mod mutexes;

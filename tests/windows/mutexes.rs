@@ -68,7 +68,7 @@ fn run(ranks: &str, program: &[&str]) {
 }
 
 /// As [`run`], with environment variables.
-fn run_with(ranks: &str, program: &[&str], variables: &[(&str, &str)]) {
+pub(crate) fn run_with(ranks: &str, program: &[&str], variables: &[(&str, &str)]) {
     let mut job = Command::new(binary("tickwire"));
     job.envs(variables.iter().copied());
     let output = job.args(["run", "-n", ranks, "--timeout", "120", "--"]).args(program).output().unwrap();

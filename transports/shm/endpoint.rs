@@ -21,6 +21,8 @@ pub struct Shm {
     /// See [`Spare`].
     pub(super) spare: Spare,
     pub(super) read: BytesRead,
+    /// Calls of the kernel that have read or written peers' memory.
+    pub(super) kernel_calls: u64,
     /// Whether the next read is timed.
     pub(super) timing: bool,
     pub(super) deaths: Deaths,

@@ -86,6 +86,11 @@ impl Shm {
         self.read
     }
 
+    /// How many calls of the kernel it has made to read or write its peers' memory.
+    pub fn kernel_calls(&self) -> u64 {
+        self.kernel_calls
+    }
+
     /// See [`crate::Memory::reads`].
     pub(super) fn may_read(&self, link: u32, address: u64, length: u64) -> bool {
         self.connections
@@ -129,7 +134,7 @@ impl Shm {
             }
             self.read.heap += bytes;
         } else if alone && line.more.pipes.is_quiet(into.len(), self.own.config.splicing) {
-            if attach(&mut self.deaths, line, &[MemoryRead { address, into }]).is_err() {
+            if attach(&mut self.deaths, &mut self.kernel_calls, line, &[MemoryRead { address, into }]).is_err() {
                 return false;
             }
             self.read.attach += bytes;
@@ -159,7 +164,7 @@ impl Shm {
                 continue;
             }
             let elsewhere = 1 + rest[1..].iter().take_while(|read| in_heap(read).is_none()).count();
-            attach(&mut self.deaths, line, &rest[..elsewhere])?;
+            attach(&mut self.deaths, &mut self.kernel_calls, line, &rest[..elsewhere])?;
             self.read.attach += length(&rest[..elsewhere]) as u64;
             rest = &rest[elsewhere..];
         }
@@ -204,14 +209,20 @@ pub(super) fn length(reads: &[MemoryRead]) -> usize {
     reads.iter().map(|read| read.into.len()).sum()
 }
 
-/// Has the kernel read a peer's memory.
-pub(super) fn attach(deaths: &mut Deaths, line: &mut Line, reads: &[MemoryRead]) -> Result<(), String> {
+/// Has the kernel read a peer's memory, and counts its calls.
+pub(super) fn attach(
+    deaths: &mut Deaths,
+    calls: &mut u64,
+    line: &mut Line,
+    reads: &[MemoryRead],
+) -> Result<(), String> {
     let Some((pid, process, watched)) = line.readable_process() else {
         return Err("the process's memory may not be read".into());
     };
     // Single reads show which one fails.
+    *calls += u64::from(reads.len() > 1);
     if reads.len() == 1 || !read_together(pid, reads) {
-        reads.iter().try_for_each(|read| attach_one(pid, *read))?;
+        reads.iter().try_for_each(|read| attach_one(pid, calls, *read))?;
     }
     if !deaths.lives(process, watched) {
         return Err(format!("process {pid} has ended"));
@@ -219,9 +230,10 @@ pub(super) fn attach(deaths: &mut Deaths, line: &mut Line, reads: &[MemoryRead])
     Ok(())
 }
 
-fn attach_one(pid: u32, MemoryRead { address, into }: MemoryRead) -> Result<(), String> {
+fn attach_one(pid: u32, calls: &mut u64, MemoryRead { address, into }: MemoryRead) -> Result<(), String> {
     let mut done = 0;
     while done < into.len() {
+        *calls += 1;
         let rest = MemoryRead { address: address.wrapping_add(done as u64), into: into.part(done, usize::MAX) };
         match read_one(pid, &rest) {
             Ok(0) => return Err(format!("process {pid} has no memory at {address:#x}")),

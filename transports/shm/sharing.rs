@@ -90,7 +90,7 @@ impl SharedMemory for Shm {
         for some in runs.chunks(KERNEL_RUNS_A_CALL) {
             let reads: SmallVec<[_; KERNEL_RUNS_INLINE]> =
                 some.iter().map(|&(address, into)| MemoryRead { address, into }).collect();
-            if attach(&mut self.deaths, line, &reads).is_err() {
+            if attach(&mut self.deaths, &mut self.kernel_calls, line, &reads).is_err() {
                 return false;
             }
         }
@@ -109,8 +109,9 @@ impl SharedMemory for Shm {
         if !self.deaths.lives(process, watched) {
             return false;
         }
+        let calls = &mut self.kernel_calls;
         // SAFETY: by the same contract.
-        let stored = runs.chunks(KERNEL_RUNS_A_CALL).all(|some| unsafe { write_together(pid, some) });
+        let stored = runs.chunks(KERNEL_RUNS_A_CALL).all(|some| unsafe { write_together(pid, calls, some) });
         stored && self.deaths.lives(process, watched)
     }
 
@@ -119,16 +120,17 @@ impl SharedMemory for Shm {
     }
 }
 
-/// Has the kernel write runs into the memory of process `pid`, each to its address. Whether all were written.
+/// Has the kernel write runs into the memory of process `pid`, each to its address, and counts its calls. Whether all were written.
 ///
 /// # Safety
 /// The runs are valid for reads.
 #[expect(unsafe_code, reason = "no crate that is used here has this call")]
-unsafe fn write_together(pid: libc::pid_t, runs: &[(u64, Span)]) -> bool {
+unsafe fn write_together(pid: libc::pid_t, calls: &mut u64, runs: &[(u64, Span)]) -> bool {
     if let [(address, from)] = *runs {
         // SAFETY: by the same contract.
-        return unsafe { write(pid, address, from) };
+        return unsafe { write(pid, calls, address, from) };
     }
+    *calls += 1;
     let iovecs = |&(address, from): &(u64, Span)| {
         let place = std::ptr::without_provenance_mut(address as usize);
         let iov_len = from.len();
@@ -150,7 +152,7 @@ unsafe fn write_together(pid: libc::pid_t, runs: &[(u64, Span)]) -> bool {
         let done = left.min(from.len());
         left -= done;
         // SAFETY: as above.
-        unsafe { write(pid, address.wrapping_add(done as u64), from.part(done, usize::MAX)) }
+        unsafe { write(pid, calls, address.wrapping_add(done as u64), from.part(done, usize::MAX)) }
     })
 }
 
@@ -159,9 +161,10 @@ unsafe fn write_together(pid: libc::pid_t, runs: &[(u64, Span)]) -> bool {
 /// # Safety
 /// The run is valid for reads.
 #[expect(unsafe_code, reason = "no crate that is used here has this call")]
-unsafe fn write(pid: libc::pid_t, address: u64, from: Span) -> bool {
+unsafe fn write(pid: libc::pid_t, calls: &mut u64, address: u64, from: Span) -> bool {
     let mut done = 0;
     while done < from.len() {
+        *calls += 1;
         let rest = from.part(done, usize::MAX);
         let place = std::ptr::without_provenance_mut((address as usize).wrapping_add(done));
         let local = libc::iovec { iov_base: rest.start().cast(), iov_len: rest.len() };

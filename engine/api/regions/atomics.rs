@@ -116,11 +116,6 @@ impl Engine {
             }
         }
     }
-
-    /// The target at which operations on a proc's regions are counted.
-    pub(super) fn place_of_target(&mut self, target: Option<u32>) -> (Rank, u32) {
-        (Rank(target.unwrap_or(self.store.all().procs.me)), REGIONS)
-    }
 }
 
 /// The fabric's operation for an update.

@@ -1,7 +1,7 @@
 //! Regions that fabrics reach: one fabric does puts and gets, and one may do updates ([`super::atomics`]).
 
 use crate::run::engine::Engine;
-use tickwire_components::{Rank, RegionAccess, RegionKey, RemoteKind, Row, Span, TrafficClass, VcState, WindowError};
+use tickwire_components::{Rank, RegionAccess, RegionKey, Row, Span, TrafficClass, VcState, WindowError};
 use tickwire_systems::procs::routes::link_for;
 use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_systems::procs::windows::{Reach, Registered};
@@ -118,12 +118,5 @@ impl Engine {
         base.checked_add(key.bytes)?;
         let key = RemoteKey { key: name, base, length: key.bytes, access: access_of(key.access())? };
         Some(Reach::Fabric { endpoint, channel: self.channel(endpoint, link, REGIONS), key })
-    }
-
-    /// Whether a fabric does this operation.
-    pub(super) fn goes_by_fabric(&mut self, kind: RemoteKind, proc: u32) -> bool {
-        let target = self.store.all().windows.get(REGIONS).and_then(|row| row.targets.get(proc as usize));
-        let is_reached = target.is_some_and(|target| matches!(target.reach, Reach::Fabric { .. }));
-        is_reached && matches!(kind, RemoteKind::Put | RemoteKind::Get)
     }
 }

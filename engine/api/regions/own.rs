@@ -1,4 +1,4 @@
-//! Operations on regions of this engine's own.
+//! Updates of regions of this engine's own.
 
 use crate::run::engine::Engine;
 use tickwire_components::{Rank, RemoteKind, RequestError, Span, WindowError};
@@ -6,15 +6,14 @@ use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_transports::windows::{Claim, HeldBy, Updater};
 
 impl Engine {
-    /// Does an operation on a region of this engine's own.
-    pub(super) fn region_own(
+    /// Does an update of a region of this engine's own.
+    pub(super) fn update_own_region(
         &mut self,
         kind: RemoteKind,
         (from, into): (Span, Span),
-        length: usize,
         at: usize,
     ) -> Result<(), WindowError> {
-        let tried = |engine: &mut Engine| engine.try_region_own(kind, (from, into), length, at);
+        let tried = |engine: &mut Engine| engine.try_update_own(kind, (from, into), at);
         if !self.wait_on_holder(REGIONS, tried)? {
             return Err(WindowError::Request(RequestError::OutOfBounds));
         }
@@ -22,14 +21,9 @@ impl Engine {
         self.count_done(Rank(me), REGIONS)
     }
 
-    /// Returns whether the operation was possible.
-    fn try_region_own(
-        &mut self,
-        kind: RemoteKind,
-        (from, into): (Span, Span),
-        length: usize,
-        at: usize,
-    ) -> Result<bool, HeldBy> {
+    /// Returns whether the update was possible.
+    fn try_update_own(&mut self, kind: RemoteKind, (from, into): (Span, Span), at: usize) -> Result<bool, HeldBy> {
+        let length = into.len();
         let all = self.store.all();
         let procs = &*all.procs;
         let Some(row) = all.windows.get(REGIONS) else { return Ok(false) };
@@ -39,8 +33,6 @@ impl Engine {
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         unsafe {
             match kind {
-                RemoteKind::Put => Ok(part.put(place, from)),
-                RemoteKind::Get => Ok(part.get(place, into)),
                 RemoteKind::Update(code) | RemoteKind::FetchUpdate(code) => {
                     let old = if into.is_empty() { std::ptr::null_mut() } else { into.start() };
                     let Some(updater) = Updater::named(code) else { return Ok(false) };
@@ -54,7 +46,9 @@ impl Engine {
                         true
                     }))
                 }
-                RemoteKind::Lock(_) | RemoteKind::Unlock(_) | RemoteKind::Batch => Ok(false),
+                RemoteKind::Put | RemoteKind::Get | RemoteKind::Lock(_) | RemoteKind::Unlock(_) | RemoteKind::Batch => {
+                    Ok(false)
+                }
             }
         }
     }

@@ -7,10 +7,12 @@ mod waiting;
 use crate::api::collectives::activate;
 use crate::run::engine::Engine;
 use smallvec::SmallVec;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tickwire_components::limits::FAILURE_NOTICE_NS;
 use tickwire_components::{
     Access, Comm, Communicator, NIL, Pending, Rank, RegistrationUse, Row, Span, VcState, WindowError,
 };
+use tickwire_systems::procs::windows::regions::{REGIONS, region_of};
 use tickwire_systems::procs::windows::{AwaitedUpdate, FabricKind, FabricOperation, Failure, Reach, number_of_target};
 use tickwire_systems::protocols::one_sided::fabric::{issue, post_by_fabric};
 use tickwire_systems::steps::registering::acquire;
@@ -27,45 +29,68 @@ pub(crate) struct Route {
 }
 
 impl Engine {
-    /// Moves bytes to or from a target's memory. It returns when the run may be used again.
-    pub(crate) fn move_by_fabric(
+    /// Moves runs to or from places in a target's memory. All of them are within `memory`. It returns when that may be used again.
+    pub(crate) fn runs_by_fabric(
         &mut self,
-        at: usize,
-        run: Span,
+        runs: &[(usize, Span)],
+        memory: Span,
         writes: bool,
-        rank: Rank,
-        handle: u32,
+        (rank, handle): (Rank, u32),
     ) -> Result<(), WindowError> {
         let Some(route) = self.fabric_route(rank, handle) else { return Err(self.failed_target(rank, handle)) };
-        let reference = self.know_run(route.endpoint, run, writes)?;
-        let moved = self.lending(|engine| engine.move_known(at, run, writes, rank, handle, route));
+        let reference = self.know_run(route.endpoint, memory, writes)?;
+        let moved = self.lending(|engine| engine.move_known(runs, writes, (rank, handle), route));
         self.forget_run(reference);
         moved
     }
 
     fn move_known(
         &mut self,
+        runs: &[(usize, Span)],
+        writes: bool,
+        (rank, handle): (Rank, u32),
+        route: Route,
+    ) -> Result<(), WindowError> {
+        let copied = self.fabric(route.endpoint).map_or(0, |fabric| fabric.copies_max());
+        let mut lent = None;
+        let issue = || {
+            for &(at, run) in runs {
+                let turn = self.issue_known(at, run, writes, (rank, handle), route)?;
+                lent = if writes && run.len() <= copied { lent } else { Some(turn) };
+            }
+            Ok(())
+        };
+        // What the application has in the engine may panic while this waits for room.
+        let issued = catch_unwind(AssertUnwindSafe(issue));
+        if issued.is_err() {
+            let _ = self.store.verify();
+        }
+        // The fabric has the runs up to an error or a panic. They have taken this route, even if there is none any more.
+        let completed = match lent {
+            Some(turn) => self.complete_at(route, turn, (rank, handle)).and_then(|()| self.take_failure(rank, handle)),
+            None => Ok(()),
+        };
+        issued.unwrap_or_else(|panic| resume_unwind(panic)).and(completed)
+    }
+
+    /// Hands an operation on a run to the fabric, and counts it. Returns its number on the channel.
+    fn issue_known(
+        &mut self,
         at: usize,
         run: Span,
         writes: bool,
-        rank: Rank,
-        handle: u32,
+        (rank, handle): (Rank, u32),
         route: Route,
-    ) -> Result<(), WindowError> {
-        let number = number_of_target(handle, rank.0);
-        let kind = if writes { FabricKind::Put } else { FabricKind::Get };
+    ) -> Result<u64, WindowError> {
         self.target(rank, handle)?;
-        // SAFETY: this returns once the operation is complete, or the transport has copied what it puts.
+        let (number, kind) = (number_of_target(handle, rank.0), if writes { FabricKind::Put } else { FabricKind::Get });
+        // SAFETY: the caller waits until the operation is complete, unless the transport has copied what it puts.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
-        let issued = unsafe { self.issue_by_fabric(route, kind, at, run, number)? };
+        let issued = unsafe { self.issue_by_fabric(route, kind, offset_in_key(handle, at), run, number)? };
         let Some(turn) = issued else { return Err(self.failed_target(rank, handle)) };
         let target = self.target(rank, handle)?;
         (target.issued, target.by_fabric, target.fabric_turn) = (target.issued + 1, target.by_fabric + 1, turn);
-        let copied = self.fabric(route.endpoint).map_or(0, |fabric| fabric.copies_max());
-        if writes && run.len() <= copied {
-            return Ok(());
-        }
-        self.flush_puts(rank, handle)
+        Ok(turn)
     }
 
     /// Waits until all operations on a target by a fabric are complete, and tells how one of them has failed.
@@ -74,10 +99,7 @@ impl Engine {
             return Ok(());
         }
         self.flush_fabric(rank, handle)?;
-        match self.target(rank, handle)?.failure.take() {
-            Some(failure) => Err(self.failed(failure, rank, handle)),
-            None => Ok(()),
-        }
+        self.take_failure(rank, handle)
     }
 
     /// Updates an integer of a target, and waits for the one from before.
@@ -97,7 +119,7 @@ impl Engine {
         let done = self.lending(|engine| {
             // SAFETY: this returns once the operation is complete.
             #[expect(unsafe_code, reason = "bytes that are addresses")]
-            let issued = unsafe { engine.issue_by_fabric(route, kind, at, into, number)? };
+            let issued = unsafe { engine.issue_by_fabric(route, kind, offset_in_key(handle, at), into, number)? };
             let Some(turn) = issued else { return Ok(false) };
             engine.complete_by_fabric(route, turn).map(|()| true)
         });
@@ -140,11 +162,11 @@ impl Engine {
         &mut self,
         route: Route,
         kind: FabricKind,
-        at: usize,
+        offset: u64,
         run: Span,
         number: u64,
     ) -> Result<Option<u64>, WindowError> {
-        let remote = RemoteRun { key: route.key, offset: at as u64 };
+        let remote = RemoteRun { key: route.key, offset };
         let mut issued = Ok(Issued::Full);
         self.look_until(|engine| {
             let Some(fabric) = engine.fabric(route.endpoint) else { return true };
@@ -168,6 +190,11 @@ impl Engine {
     pub(crate) fn flush_fabric(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         let Some(route) = self.fabric_route(rank, handle) else { return Ok(()) };
         let turn = self.target(rank, handle)?.fabric_turn;
+        self.complete_at(route, turn, (rank, handle))
+    }
+
+    /// Waits until the operations on a target by a fabric up to this one are complete, which are all so far.
+    fn complete_at(&mut self, route: Route, turn: u64, (rank, handle): (Rank, u32)) -> Result<(), WindowError> {
         self.complete_by_fabric(route, turn)?;
         let target = self.target(rank, handle)?;
         target.completed = target.issued.min(target.completed + std::mem::take(&mut target.by_fabric));
@@ -221,7 +248,7 @@ impl Engine {
                     is_alone: runs.len() == 1,
                     endpoint,
                     channel,
-                    remote: RemoteRun { key, offset: at as u64 },
+                    remote: RemoteRun { key, offset: offset_in_key(handle, at) },
                     run,
                     kind,
                     turn: None,
@@ -293,6 +320,11 @@ impl Engine {
     pub(super) fn fabric(&mut self, endpoint: u8) -> Option<&mut dyn OneSided> {
         self.store.endpoints().get_mut(usize::from(endpoint))?.transport.get().one_sided()
     }
+}
+
+/// Where a place in a target's memory is in the memory that a fabric's key names: that of a region is of the one region.
+fn offset_in_key(handle: u32, at: usize) -> u64 {
+    (if handle == REGIONS { region_of(at).1 } else { at }) as u64
 }
 
 #[cfg(all(test, feature = "testing"))]

@@ -97,10 +97,7 @@ impl Engine {
     #[inline(never)]
     fn wait_flushed(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         self.wait_done(rank, handle)?;
-        match self.target(rank, handle)?.failure.take() {
-            Some(failure) => Err(self.failed(failure, rank, handle)),
-            None => Ok(()),
-        }
+        self.take_failure(rank, handle)
     }
 
     /// As [`Engine::flush_target`], but leaves a failure of an operation at the target.
@@ -142,6 +139,14 @@ impl Engine {
             }
         }
         ended
+    }
+
+    /// The error of a failure of an operation on a target that was not told yet.
+    pub(super) fn take_failure(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
+        match self.target(rank, handle)?.failure.take() {
+            Some(failure) => Err(self.failed(failure, rank, handle)),
+            None => Ok(()),
+        }
     }
 
     /// Takes the failures of operations on a window that were not told yet: the ranks of their targets, and how they have failed.
@@ -196,10 +201,7 @@ impl Engine {
                 None => !is_meant(operation.number) || operation.all_sent && operation.into.is_empty(),
             })
         })?;
-        match self.target(rank, handle)?.failure.take() {
-            Some(failure) => Err(self.failed(failure, rank, handle)),
-            None => Ok(()),
-        }
+        self.take_failure(rank, handle)
     }
 
     /// Whether an epoch is open towards a rank.

@@ -5,7 +5,10 @@ use super::{PartPlace, PostedUpdate, RejectedUpdate};
 use crate::api::request::Request;
 use crate::observe::one_sided::OneSidedCall;
 use crate::run::engine::{Closed, Engine};
-use tickwire_components::{LeasedBytes, Pieces, Rank, RemoteKind, Sequence, Span, Window, WindowError};
+use smallvec::SmallVec;
+use tickwire_components::limits::FABRIC_RUNS_MAX;
+use tickwire_components::{LeasedBytes, Pieces, Rank, RemoteKind, RequestError, Sequence, Span, Window, WindowError};
+use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_systems::procs::windows::{Reach, Target};
 use tickwire_transports::windows::Part;
 
@@ -19,7 +22,7 @@ pub(super) enum Way {
 }
 
 /// What became of an operation with a request.
-pub(super) enum Posted {
+pub(crate) enum Posted {
     /// The target's engine is to do it; the request has this row.
     Row(u32),
     /// It is done.
@@ -135,7 +138,7 @@ impl Engine {
     }
 
     /// Makes the token of an operation. If the operation was not posted, `at_once` does it now.
-    pub(super) fn token<B: Pieces>(
+    pub(crate) fn token<B: Pieces>(
         &mut self,
         posted: Result<Posted, WindowError>,
         mut buffer: B,
@@ -153,8 +156,7 @@ impl Engine {
         }
     }
 
-    /// Posts an operation with a request, if the target's engine or a fabric does it. If the kernel moves the bytes, it does so now: a put
-    /// that is left for the target's engine would have to be waited for.
+    /// As [`Engine::post_moves`], for one run whose place is still to be checked.
     pub(super) fn post_move<T>(
         &mut self,
         kind: RemoteKind,
@@ -163,21 +165,38 @@ impl Engine {
         PartPlace { rank, displacement, handle }: PartPlace,
     ) -> Result<Posted, WindowError> {
         let at = self.checked::<T>(rank, displacement, length, handle)?;
+        self.post_moves(kind, &[RemoteMove { at, from, into, length }], rank, handle)
+    }
+
+    /// Posts operations of one kind with one request, if the target's engine or a fabric does them. If the kernel moves the bytes, it does
+    /// so now: a put that is left for the target's engine would have to be waited for.
+    pub(crate) fn post_moves(
+        &mut self,
+        kind: RemoteKind,
+        moves: &[RemoteMove],
+        rank: Rank,
+        handle: u32,
+    ) -> Result<Posted, WindowError> {
         match self.way(rank, handle)? {
+            _ if moves.is_empty() => Ok(Posted::Done),
             way @ (Way::Kernel | Way::Fabric) if matches!(kind, RemoteKind::Put | RemoteKind::Get) => {
-                let (writes, place) = (kind == RemoteKind::Put, (rank, handle));
-                let run = if writes { from } else { into };
+                let writes = kind == RemoteKind::Put;
+                let runs: SmallVec<[_; 1]> =
+                    moves.iter().map(|run| (run.at, if writes { run.from } else { run.into })).collect();
                 if way == Way::Kernel {
-                    return self.runs_by_kernel(&[(at, run)], writes, rank, handle).map(|()| Posted::Done);
+                    return self.runs_by_kernel(&runs, writes, rank, handle).map(|()| Posted::Done);
                 }
-                return self.post_fabric(&[(at, run)], writes, place, super::comm_of(handle)).map(Posted::Row);
+                if runs.len() > FABRIC_RUNS_MAX {
+                    return Ok(Posted::Otherwise);
+                }
+                self.post_fabric(&runs, writes, (rank, handle), super::comm_of(handle)).map(Posted::Row)
             }
-            Way::Memory | Way::Kernel => return Ok(Posted::Otherwise),
-            Way::Fabric | Way::Engine => {}
+            Way::Memory | Way::Kernel => Ok(Posted::Otherwise),
+            Way::Fabric | Way::Engine => {
+                let posted = self.post_remote(kind, moves, (rank, handle), super::comm_of(handle))?;
+                Ok(posted.map_or(Posted::Done, Posted::Row))
+            }
         }
-        let run = RemoteMove { at, from, into, length };
-        let posted = self.post_remote(kind, &[run], (rank, handle), super::comm_of(handle))?;
-        Ok(posted.map_or(Posted::Done, Posted::Row))
     }
 
     /// How a part is reached. The own one is always in memory.
@@ -221,20 +240,34 @@ impl Engine {
             }
         }
         let at = self.checked::<T>(rank, displacement, run.len(), handle)?;
+        self.move_run(at, run, writes, rank, handle)
+    }
+
+    /// Moves bytes to or from a place in a target's memory. It returns when the run may be used again.
+    pub(crate) fn move_run(
+        &mut self,
+        at: usize,
+        run: Span,
+        writes: bool,
+        rank: Rank,
+        handle: u32,
+    ) -> Result<(), WindowError> {
         match self.way(rank, handle)? {
-            Way::Memory => self.move_own(at, run, writes, rank, handle)?,
-            Way::Kernel if writes => return self.put_by_kernel(at, run, rank, handle),
-            Way::Kernel => self.get_by_kernel(at, run, rank, handle)?,
-            Way::Fabric => return self.move_by_fabric(at, run, writes, rank, handle),
+            Way::Memory => self.runs_in_memory(&[(at, run)], writes, rank, handle),
+            Way::Kernel if writes => self.put_by_kernel(at, run, rank, handle),
+            Way::Kernel => {
+                self.get_by_kernel(at, run, rank, handle)?;
+                self.count_done(rank, handle)
+            }
+            Way::Fabric => self.runs_by_fabric(&[(at, run)], run, writes, (rank, handle)),
             Way::Engine => {
                 let (kind, from, into, until) = match writes {
                     true => (RemoteKind::Put, run, Span::EMPTY, Until::Sent),
                     false => (RemoteKind::Get, Span::EMPTY, run, Until::Done),
                 };
-                return self.run_remote(kind, RemoteMove { at, from, into, length: run.len() }, until, (rank, handle));
+                self.run_remote(kind, RemoteMove { at, from, into, length: run.len() }, until, (rank, handle))
             }
         }
-        self.count_done(rank, handle)
     }
 
     /// Whether a call has yet to try what short calls do by themselves: it is told, so it has not.
@@ -251,14 +284,37 @@ impl Engine {
         Ok(())
     }
 
-    /// Moves bytes to or from the own part, whose memory may have been attached.
-    fn move_own(&mut self, at: usize, run: Span, writes: bool, rank: Rank, handle: u32) -> Result<(), WindowError> {
-        let window = self.window(handle)?;
-        let own = if window.rank == rank.0 { window.place(at, run.len()) } else { None };
-        // SAFETY: the caller of the operation lends the run.
-        #[expect(unsafe_code, reason = "bytes that are addresses")]
-        let moved = own.is_some_and(|(part, at)| unsafe { if writes { part.put(at, run) } else { part.get(at, run) } });
-        let (first, end, length) = (at, at.saturating_add(run.len()), 0);
-        if moved { Ok(()) } else { Err(WindowError::OutOfBounds { target: rank, first, end, length }) }
+    /// Moves runs to or from a target's memory by loads and stores, and counts them. The own memory may consist of several buffers.
+    pub(super) fn runs_in_memory(
+        &mut self,
+        runs: &[(usize, Span)],
+        writes: bool,
+        rank: Rank,
+        handle: u32,
+    ) -> Result<(), WindowError> {
+        let kind = if writes { RemoteKind::Put } else { RemoteKind::Get };
+        let window = self.window_row(handle)?;
+        for &(at, run) in runs {
+            let place = match &window.targets[rank.0 as usize].reach {
+                _ if window.rank == rank.0 => window.place(at, run.len()).filter(|_| window.permits(kind, at)),
+                Reach::Memory(part) => Some((part, at)),
+                _ => None,
+            };
+            // SAFETY: the caller of the operation lends the run.
+            #[expect(unsafe_code, reason = "bytes that are addresses")]
+            let moved =
+                place.is_some_and(|(part, at)| unsafe { if writes { part.put(at, run) } else { part.get(at, run) } });
+            if !moved {
+                let (first, end, length) = (at, at.saturating_add(run.len()), 0);
+                return Err(match handle {
+                    REGIONS => RequestError::OutOfBounds.into(),
+                    _ => WindowError::OutOfBounds { target: rank, first, end, length },
+                });
+            }
+        }
+        let (target, count) = (&mut window.targets[rank.0 as usize], runs.len() as u64);
+        (target.issued, target.completed) = (target.issued + count, target.completed + count);
+        target.ordered += if writes { 0 } else { count };
+        Ok(())
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::run::engine::Engine;
 use smallvec::SmallVec;
-use tickwire_components::limits::{LOCKED_BYTES, LOCKED_RUNS, LOCKED_UPDATE_BYTES};
+use tickwire_components::limits::{KERNEL_RUNS_INLINE, LOCKED_BYTES, LOCKED_RUNS, LOCKED_UPDATE_BYTES};
 use tickwire_components::{NIL, Rank, RegionAccess, RemoteKind, RequestError, Span, WindowError};
 use tickwire_systems::procs::windows::Reach;
 use tickwire_systems::procs::windows::regions::{REGIONS, needed, region_of};
@@ -20,6 +20,41 @@ enum Near {
     Closed,
     /// The owner's memory cannot be reached any more.
     Lost,
+}
+
+/// A piece of a run, and where it goes or comes from.
+struct Piece {
+    at: usize,
+    run: Span,
+    /// Bytes of the whole run from the piece on.
+    left: usize,
+}
+
+/// Cuts runs into turns: pieces that are moved while the lock is held once.
+struct Turns<'a> {
+    runs: &'a [(usize, Span)],
+    /// Bytes of the first run that were in an earlier turn.
+    done: usize,
+}
+
+impl Iterator for Turns<'_> {
+    type Item = SmallVec<[Piece; KERNEL_RUNS_INLINE]>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (mut turn, mut room) = (SmallVec::new(), LOCKED_BYTES);
+        while room > 0
+            && turn.len() < LOCKED_RUNS
+            && let Some((&(at, run), behind)) = self.runs.split_first()
+        {
+            let piece = Piece { at: at + self.done, run: run.part(self.done, room), left: run.len() - self.done };
+            (room, self.done) = (room - piece.run.len(), self.done + piece.run.len());
+            if self.done == run.len() {
+                (self.runs, self.done) = (behind, 0);
+            }
+            turn.push(piece);
+        }
+        (!turn.is_empty()).then_some(turn)
+    }
 }
 
 impl Near {
@@ -67,19 +102,18 @@ impl Engine {
     }
 
     /// Moves several runs, each to or from a place in memory that is listed, in as few calls of the kernel as it takes, and counts that as
-    /// one operation. `false` if it is not done: a run is long, or not listed.
+    /// one operation. `false` if it is not done: a run is not listed.
     pub(super) fn runs_listed(
         &mut self,
         runs: &[(usize, Span)],
         writes: bool,
         (rank, handle): (Rank, u32),
     ) -> Result<bool, WindowError> {
-        let is_listed = matches!(self.target(rank, handle)?.reach, Reach::Listed { .. });
-        if !is_listed || runs.iter().any(|(_, run)| run.len() > LOCKED_BYTES / LOCKED_RUNS) {
+        if !matches!(self.target(rank, handle)?.reach, Reach::Listed { .. }) {
             return Ok(false);
         }
-        for some in runs.chunks(LOCKED_RUNS) {
-            match self.wait_on_holder(handle, |engine| engine.try_runs(some, writes, (rank, handle)))? {
+        for some in (Turns { runs, done: 0 }) {
+            match self.wait_on_holder(handle, |engine| engine.try_runs(&some, writes, (rank, handle)))? {
                 Near::Done => {}
                 Near::Lost => return Err(self.out_of_reach(rank, handle)),
                 // Runs that were moved before are moved once more.
@@ -110,22 +144,27 @@ impl Engine {
         })
     }
 
-    /// Tries to move short runs.
-    fn try_runs(&mut self, runs: &[(usize, Span)], writes: bool, (rank, handle): (Rank, u32)) -> Result<Near, HeldBy> {
+    /// Tries to move the runs of one turn.
+    fn try_runs(&mut self, turn: &[Piece], writes: bool, (rank, handle): (Rank, u32)) -> Result<Near, HeldBy> {
         let kind = if writes { RemoteKind::Put } else { RemoteKind::Get };
         self.try_locked((rank, handle), |shared, link, part, guard| {
-            let place = |&(at, run): &(usize, Span)| Some((address_of(part, guard, kind, at, run.len(), handle)?, run));
-            let places: Option<SmallVec<[_; 16]>> = runs.iter().map(place).collect();
-            let Some(places) = places else { return Near::Elsewhere };
-            // What is mapped is reached faster run by run, without the kernel.
-            let heap = shared.writable_heap(link);
-            if heap.is_some_and(|heap| heap.find_writable(places[0].0, places[0].1.len() as u64).is_some()) {
-                return Near::Elsewhere;
-            }
+            let place = |piece: &Piece| Some((address_of(part, guard, kind, piece.at, piece.left, handle)?, piece.run));
+            let places: Option<SmallVec<[_; KERNEL_RUNS_INLINE]>> = turn.iter().map(place).collect();
+            let Some(mut places) = places else { return Near::Elsewhere };
+            places.retain(|&mut (address, run)| {
+                let mapped = mapped(shared, link, kind, (address, run.len()));
+                // SAFETY: as in `try_listed`; what is mapped stays so while the link is open.
+                #[expect(unsafe_code, reason = "bytes that are addresses")]
+                mapped.iter().for_each(|there| unsafe {
+                    if writes { put_bytes(there.start(), run) } else { get_bytes(there.start(), run) }
+                });
+                mapped.is_none()
+            });
             // SAFETY: as in `try_listed`.
             #[expect(unsafe_code, reason = "bytes that are addresses")]
             Near::done_if(unsafe {
-                if writes { shared.store_runs(link, &places) } else { shared.fetch_runs(link, &places) }
+                places.is_empty()
+                    || if writes { shared.store_runs(link, &places) } else { shared.fetch_runs(link, &places) }
             })
         })
     }
@@ -168,6 +207,15 @@ fn address_of(
     may.then(|| region.address.wrapping_add(offset as u64))
 }
 
+/// Bytes at an address of the peer of a link, as this process maps them: for a get what it may read, for all else what it may write.
+fn mapped(shared: &mut dyn SharedMemory, link: u32, kind: RemoteKind, (address, length): (u64, usize)) -> Option<Span> {
+    let heap = shared.writable_heap(link).and_then(|heap| heap.find_writable(address, length as u64));
+    match (heap, kind) {
+        (None, RemoteKind::Get) => shared.heap_of(link).and_then(|heap| heap.find(address, length as u64)),
+        _ => heap,
+    }
+}
+
 /// Does an operation on memory of the peer of a link.
 ///
 /// # Safety
@@ -181,11 +229,7 @@ unsafe fn operate(
     (address, length): (u64, usize),
 ) -> Near {
     let size = size_of_element(kind);
-    let heap = shared.writable_heap(link).and_then(|heap| heap.find_writable(address, length as u64));
-    let mapped = match (heap, kind) {
-        (None, RemoteKind::Get) => shared.heap_of(link).and_then(|heap| heap.find(address, length as u64)),
-        _ => heap,
-    };
+    let mapped = mapped(shared, link, kind, (address, length));
     let is_whole = |size: usize| (address | length as u64).is_multiple_of(size as u64);
     match (kind, mapped) {
         (RemoteKind::Lock(_) | RemoteKind::Unlock(_), _) => return Near::Elsewhere,

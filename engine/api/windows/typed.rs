@@ -28,10 +28,26 @@ unsafe impl Elements for Shape {
     }
 }
 
-/// A run of bytes: its range in the packed message, and its range in the part.
-struct Placed {
+/// A run of bytes: its range in the packed message, and the place of its first byte in the target's memory.
+pub(crate) struct Placed {
     packed: Range<usize>,
-    target: Range<usize>,
+    pub(crate) at: usize,
+}
+
+/// The runs of `count` elements of a datatype from byte `at` of a part on. All of them are within the part's `bytes`, and they are `needed`
+/// bytes in all.
+pub(crate) fn runs_within(
+    at: usize,
+    (of, count): (&Datatype, usize),
+    bytes: usize,
+    needed: usize,
+) -> Result<Vec<Placed>, WindowError> {
+    let runs = runs_of(at, of, count, bytes)?;
+    let given = runs.iter().map(|run| run.packed.len()).sum();
+    match given == needed {
+        true => Ok(runs),
+        false => Err(WindowError::Elements { what: "target's datatype (in bytes)", given, needed }),
+    }
 }
 
 /// The runs of `count` elements of a datatype from a displacement on, in a part of so many bytes.
@@ -42,9 +58,9 @@ fn runs_of(at: usize, of: &Datatype, count: usize, bytes: usize) -> Result<Vec<P
     let typed = Typed::at(shape, at, of, count).map_err(|unfit| unfit.error)?;
     let mut done = 0;
     let place = |run: Span| {
-        let (first, packed) = (run.start().addr() - 1, done);
+        let first = done;
         done += run.len();
-        Placed { packed: packed..done, target: first..first + run.len() }
+        Placed { packed: first..done, at: run.start().addr() - 1 }
     };
     Ok(typed.runs(0, usize::MAX).map(place).collect())
 }
@@ -52,7 +68,7 @@ fn runs_of(at: usize, of: &Datatype, count: usize, bytes: usize) -> Result<Vec<P
 /// Where the runs of a message are, and where in the part each of them belongs.
 fn spans(packed: &mut [u8], runs: &[Placed]) -> Vec<(usize, Span)> {
     let whole = span_of(packed);
-    runs.iter().map(|run| (run.target.start, whole.part(run.packed.start, run.packed.len()))).collect()
+    runs.iter().map(|run| (run.at, whole.part(run.packed.start, run.packed.len()))).collect()
 }
 
 /// Updates by these operands, run by run; their old values go to `into`, one after another, unless it is empty.
@@ -101,18 +117,33 @@ impl Engine {
         window: Window<T>,
     ) -> Result<(), WindowError> {
         let runs = self.runs_in::<T>(target, displacement, (of, count), from.size(), window.handle)?;
+        self.put_placed(from, &runs, target, window.handle)
+    }
+
+    /// Writes a message to runs of a target's memory, which were checked.
+    pub(crate) fn put_placed<B: Elements>(
+        &mut self,
+        from: &Typed<B>,
+        placed: &[Placed],
+        rank: Rank,
+        handle: u32,
+    ) -> Result<(), WindowError> {
         let mut packed = packed(from);
-        if runs.len() > 1 && self.way(target, window.handle)? == Way::Kernel {
-            self.await_mail(target, window.handle)?;
-            return self.runs_by_kernel(&spans(&mut packed, &runs), true, target, window.handle);
+        let runs = spans(&mut packed, placed);
+        if let [(at, run)] = runs[..] {
+            return self.move_run(at, run, true, rank, handle);
         }
-        if runs.len() > 1 && self.runs_listed(&spans(&mut packed, &runs), true, (target, window.handle))? {
-            return Ok(());
+        match self.way(rank, handle)? {
+            _ if runs.is_empty() => Ok(()),
+            Way::Memory => self.runs_in_memory(&runs, true, rank, handle),
+            Way::Kernel => {
+                self.await_mail(rank, handle)?;
+                self.runs_by_kernel(&runs, true, rank, handle)
+            }
+            Way::Fabric => self.runs_by_fabric(&runs, span_of(&mut packed), true, (rank, handle)),
+            Way::Engine if self.runs_listed(&runs, true, (rank, handle))? => Ok(()),
+            Way::Engine => runs.into_iter().try_for_each(|(at, run)| self.move_run(at, run, true, rank, handle)),
         }
-        for run in runs {
-            self.put(&packed[run.packed], target, run.target.start, window.cast())?;
-        }
-        Ok(())
     }
 
     /// As [`Engine::get`], with datatypes. See [`Engine::put_typed`].
@@ -141,29 +172,28 @@ impl Engine {
     ) -> Result<(), WindowError> {
         let runs = self.runs_in::<T>(target, displacement, (of, count), into.size(), window.handle)?;
         self.await_mail(target, window.handle)?;
-        self.get_runs(into, runs, target, window)
+        self.get_placed(into, &runs, target, window.handle)
     }
 
-    /// Reads runs of a part into a message. Does not wait for an earlier short put.
-    fn get_runs<B: ElementsMut, T: tickwire_components::Element>(
+    /// Reads runs of a target's memory, which were checked, into a message. Does not wait for an earlier short put.
+    pub(crate) fn get_placed<B: ElementsMut>(
         &mut self,
         into: &mut Typed<B>,
-        runs: Vec<Placed>,
-        target: Rank,
-        window: Window<T>,
+        placed: &[Placed],
+        rank: Rank,
+        handle: u32,
     ) -> Result<(), WindowError> {
         let mut packed = vec![0u8; into.size()];
-        if !runs.is_empty() && self.way(target, window.handle)? == Way::Kernel {
-            self.runs_by_kernel(&spans(&mut packed, &runs), false, target, window.handle)?;
-        } else if runs.len() > 1 && self.runs_listed(&spans(&mut packed, &runs), false, (target, window.handle))? {
-            // All runs are there.
-        } else if runs.len() > 1 && self.way(target, window.handle)? == Way::Engine {
-            let get = |(at, into): (usize, Span)| RemoteMove { at, from: Span::EMPTY, into, length: into.len() };
-            let gets: Vec<_> = spans(&mut packed, &runs).into_iter().map(get).collect();
-            self.run_answered(RemoteKind::Get, &gets, (target, window.handle))?;
-        } else {
-            for run in runs {
-                self.get(&mut packed[run.packed], target, run.target.start, window.cast())?;
+        let runs = spans(&mut packed, placed);
+        match self.way(rank, handle)? {
+            _ if runs.is_empty() => {}
+            Way::Memory => self.runs_in_memory(&runs, false, rank, handle)?,
+            Way::Kernel => self.runs_by_kernel(&runs, false, rank, handle)?,
+            Way::Fabric => self.runs_by_fabric(&runs, span_of(&mut packed), false, (rank, handle))?,
+            Way::Engine => {
+                let get = |(at, into): (usize, Span)| RemoteMove { at, from: Span::EMPTY, into, length: into.len() };
+                let gets: Vec<_> = runs.into_iter().map(get).collect();
+                self.run_answered(RemoteKind::Get, &gets, (rank, handle))?;
             }
         }
         into.unpack(0, &packed);
@@ -266,7 +296,7 @@ impl Engine {
         let runs = self.aligned_runs::<T>(target, displacement, of, from.size(), window.handle)?;
         let (size, packed) = (size_of::<T>(), packed(from));
         let elements = |bytes: &[u8]| bytes.chunks_exact(size).map(bytemuck::pod_read_unaligned).collect();
-        Ok(runs.into_iter().map(|run| (run.target.start / size, elements(&packed[run.packed]))).collect())
+        Ok(runs.into_iter().map(|run| (run.at / size, elements(&packed[run.packed]))).collect())
     }
 
     /// As [`Engine::runs_in`], each of whole elements that are aligned in the part.
@@ -279,9 +309,9 @@ impl Engine {
         handle: u32,
     ) -> Result<Vec<Placed>, WindowError> {
         let (runs, size) = (self.runs_in::<T>(target, displacement, of, needed, handle)?, size_of::<T>());
-        let is_unaligned = |run: &&Placed| !(run.target.start | run.target.len()).is_multiple_of(size);
+        let is_unaligned = |run: &&Placed| !(run.at | run.packed.len()).is_multiple_of(size);
         match runs.iter().find(is_unaligned) {
-            Some(run) => Err(WindowError::Unaligned { target, displacement: run.target.start / size }),
+            Some(run) => Err(WindowError::Unaligned { target, displacement: run.at / size }),
             None => Ok(runs),
         }
     }
@@ -291,17 +321,12 @@ impl Engine {
         &mut self,
         target: Rank,
         displacement: usize,
-        (of, count): (&Datatype, usize),
+        of: (&Datatype, usize),
         needed: usize,
         handle: u32,
     ) -> Result<Vec<Placed>, WindowError> {
         let at = self.checked::<T>(target, displacement, 0, handle)?;
         let bytes = self.target(target, handle)?.bytes as usize;
-        let runs = runs_of(at, of, count, bytes)?;
-        let given = runs.iter().map(|run| run.target.len()).sum();
-        match given == needed {
-            true => Ok(runs),
-            false => Err(WindowError::Elements { what: "target's datatype (in bytes)", given, needed }),
-        }
+        runs_within(at, of, bytes, needed)
     }
 }

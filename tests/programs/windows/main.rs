@@ -2,6 +2,7 @@
 //! - `tests-windows mutexes ROUNDS`
 //! - `tests-windows mixed ROUNDS`: ranks with odd numbers share no memory with others
 //! - `tests-windows counting ROUNDS`: a fabric does all updates of exposed memory
+//! - `tests-windows layouts SEED ROUNDS [heap]`: exposed memory is moved with random datatypes
 //! - `tests-windows hosts DIRECTORY`
 //! - `tests-windows bounded`: files of the ranks may not be long, so some windows can have no copies in shared memory
 //! - `tests-windows many DIRECTORY`: all ranks but two are killed
@@ -22,12 +23,13 @@ use kit::PATIENCE;
 use silent::Silent;
 use std::path::Path;
 use tickwire::{AtomicsDomain, Bootstrap, Engine, Limits, Rank, WindowReach};
+use tickwire_tests::layouts;
 use tickwire_tests::mutexes::{count_exposed, elements, hammer};
 use tickwire_tests::one_sided::{COPIED, HEAP, KINDS, Parts};
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let has_heap = ["mutexes", "mixed", HEAP].iter().any(|word| args.iter().take(2).any(|arg| arg == word));
+    let has_heap = ["mutexes", "mixed"].iter().any(|word| args[0] == *word) || args.iter().any(|arg| arg == HEAP);
     let bootstrap = Bootstrap::from_env().unwrap();
     let copies = match args[0].as_str() {
         "mutexes" | "mixed" | "hosts" => has_copies(bootstrap.rank()),
@@ -48,6 +50,10 @@ fn main() {
         "mutexes" => mutexes(&mut engine, args[1].parse().unwrap(), |_| true),
         "mixed" => mutexes(&mut engine, args[1].parse().unwrap(), |rank| rank % 2 == 0),
         "counting" => counting(&mut engine, args[1].parse().unwrap()),
+        "layouts" => {
+            let (seed, rounds, world) = (args[1].parse().unwrap(), args[2].parse().unwrap(), engine.comm_world());
+            layouts::play(&mut engine, world, seed, rounds).unwrap();
+        }
         "bounded" => bounded::bounded(&mut engine),
         "many" => many::many(&mut engine, Path::new(&args[1])),
         "hosts" => hosts::hosts(&mut engine, Path::new(&args[1])),

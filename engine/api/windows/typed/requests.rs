@@ -3,11 +3,10 @@
 
 use super::super::moving::{Posted, Way};
 use super::super::remote::RemoteMove;
-use super::super::{PostedUpdate, RejectedUpdate, comm_of};
+use super::super::{PostedUpdate, RejectedUpdate};
 use super::{Placed, updates};
 use crate::observe::one_sided::OneSidedCall;
 use crate::run::engine::Engine;
-use tickwire_components::limits::FABRIC_RUNS_MAX;
 use tickwire_components::{
     Datatype, Element, Elements, ElementsMut, Number, Pieces, Rank, RemoteKind, Span, Typed, TypedPair, Update, Window,
     WindowError,
@@ -20,11 +19,11 @@ fn joint(placed: &[Placed], from: &[Span], into: &[Span]) -> Vec<RemoteMove> {
     let (mut from, mut into) = (Cursor::new(from), Cursor::new(into));
     let mut moves = Vec::with_capacity(placed.len());
     for run in placed {
-        let (mut at, mut left) = (run.target.start, run.target.len());
+        let (mut at, mut left) = (run.at, run.packed.len());
         while left > 0 {
             let length = left.min(from.room()).min(into.room());
             moves.push(RemoteMove { at, from: from.take(length), into: into.take(length), length });
-            (at, left) = (at + length, left - length);
+            (at, left) = (at.wrapping_add(length), left - length);
         }
     }
     moves
@@ -92,27 +91,33 @@ impl Engine {
         from: Typed<B>,
         target: Rank,
         displacement: usize,
-        (of, count): (&Datatype, usize),
+        of: (&Datatype, usize),
         window: Window<T>,
     ) -> PostedUpdate<Typed<B>> {
         let call = OneSidedCall::moving("rput_typed", from.size(), target, window.handle);
-        self.told_post(call, |engine| engine.rput_typed_now(from, target, displacement, (of, count), window))
+        self.told_post(call, |engine| {
+            let placed = engine.runs_in::<T>(target, displacement, of, from.size(), window.handle);
+            engine.rput_placed(from, placed, target, window.handle)
+        })
     }
 
-    fn rput_typed_now<B: Elements + Send + 'static, T: Element>(
+    /// Posts a put of a message to runs of a target's memory, unless the check of these has failed.
+    pub(crate) fn rput_placed<B: Elements + Send + 'static>(
         &mut self,
         from: Typed<B>,
-        target: Rank,
-        displacement: usize,
-        (of, count): (&Datatype, usize),
-        window: Window<T>,
+        placed: Result<Vec<Placed>, WindowError>,
+        rank: Rank,
+        handle: u32,
     ) -> PostedUpdate<Typed<B>> {
-        let placed = self.runs_in::<T>(target, displacement, (of, count), from.size(), window.handle);
-        let moves = placed.map(|placed| joint(&placed, &runs(&from), &[]));
-        let posted = moves.and_then(|moves| self.post_moves(RemoteKind::Put, &moves, target, window.handle));
+        let placed = match placed {
+            Ok(placed) => placed,
+            Err(error) => return Err(RejectedUpdate { error, buffer: from }),
+        };
+        let moves = joint(&placed, &runs(&from), &[]);
+        let posted = self.post_moves(RemoteKind::Put, &moves, rank, handle);
         self.token(posted, from, |engine, from| {
-            engine.put_typed(&*from, target, displacement, (of, count), window)?;
-            engine.flush_puts(target, window.handle)
+            engine.put_placed(from, &placed, rank, handle)?;
+            engine.flush_puts(rank, handle)
         })
     }
 
@@ -125,32 +130,34 @@ impl Engine {
         into: Typed<B>,
         target: Rank,
         displacement: usize,
-        (of, count): (&Datatype, usize),
+        of: (&Datatype, usize),
         window: Window<T>,
     ) -> PostedUpdate<Typed<B>> {
         let call = OneSidedCall::moving("rget_typed", into.size(), target, window.handle);
-        self.told_post(call, |engine| engine.rget_typed_now(into, target, displacement, (of, count), window))
+        self.told_post(call, |engine| {
+            let placed = engine.runs_in::<T>(target, displacement, of, into.size(), window.handle);
+            engine.rget_placed(into, placed, target, window.handle)
+        })
     }
 
-    fn rget_typed_now<B: ElementsMut + Send + 'static, T: Element>(
+    /// Posts a get of runs of a target's memory into a message, unless the check of these has failed.
+    pub(crate) fn rget_placed<B: ElementsMut + Send + 'static>(
         &mut self,
         into: Typed<B>,
-        target: Rank,
-        displacement: usize,
-        (of, count): (&Datatype, usize),
-        window: Window<T>,
+        placed: Result<Vec<Placed>, WindowError>,
+        rank: Rank,
+        handle: u32,
     ) -> PostedUpdate<Typed<B>> {
-        let placed = self.runs_in::<T>(target, displacement, (of, count), into.size(), window.handle);
-        let moves = placed.map(|placed| joint(&placed, &[], &runs(&into)));
-        let posted = moves.and_then(|moves| match into.has_overlap() {
+        let placed = match placed {
+            Ok(placed) => placed,
+            Err(error) => return Err(RejectedUpdate { error, buffer: into }),
+        };
+        let posted = match into.has_overlap() {
             // Elements of the buffer overlap. Which of two bytes is written last depends on the way they take, so none is posted.
             true => Ok(Posted::Otherwise),
-            false => self.post_moves(RemoteKind::Get, &moves, target, window.handle),
-        });
-        self.token(posted, into, |engine, into| {
-            let runs = engine.runs_in::<T>(target, displacement, (of, count), into.size(), window.handle)?;
-            engine.get_runs(into, runs, target, window)
-        })
+            false => self.post_moves(RemoteKind::Get, &joint(&placed, &[], &runs(&into)), rank, handle),
+        };
+        self.token(posted, into, |engine, into| engine.get_placed(into, &placed, rank, handle))
     }
 
     /// As [`Engine::accumulate_typed`], with a request (`MPI_Raccumulate`): it is done when all elements are updated.
@@ -263,35 +270,6 @@ impl Engine {
             false => Ok(Posted::Otherwise),
         }
     }
-
-    /// Posts operations of one kind with one request, unless the target is reached otherwise. The kernel moves bytes at once.
-    fn post_moves(
-        &mut self,
-        kind: RemoteKind,
-        moves: &[RemoteMove],
-        rank: Rank,
-        handle: u32,
-    ) -> Result<Posted, WindowError> {
-        match self.way(rank, handle)? {
-            _ if moves.is_empty() => Ok(Posted::Done),
-            way @ (Way::Kernel | Way::Fabric) if matches!(kind, RemoteKind::Put | RemoteKind::Get) => {
-                let writes = kind == RemoteKind::Put;
-                let runs: Vec<_> = moves.iter().map(|run| (run.at, if writes { run.from } else { run.into })).collect();
-                if way == Way::Kernel {
-                    return self.runs_by_kernel(&runs, writes, rank, handle).map(|()| Posted::Done);
-                }
-                if runs.len() > FABRIC_RUNS_MAX {
-                    return Ok(Posted::Otherwise);
-                }
-                self.post_fabric(&runs, writes, (rank, handle), comm_of(handle)).map(Posted::Row)
-            }
-            Way::Memory | Way::Kernel => Ok(Posted::Otherwise),
-            Way::Fabric | Way::Engine => {
-                let posted = self.post_remote(kind, moves, (rank, handle), comm_of(handle))?;
-                Ok(posted.map_or(Posted::Done, Posted::Row))
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -305,7 +283,7 @@ mod tests {
         // SAFETY: within the array; nobody reads or writes them.
         #[expect(unsafe_code, reason = "lends local bytes")]
         let span = |first: usize, length| unsafe { Span::new(base.wrapping_add(first), length) };
-        let placed = [Placed { packed: 0..5, target: 100..105 }, Placed { packed: 5..12, target: 200..207 }];
+        let placed = [Placed { packed: 0..5, at: 100 }, Placed { packed: 5..12, at: 200 }];
         let (from, into) = ([span(0, 3), span(10, 9)], [span(30, 6), span(40, 6)]);
         let found: Vec<_> = joint(&placed, &from, &into)
             .into_iter()
