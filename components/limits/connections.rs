@@ -35,8 +35,10 @@ pub const DEATH_QUESTIONS: u32 = 2;
 /// Entries of the completion queue of that ring. If there are more answers, the ring reports that some are missing.
 pub const DEATH_ANSWERS: u32 = 64;
 /// How long a failed one-sided operation waits for the news that its peer has ended, ns. If the news comes in time, the error names the
-/// failed peer. It comes with the next check at the latest.
-pub const FAILURE_NOTICE_NS: u64 = 50_000_000;
+/// failed peer. It comes at the latest once the next check has found the end, and the peer's last frames have been waited for.
+pub const FAILURE_NOTICE_NS: u64 = 100_000_000;
+/// If two looks for that news are farther apart than this, ns, the time beyond it does not count.
+pub const FAILURE_LOOK_NS_MAX: u64 = super::FABRIC_UNSEEN_NS_MIN;
 /// How long the last frames of a peer that has gone may stay unread in shared memory before they are given up, ns.
 pub const UNREAD_NS_MAX: u64 = 1_000_000_000;
 /// Time that two polls for such frames count for at most, however far apart they are, ns: a program that computes between them has read
@@ -54,7 +56,7 @@ pub const KEEPALIVE_S: u64 = 1;
 const _: () = assert!(DEATH_QUESTIONS <= DEATH_ANSWERS);
 const _: () = assert!(ACCEPTS_A_PASS <= VISITORS_MAX && VISITORS_MAX <= LISTEN_BACKLOG as usize);
 const _: () = assert!(CALL_RETRY_NS < CALL_REFUSED_NS_MAX);
-const _: () = assert!(PROCESS_CHECK_NS <= FAILURE_NOTICE_NS);
+const _: () = assert!(PROCESS_CHECK_NS + 2 * super::FABRIC_GONE_NS_MAX <= FAILURE_NOTICE_NS);
 // One poll alone never gives up what is unread.
 const _: () = assert!(UNREAD_POLL_NS_MAX < UNREAD_NS_MAX);
 const _: () = assert!(UNREAD_NS_MAX <= FAILURE_MS_MAX as u64 * 1_000_000);

@@ -38,8 +38,8 @@ pub const MAIL_PAUSE: u32 = 64;
 
 /// Bytes that are moved while the lock of exposed memory is held once: about 25 µs at 10 GB/s. It bounds how long others wait for the lock.
 pub const LOCKED_BYTES: usize = 256 << 10;
-/// Runs of a datatype that are moved while that lock is held once, unless they have more than [`LOCKED_BYTES`] bytes: as many as one call of
-/// the kernel takes.
+/// Runs of a datatype that are moved while that lock is held once, if they have not more than [`LOCKED_BYTES`] bytes: as many as one call
+/// of the kernel takes.
 pub const LOCKED_RUNS: usize = super::KERNEL_RUNS_A_CALL;
 /// The same for elements that are updated, bytes: they are read, changed and written back. A buffer of this length is on the stack.
 pub const LOCKED_UPDATE_BYTES: usize = 4 << 10;

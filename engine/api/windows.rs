@@ -249,7 +249,10 @@ impl Engine {
         match failure {
             Failure::OutOfBounds => RequestError::OutOfBounds.into(),
             Failure::NotExposed => RequestError::NotExposed.into(),
-            Failure::Fabric => WindowError::Fabric { reason: self.store.all().windows.fabric_reason.clone() },
+            Failure::Fabric => {
+                let reason = self.store.all().windows.fabric_reason.clone();
+                self.failed_by_fabric(reason, rank, handle)
+            }
             Failure::TargetFailed => self.failed_target(rank, handle),
             Failure::HolderFailed(holder) => match self.failed_target(Rank(holder), handle) {
                 WindowError::PeerFailed { proc, reason } => WindowError::HolderFailed { proc, reason },

@@ -13,7 +13,7 @@ use bevy_ecs::component::Component;
 pub use epochs::{Access, Epochs};
 pub use exposed::{AttachedRun, Directory, ExposedRegion, Registered};
 pub use fabric::number_of_target;
-pub use operations::{AwaitedUpdate, Batch, BatchPart, FabricKind, FabricOperation, Failure, RemoteOperation};
+pub use operations::{AwaitedUpdate, Batch, BatchPart, FabricKind, FabricOperation, Failure, Notice, RemoteOperation};
 use smallvec::SmallVec;
 use std::any::Any;
 use std::collections::VecDeque;

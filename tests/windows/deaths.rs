@@ -105,6 +105,11 @@ fn who_needs_a_dead_target_is_told_over_a_fabric() {
 }
 
 #[test]
+fn who_is_the_first_to_need_a_dead_target_over_a_fabric_is_told_that_it_is_dead() {
+    killed_over_a_fabric(&["lost-target-put", "lost-target-get", "lost-target-flush"]);
+}
+
+#[test]
 fn calls_of_all_members_over_a_fabric_end_when_one_has_died() {
     killed_over_a_fabric(&["fence", "fence-middle", "free", "in-free"]);
 }

@@ -26,8 +26,8 @@ impl Engine {
     /// ```
     ///
     /// # Errors
-    /// As [`Engine::region_put`], the datatype is not within the region, or the two have different numbers of bytes. Nothing is moved if the
-    /// key shows that.
+    /// As [`Engine::region_put`], the datatype is not within the region, or the two have different numbers of bytes. If the key shows that,
+    /// nothing is moved.
     pub fn region_put_typed<B: Elements>(
         &mut self,
         from: &Typed<B>,

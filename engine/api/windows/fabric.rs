@@ -8,12 +8,13 @@ use crate::api::collectives::activate;
 use crate::run::engine::Engine;
 use smallvec::SmallVec;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use tickwire_components::limits::FAILURE_NOTICE_NS;
 use tickwire_components::{
     Access, Comm, Communicator, NIL, Pending, Rank, RegistrationUse, Row, Span, VcState, WindowError,
 };
 use tickwire_systems::procs::windows::regions::{REGIONS, region_of};
-use tickwire_systems::procs::windows::{AwaitedUpdate, FabricKind, FabricOperation, Failure, Reach, number_of_target};
+use tickwire_systems::procs::windows::{
+    AwaitedUpdate, FabricKind, FabricOperation, Failure, Notice, Reach, number_of_target,
+};
 use tickwire_systems::protocols::one_sided::fabric::{issue, post_by_fabric};
 use tickwire_systems::steps::registering::acquire;
 use tickwire_transports::{Channel, Issued, OneSided, RemoteKey, RemoteRun};
@@ -86,8 +87,7 @@ impl Engine {
         let (number, kind) = (number_of_target(handle, rank.0), if writes { FabricKind::Put } else { FabricKind::Get });
         // SAFETY: the caller waits until the operation is complete, unless the transport has copied what it puts.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
-        let issued = unsafe { self.issue_by_fabric(route, kind, offset_in_key(handle, at), run, number)? };
-        let Some(turn) = issued else { return Err(self.failed_target(rank, handle)) };
+        let turn = unsafe { self.issue_by_fabric(route, kind, at, run, number, (rank, handle))? };
         let target = self.target(rank, handle)?;
         (target.issued, target.by_fabric, target.fabric_turn) = (target.issued + 1, target.by_fabric + 1, turn);
         Ok(turn)
@@ -119,41 +119,52 @@ impl Engine {
         let done = self.lending(|engine| {
             // SAFETY: this returns once the operation is complete.
             #[expect(unsafe_code, reason = "bytes that are addresses")]
-            let issued = unsafe { engine.issue_by_fabric(route, kind, offset_in_key(handle, at), into, number)? };
-            let Some(turn) = issued else { return Ok(false) };
-            engine.complete_by_fabric(route, turn).map(|()| true)
+            let turn = unsafe { engine.issue_by_fabric(route, kind, at, into, number, (rank, handle))? };
+            engine.complete_by_fabric(route, turn)
         });
         let has_failed = self.store.all().windows.update.take().is_some_and(|update| update.has_failed);
-        let is_done = done?;
-        if has_failed {
-            self.wait_for_end(route.vc)?;
-        }
-        if is_done && let Ok(target) = self.target(rank, handle) {
-            (target.issued, target.completed) = (target.issued + 1, target.completed + 1);
-        }
-        if !is_done || has_failed && self.is_gone(route.vc) {
-            return Err(self.failed_target(rank, handle));
-        }
+        done?;
+        let target = self.target(rank, handle)?;
+        (target.issued, target.completed) = (target.issued + 1, target.completed + 1);
         if has_failed { Err(self.failed(Failure::Fabric, rank, handle)) } else { Ok(()) }
     }
 
-    /// An operation on a target has failed. Waits a short time for news that the target has ended, so that the error can say so.
+    /// The error of an operation on a target that a fabric could not do: the fabric's own, or that the target has failed. Waits a short time
+    /// for the news of that.
     #[cold]
+    pub(super) fn failed_by_fabric(&mut self, reason: String, rank: Rank, handle: u32) -> WindowError {
+        let vc = match self.target(rank, handle) {
+            Ok(target) => target.vc,
+            Err(error) => return error,
+        };
+        match self.wait_for_end(vc) {
+            Err(error) => error,
+            Ok(()) if self.is_gone(vc) => self.failed_target(rank, handle),
+            Ok(()) => WindowError::Fabric { reason },
+        }
+    }
+
+    /// Waits a short time for news that a target has ended.
     fn wait_for_end(&mut self, vc: Row) -> Result<(), WindowError> {
         self.sample_clock();
-        let end_ns = self.store.progress().now_ns.saturating_add(FAILURE_NOTICE_NS);
+        let mut notice = Notice::new(self.store.progress().now_ns);
+        let mut is_over = false;
         Ok(self.wait_until(|engine| {
             engine.closed.check_request()?;
-            let is_late = engine.store.progress().now_ns >= end_ns;
-            if vc == NIL || is_late || engine.is_gone(vc) {
+            if vc == NIL || is_over || engine.is_gone(vc) {
                 return Ok(true);
             }
+            // The last look comes after the end of this time, and what it finds is handled once more.
+            is_over = notice.is_over(engine.store.progress().now_ns);
             engine.look_around();
-            Ok(false)
+            Ok(engine.is_gone(vc))
         })?)
     }
 
-    /// Hands an operation to the fabric. Returns its number on the channel, or `None` if the target has failed before.
+    /// Hands an operation to the fabric. Returns its number on the channel.
+    ///
+    /// # Errors
+    /// The fabric does not take it, or the target has failed before.
     ///
     /// # Safety
     /// The run is lent as [`issue`] says: until the operation is complete, or the fabric has copied what is put.
@@ -162,11 +173,12 @@ impl Engine {
         &mut self,
         route: Route,
         kind: FabricKind,
-        offset: u64,
+        at: usize,
         run: Span,
         number: u64,
-    ) -> Result<Option<u64>, WindowError> {
-        let remote = RemoteRun { key: route.key, offset };
+        (rank, handle): (Rank, u32),
+    ) -> Result<u64, WindowError> {
+        let remote = RemoteRun { key: route.key, offset: offset_in_key(handle, at) };
         let mut issued = Ok(Issued::Full);
         self.look_until(|engine| {
             let Some(fabric) = engine.fabric(route.endpoint) else { return true };
@@ -180,9 +192,9 @@ impl Engine {
             issued != Ok(Issued::Full) || engine.is_gone(route.vc)
         })?;
         match issued {
-            Ok(Issued::Taken(turn)) => Ok(Some(turn)),
-            Ok(Issued::Full) => Ok(None),
-            Err(reason) => Err(WindowError::Fabric { reason }),
+            Ok(Issued::Taken(turn)) => Ok(turn),
+            Ok(Issued::Full) => Err(self.failed_target(rank, handle)),
+            Err(reason) => Err(self.failed_by_fabric(reason, rank, handle)),
         }
     }
 
@@ -252,7 +264,7 @@ impl Engine {
                     run,
                     kind,
                     turn: None,
-                    failed_ns: None,
+                    failed: None,
                     reason: String::new(),
                 };
                 post_by_fabric(rows, wire.endpoints, operation);

@@ -1,6 +1,6 @@
 //! Operations that a fabric could not do.
 
-use super::{Failure, Windows};
+use super::{Failure, Notice, Windows};
 use tickwire_components::Communicator;
 use tickwire_transports::FailedOperation;
 
@@ -10,7 +10,7 @@ impl Windows {
     pub fn note_failure(&mut self, failed: FailedOperation, now_ns: u64) {
         let FailedOperation { number, reason, .. } = failed;
         if let Some(operation) = self.by_fabric.iter_mut().find(|operation| operation.number == number) {
-            (operation.failed_ns, operation.reason) = (Some(now_ns), reason);
+            (operation.failed, operation.reason) = (Some(Notice::new(now_ns)), reason);
             return;
         }
         self.fabric_reason = reason;

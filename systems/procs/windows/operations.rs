@@ -1,6 +1,7 @@
 //! Operations of this process that are under way: by frames, which the target's engine serves, or by a fabric.
 
 use std::any::Any;
+use tickwire_components::limits::{FAILURE_LOOK_NS_MAX, FAILURE_NOTICE_NS};
 use tickwire_components::{NIL, NumberType, RemoteKind, RemoteOutcome, Row, Span, UpdateCode, UpdateOperation};
 use tickwire_transports::{AtomicOperation, AtomicWord, Channel, RemoteRun};
 
@@ -214,6 +215,30 @@ pub struct AwaitedUpdate {
     pub has_failed: bool,
 }
 
+/// A bounded wait for the news that a peer has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Notice {
+    /// The time of the last look, ns.
+    looked_ns: u64,
+    /// How long it still waits, ns.
+    left_ns: u64,
+}
+
+impl Notice {
+    /// A wait that begins now.
+    pub fn new(now_ns: u64) -> Self {
+        Notice { looked_ns: now_ns, left_ns: FAILURE_NOTICE_NS }
+    }
+
+    /// Looks at the clock. Returns whether the wait is over. Where this process did not look for long, it could hear of nothing: that time
+    /// does not count.
+    pub fn is_over(&mut self, now_ns: u64) -> bool {
+        let passed_ns = now_ns.saturating_sub(self.looked_ns).min(FAILURE_LOOK_NS_MAX);
+        (self.looked_ns, self.left_ns) = (now_ns, self.left_ns.saturating_sub(passed_ns));
+        self.left_ns == 0
+    }
+}
+
 /// An operation with a request, which a fabric does.
 pub struct FabricOperation {
     /// Its number, by which the fabric reports a failure.
@@ -240,8 +265,8 @@ pub struct FabricOperation {
     pub kind: FabricKind,
     /// Its number on the channel, once the fabric has taken it.
     pub turn: Option<u64>,
-    /// When its failure was noticed, ns.
-    pub failed_ns: Option<u64>,
+    /// It has failed, and waits for the news that its target has ended.
+    pub failed: Option<Notice>,
     /// Why it has failed, in the fabric's words.
     pub reason: String,
 }
@@ -249,6 +274,19 @@ pub struct FabricOperation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wait_for_news_does_not_count_time_without_looks() {
+        let mut notice = Notice::new(7);
+        let mut now_ns = 7;
+        let looks = FAILURE_NOTICE_NS / FAILURE_LOOK_NS_MAX;
+        for _ in 1..looks {
+            now_ns += 1_000 * FAILURE_NOTICE_NS;
+            assert!(!notice.is_over(now_ns));
+        }
+        assert!(!notice.is_over(now_ns) && !notice.is_over(now_ns + FAILURE_LOOK_NS_MAX - 1));
+        assert!(notice.is_over(now_ns + FAILURE_LOOK_NS_MAX));
+    }
 
     #[test]
     fn a_fabric_does_what_its_integers_allow() {

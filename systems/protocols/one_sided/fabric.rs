@@ -8,7 +8,6 @@ use super::waiting::end_part;
 use crate::procs::endpoint::Endpoint;
 use crate::procs::windows::{FabricKind, FabricOperation, Failure, Windows};
 use crate::rows::{Rows, Wire};
-use tickwire_components::limits::FAILURE_NOTICE_NS;
 use tickwire_components::{NIL, Refusal, Routes, SideLink, Span, Vc, VcState, car_flags};
 use tickwire_transports::{Channel, FailedOperation, Issued, OneSided, RemoteRun};
 
@@ -120,14 +119,14 @@ fn step(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], index: usize) -> Option
     let is_open = has_link(vcs, &procs.routes, operation);
     let Some(fabric) = fabric_of(endpoints, operation.endpoint) else { return Some(Err(Failure::TargetFailed)) };
     // A failed operation counts as complete.
-    if let Some(turn) = operation.turn.filter(|_| operation.failed_ns.is_none()) {
+    if let Some(turn) = operation.turn.filter(|_| operation.failed.is_none()) {
         // If another link has got the same number, the counts have begun anew.
         let (issued, completed) = (fabric.issued(operation.channel), fabric.completed(operation.channel));
         if completed < turn && (is_open || issued >= turn) {
             return None;
         }
     }
-    match (operation.turn, operation.failed_ns) {
+    match (operation.turn, operation.failed.as_mut()) {
         (Some(_), None) => Some(Ok(())),
         (_, _) if !is_open => {
             let is_alive = vcs.get(operation.vc as usize).is_some_and(|vc| vc.state == VcState::Connected);
@@ -138,8 +137,7 @@ fn step(rows: &mut Rows<'_>, endpoints: &mut [Endpoint], index: usize) -> Option
             windows.note_failure(failed, progress.now_ns);
             None
         }
-        (_, Some(since)) if progress.now_ns.saturating_sub(since) < FAILURE_NOTICE_NS => None,
-        (_, Some(_)) => Some(Err(Failure::Fabric)),
+        (_, Some(notice)) => notice.is_over(progress.now_ns).then_some(Err(Failure::Fabric)),
     }
 }
 

@@ -4,12 +4,12 @@
 mod epochs;
 
 use crate::kit::{
-    PATIENCE, compute_until, die, die_at_write, die_later, fails, fails_by_fabric, others_go_on, outlives, said, say,
-    tick_for, until, until_dead,
+    PATIENCE, compute_until, die, die_at_write, die_later, fails, leave_number, names_failure, others_go_on, outlives,
+    said, say, tick_for, until, until_dead,
 };
 use std::path::Path;
 use std::time::Duration;
-use tickwire::{Comm, ENV_TRANSPORTS, Engine, LockKind, Rank, Window, WindowReach, op};
+use tickwire::{Comm, ENV_TRANSPORTS, Engine, LockKind, Rank, Window, WindowError, WindowReach, op};
 use tickwire_tests::one_sided::{COPIED, HEAP, KINDS, Parts};
 
 /// Elements of a part. An update of all of them takes several requests and a lock.
@@ -46,6 +46,13 @@ pub(crate) fn death(engine: &mut Engine, way: &str, kind: &str, place: &Path) {
         "mid-update-owner" => case.mid_update(Rank(0)),
         "target" => case.target(),
         "silent-target" => case.silent_target(),
+        "lost-target-put" => case.lost_target(|engine, at, window| engine.put(&vec![1; COUNT], DOOMED, at, window)),
+        "lost-target-get" => case.lost_target(|engine, at, window| engine.get(&mut vec![1; COUNT], DOOMED, at, window)),
+        "lost-target-flush" => case.lost_target(|engine, at, window| {
+            // Fabrics copy it, so that it may return before it is known to have failed.
+            engine.put(&[1], DOOMED, at, window)?;
+            engine.win_flush(DOOMED, window)
+        }),
         "fence" => case.before(Engine::win_fence),
         "fence-middle" => case.fence_middle(),
         "free" => case.before(Engine::win_free),
@@ -245,17 +252,13 @@ impl Case<'_> {
             }
         }
         match (failed, self.by_memory()) {
-            (Some(error), _) => println!("rank {} is told: {error}", self.me.0),
+            (Some(error), _) => names_failure("an operation", &error),
             (None, true) => {}
             (None, false) => panic!("there is no memory any more"),
         }
         let engine = &mut *self.engine;
         if by_engine {
-            let put = |engine: &mut Engine| engine.put(&[1], DOOMED, at, window);
-            match self.far {
-                true => fails_by_fabric((&mut *engine, self.place), "a put to a dead member", put),
-                false => fails(self.place, "a put to a dead member", || put(engine)),
-            }
+            fails(self.place, "a put to a dead member", || engine.put(&[1], DOOMED, at, window));
             fails(self.place, "a request to a dead member", || {
                 engine.rput(vec![1], DOOMED, at, window).map_err(Into::into)
             });
@@ -269,6 +272,28 @@ impl Case<'_> {
         assert_eq!(one, [11]);
         let _ = outlives(self.place, "win_unlock_all", || engine.win_unlock_all(window));
         fails(self.place, "win_free", || self.engine.win_free(window));
+    }
+
+    /// A member is killed, and nobody has noticed when the others make their next call, which needs that member.
+    fn lost_target(&mut self, call: fn(&mut Engine, usize, Window<u64>) -> Result<(), WindowError>) {
+        let parts = self.parts();
+        let (window, at) = (parts.window, parts.at(DOOMED, 0));
+        self.all_lock(window);
+        // The connections for one-sided operations are open.
+        if self.is_doomed() {
+            until(self.engine, self.place, &["put-0", "put-1"]);
+            leave_number(self.place);
+            die(self.place);
+        }
+        let (engine, place) = (&mut *self.engine, self.place);
+        engine.put(&[1], DOOMED, at, window).unwrap();
+        engine.win_flush(DOOMED, window).unwrap();
+        say(place, &format!("put-{}", self.me.0));
+        until_dead(place);
+        fails(place, "the first call", || call(engine, at, window));
+        fails(place, "the next call", || call(engine, at, window));
+        let _ = outlives(place, "win_unlock_all", || engine.win_unlock_all(window));
+        fails(place, "win_free", || engine.win_free(window));
     }
 
     /// A member is killed before its engine has done any of the operations that the others wait for.

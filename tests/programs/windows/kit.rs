@@ -145,29 +145,11 @@ pub(crate) fn fails<R: std::fmt::Debug>(place: &Path, what: &str, call: impl FnO
     names_failure(what, &outlives(place, what, call).expect_err(what));
 }
 
-/// As [`fails`], for a call that a fabric may do. Until this proc knows that the rank has died, the call may fail with
-/// the fabric's own error.
-#[track_caller]
-pub(crate) fn fails_by_fabric<R: std::fmt::Debug>(
-    (engine, place): (&mut Engine, &Path),
-    what: &str,
-    mut call: impl FnMut(&mut Engine) -> Result<R, WindowError>,
-) {
-    let start = Instant::now();
-    loop {
-        let error = outlives(place, what, || call(engine)).expect_err(what);
-        if !matches!(error, WindowError::Fabric { .. }) {
-            return names_failure(what, &error);
-        }
-        assert!(start.elapsed() < LIVENESS_MAX, "{what}: {error}");
-        engine.tick();
-    }
-}
-
-/// The error of a call names a failure.
+/// The error of a call names a failure. A fabric's own words do not do.
 #[track_caller]
 pub(crate) fn names_failure(what: &str, error: &WindowError) {
     let words = error.to_string();
+    assert!(!matches!(error, WindowError::Fabric { .. }), "{what}: {words}");
     println!("{what}: {words}");
     assert!(words.contains("failed") || words.contains("has lost another member"), "{what}: {words}");
 }

@@ -2,8 +2,8 @@
 
 use super::{A_WHILE, COUNT, Case, DOOMED, ROUNDS_MAX};
 use crate::kit::{
-    PATIENCE, compute_for, compute_until, die, die_later, fails, fails_by_fabric, leave_number, names_failure,
-    outlives, said, say, tick_for, until, until_dead,
+    PATIENCE, compute_for, compute_until, die, die_later, fails, leave_number, names_failure, outlives, said, say,
+    tick_for, until, until_dead,
 };
 use std::time::{Duration, Instant};
 use tickwire::{Engine, Group, Rank, Tag, Window, WindowError, op};
@@ -177,10 +177,9 @@ impl Case<'_> {
             let put = |engine: &mut Engine| {
                 engine.put(&[1], DOOMED, doomed_at, window).and_then(|()| engine.win_flush(DOOMED, window))
             };
-            match (by_engine, self.far) {
-                (_, true) => fails_by_fabric((&mut *engine, place), "a put", put),
-                (true, _) => fails(place, "a put", || put(engine)),
-                _ => drop(outlives(place, "a put", || put(engine))),
+            match by_engine {
+                true => fails(place, "a put", || put(engine)),
+                false => drop(outlives(place, "a put", || put(engine))),
             }
             outlives(place, "win_complete", || engine.win_complete(window))
         } else {
