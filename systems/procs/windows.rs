@@ -118,8 +118,7 @@ pub struct Target {
     pub ordered: u64,
     /// How an operation has failed, if nobody was told of it yet.
     pub failure: Option<Failure>,
-    /// An operation by a fabric has failed that was a put, or may have been one: not all are told apart. The fabric may have taken a part
-    /// of a put, which may still arrive.
+    /// A put by a fabric has failed. The fabric may have taken a part of it, which may still arrive.
     pub has_lost_put: bool,
     /// Operations that go by frames, in their order.
     pub operations: VecDeque<RemoteOperation>,
@@ -133,6 +132,8 @@ pub struct Target {
     pub by_fabric: u64,
     /// See `by_fabric`.
     pub fabric_turn: u64,
+    /// How many of `by_fabric` are puts.
+    pub puts_by_fabric: u64,
     /// A short put was left for the owner's engine.
     pub has_mail: bool,
     /// Number of short puts still to be sent in another way, since the owner's engine has not taken one.
@@ -351,6 +352,7 @@ impl Target {
             answers: 0,
             by_fabric: 0,
             fabric_turn: 0,
+            puts_by_fabric: 0,
             has_mail: false,
             mail_pause: 0,
         }

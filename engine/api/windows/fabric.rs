@@ -84,12 +84,12 @@ impl Engine {
         route: Route,
     ) -> Result<u64, WindowError> {
         self.target(rank, handle)?;
-        let (number, kind) = (number_of_target(handle, rank.0), if writes { FabricKind::Put } else { FabricKind::Get });
+        let kind = if writes { FabricKind::Put } else { FabricKind::Get };
+        let number = number_of_target(handle, rank.0, kind);
         // SAFETY: the caller waits until the operation is complete, unless the transport has copied what it puts.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         let turn = unsafe { self.issue_by_fabric(route, kind, at, run, number, (rank, handle))? };
-        let target = self.target(rank, handle)?;
-        (target.issued, target.by_fabric, target.fabric_turn) = (target.issued + 1, target.by_fabric + 1, turn);
+        self.target(rank, handle)?.taken_by_fabric(kind, turn);
         Ok(turn)
     }
 
@@ -208,8 +208,7 @@ impl Engine {
     /// Waits until the operations on a target by a fabric up to this one are complete, which are all so far.
     fn complete_at(&mut self, route: Route, turn: u64, (rank, handle): (Rank, u32)) -> Result<(), WindowError> {
         self.complete_by_fabric(route, turn)?;
-        let target = self.target(rank, handle)?;
-        target.completed = target.issued.min(target.completed + std::mem::take(&mut target.by_fabric));
+        self.target(rank, handle)?.end_by_fabric();
         Ok(())
     }
 

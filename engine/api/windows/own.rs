@@ -131,6 +131,9 @@ impl Engine {
     /// part.fill(1.0);
     /// ```
     ///
+    /// A put that a fabric could not do may arrive after the epoch of its origin. The call of the origin has failed then, but this member is
+    /// not told. So an origin that lives on must tell it by a message, and the part must not be lent any more.
+    ///
     /// # Errors
     /// An epoch is open in which others may access the part, or a member that holds the lock has failed. After an exposure epoch in which
     /// an origin has failed, its process must have ended: until this proc knows that, the origin may still write. What a fabric has taken

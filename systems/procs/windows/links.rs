@@ -20,11 +20,10 @@ impl Windows {
                 }
                 Reach::Fabric { endpoint: of, channel, .. } if (*of, channel.link) == (endpoint, closed) => {
                     target.reach = Reach::Engine;
-                    let lost = std::mem::take(&mut target.by_fabric);
-                    target.completed = target.issued.min(target.completed + lost);
+                    let [lost, puts] = target.end_by_fabric();
                     if lost > 0 {
                         target.failure = target.failure.or(Some(Failure::Fabric));
-                        target.has_lost_put = true;
+                        target.has_lost_put |= puts > 0;
                         has_lost = true;
                     }
                 }
@@ -41,7 +40,7 @@ impl Windows {
 mod tests {
     use super::*;
     use crate::procs::windows::number_of_target;
-    use crate::procs::windows::{Epochs, OwnMemory, Target, WindowRow};
+    use crate::procs::windows::{Epochs, FabricKind, OwnMemory, Target, WindowRow};
     use std::collections::VecDeque;
     use tickwire_components::AtomicsDomain;
     use tickwire_transports::shared::SharedRun;
@@ -49,6 +48,8 @@ mod tests {
     use tickwire_transports::{Channel, FailedOperation, RemoteAccess, RemoteKey};
 
     const BYTES: usize = 64;
+    const PUT: FabricKind = FabricKind::Put;
+    const GET: FabricKind = FabricKind::Get;
 
     fn part() -> Part {
         let run = SharedRun::private(control_bytes(1)).unwrap();
@@ -103,30 +104,33 @@ mod tests {
 
     #[test]
     fn what_a_fabric_had_to_do_over_a_closed_link_has_failed_and_nobody_waits_for_it() {
-        let mut windows = windows([by_fabric(3), by_fabric(4)]);
-        for target in &mut windows.get(4).unwrap().targets {
-            (target.issued, target.completed, target.by_fabric) = (5, 3, 2);
+        let mut windows = windows([by_fabric(3), by_fabric(4), by_fabric(3)]);
+        for (target, kinds) in windows.get(4).unwrap().targets.iter_mut().zip([[PUT, GET], [PUT, PUT], [GET, GET]]) {
+            (target.issued, target.completed) = (3, 3);
+            (0..).zip(kinds).for_each(|(turn, kind)| target.taken_by_fabric(kind, turn));
         }
         windows.forget_link(1, 3);
         let targets = &windows.get(4).unwrap().targets;
         let ends = |target: &Target| (target.completed, target.by_fabric, target.failure, target.has_lost_put);
         assert_eq!(ends(&targets[0]), (5, 0, Some(Failure::Fabric), true));
         assert_eq!(ends(&targets[1]), (3, 2, None, false));
+        assert_eq!(ends(&targets[2]), (5, 0, Some(Failure::Fabric), false), "no get writes there");
         assert_eq!(windows.fabric_reason, "its connection has ended");
     }
 
     #[test]
     fn a_failure_is_that_of_the_target_it_names_if_that_has_operations_under_way() {
-        let mut windows = windows([by_fabric(3), by_fabric(3), by_fabric(3)]);
+        let mut windows = windows([(); 4].map(|()| by_fabric(3)));
         let targets = &mut windows.get(4).unwrap().targets;
-        (targets[1].by_fabric, targets[2].by_fabric) = (1, 1);
+        targets[1..].iter_mut().for_each(|target| target.taken_by_fabric(PUT, 1));
         let channel = Channel { link: 3, context: 0 };
-        for target in [0, 1] {
-            let number = number_of_target(4, target);
+        for (target, kind) in [(0, PUT), (1, PUT), (2, GET)] {
+            let number = number_of_target(4, target, kind);
             windows.note_failure(FailedOperation { channel, number, reason: "stale".into() }, 0);
         }
         let told = |target: &Target| (target.failure, target.has_lost_put);
         let told = windows.get(4).unwrap().targets.iter().map(told).collect::<Vec<_>>();
-        assert_eq!(told[..3], [(None, false), (Some(Failure::Fabric), true), (None, false)]);
+        let failed = Some(Failure::Fabric);
+        assert_eq!(told, [(None, false), (failed, true), (failed, false), (None, false)]);
     }
 }

@@ -17,11 +17,13 @@ pub(crate) fn fail_windows(all: &mut Tables<'_>, vc: Row) {
         let targets = &window.targets;
         window.served.retain(|served| targets.get(served.origin as usize).is_none_or(|target| target.vc != vc));
         for target in window.targets.iter_mut().filter(|target| target.vc == vc) {
-            (target.outstanding, target.by_fabric, target.has_mail) = (0, 0, false);
+            (target.outstanding, target.has_mail) = (0, false);
             // The owner of regions may end without an error once all operations on them are done.
             if window.handle != REGIONS || target.issued != target.completed || target.failure.is_some() {
                 target.failure = Some(Failure::TargetFailed);
             }
+            let [_, puts] = target.end_by_fabric();
+            target.has_lost_put |= puts > 0;
             target.completed = target.issued;
             for operation in target.operations.drain(..) {
                 waiters(&operation).for_each(|waiter| fail_operation(ended, progress, cars, &waiter, vc));

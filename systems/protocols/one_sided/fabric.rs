@@ -146,7 +146,8 @@ fn end(rows: &mut Rows<'_>, operation: &FabricOperation, ended: Result<(), Failu
     let Rows { windows, progress, cars, requests, .. } = rows;
     if let Some(target) = windows.get(operation.handle).map(|window| &mut window.targets[operation.target as usize]) {
         target.completed = target.issued.min(target.completed + 1);
-        target.has_lost_put |= ended.is_err() && matches!(operation.kind, FabricKind::Put);
+        // What the fabric has never taken does not arrive.
+        target.has_lost_put |= ended.is_err() && operation.kind.writes() && operation.turn.is_some();
     }
     progress.work.received += 1;
     let (row, length) = (operation.request, operation.run.len() as u64);
