@@ -149,6 +149,11 @@ fn what_a_key_does_not_allow_is_refused_before_anything_is_moved() {
                 for refusal in all_four(engine, key, 0, (&five, 1), 6) {
                     refused(refusal, "has 40 elements, and 48 are needed");
                 }
+                // The same word again and again: more runs than could be listed.
+                let again = Datatype::of::<u64>().resized(0, 0).unwrap();
+                for refusal in all_four(engine, key, 0, (&again, 1 << 40), 1) {
+                    refused(refusal, "elements, and 8 are needed");
+                }
                 all_four(engine, key, 80, (&five, 0), 0).into_iter().for_each(Result::unwrap);
             }
             engine.barrier(world).unwrap();

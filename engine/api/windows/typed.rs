@@ -10,8 +10,7 @@ use crate::observe::one_sided::OneSidedCall;
 use crate::run::engine::Engine;
 use std::ops::Range;
 use tickwire_components::{
-    Datatype, DatatypeError, Elements, ElementsMut, Number, Rank, RemoteKind, Span, Typed, Update, Window, WindowError,
-    bytemuck,
+    Datatype, Elements, ElementsMut, Number, Rank, RemoteKind, Span, Typed, Update, Window, WindowError, bytemuck,
 };
 use tickwire_transports::windows::Updater;
 
@@ -42,27 +41,22 @@ pub(crate) fn runs_within(
     bytes: usize,
     needed: usize,
 ) -> Result<Vec<Placed>, WindowError> {
-    let runs = runs_of(at, of, count, bytes)?;
-    let given = runs.iter().map(|run| run.packed.len()).sum();
-    match given == needed {
-        true => Ok(runs),
-        false => Err(WindowError::Elements { what: "target's datatype (in bytes)", given, needed }),
-    }
-}
-
-/// The runs of `count` elements of a datatype from a displacement on, in a part of so many bytes.
-fn runs_of(at: usize, of: &Datatype, count: usize, bytes: usize) -> Result<Vec<Placed>, DatatypeError> {
     // SAFETY: see `Shape`.
     #[expect(unsafe_code, reason = "addresses without bytes")]
     let shape = Shape(unsafe { Span::new(std::ptr::without_provenance_mut(1), bytes) });
     let typed = Typed::at(shape, at, of, count).map_err(|unfit| unfit.error)?;
+    // Before runs are listed: a datatype may have far more of them than the message has bytes.
+    let given = typed.size();
+    if given != needed {
+        return Err(WindowError::Elements { what: "target's datatype (in bytes)", given, needed });
+    }
     let mut done = 0;
     let place = |run: Span| {
         let first = done;
         done += run.len();
         Placed { packed: first..done, at: run.start().addr() - 1 }
     };
-    Ok(typed.runs(0, usize::MAX).map(place).collect())
+    Ok(if needed == 0 { Vec::new() } else { typed.runs(0, usize::MAX).map(place).collect() })
 }
 
 /// Where the runs of a message are, and where in the part each of them belongs.
