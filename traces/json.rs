@@ -153,6 +153,18 @@ impl<'a, A> Line<'a, A> {
     }
 }
 
+/// A state of a connection in words, and why it is so.
+fn words_of(state: VcState, reason: &str) -> &'static str {
+    match state {
+        VcState::Unconnected => "unconnected",
+        VcState::Connecting => "connecting",
+        VcState::Connected => "connected",
+        // In a trace, an orderly end is not shown as a failure.
+        VcState::Failed if reason == Ended::FINALIZED => "finalized",
+        VcState::Failed => "failed",
+    }
+}
+
 impl Lines {
     /// Converts an event to lines.
     ///
@@ -167,20 +179,7 @@ impl Lines {
 
     fn tell(&mut self, event: &Event<'_>) {
         match event {
-            Event::Engine { rank, .. } => {
-                self.rank = *rank;
-                self.name(0, &format!("rank {rank}"));
-                for (tid, name) in [
-                    (TICKS, "tick"),
-                    (ACCESSES, "one-sided"),
-                    (CALLS, "collectives"),
-                    (SENT, "sent"),
-                    (RECEIVED, "received"),
-                    (CONNECTIONS, "connections"),
-                ] {
-                    self.name(tid, name);
-                }
-            }
+            Event::Engine { rank, .. } => self.engine(*rank),
             Event::System { system, name } => {
                 self.systems.resize(self.systems.len().max(usize::from(*system) + 1), String::new());
                 self.systems[usize::from(*system)] = name.as_ref().to_owned();
@@ -226,21 +225,29 @@ impl Lines {
                 self.operation("e", *operation, name, *at_ns, None::<Context>);
             }
             Event::VcChanged { proc, state, reason, at_ns } => {
-                let state = match state {
-                    VcState::Unconnected => "unconnected",
-                    VcState::Connecting => "connecting",
-                    VcState::Connected => "connected",
-                    // In a trace, an orderly end is not shown as a failure.
-                    VcState::Failed if reason == Ended::FINALIZED => "finalized",
-                    VcState::Failed => "failed",
-                };
-                self.instant(&format!("rank {proc} {state}"), reason, *at_ns);
+                self.instant(&format!("rank {proc} {}", words_of(*state, reason)), reason, *at_ns);
             }
             Event::Moved { transport, sent_bytes, received_bytes, at_ns } => {
                 let args = Bytes { sent: *sent_bytes, received: *received_bytes };
                 self.put(&Line::new("C", (self.rank, 0), &format!("{transport} bytes"), *at_ns, Some(args)));
             }
             Event::Error { words, at_ns } => self.instant("error", words, *at_ns),
+        }
+    }
+
+    /// The names of a rank and of its tracks.
+    fn engine(&mut self, rank: u32) {
+        self.rank = rank;
+        self.name(0, &format!("rank {rank}"));
+        for (tid, name) in [
+            (TICKS, "tick"),
+            (ACCESSES, "one-sided"),
+            (CALLS, "collectives"),
+            (SENT, "sent"),
+            (RECEIVED, "received"),
+            (CONNECTIONS, "connections"),
+        ] {
+            self.name(tid, name);
         }
     }
 
