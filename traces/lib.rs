@@ -34,7 +34,7 @@ pub mod words;
 pub use counters::{Counters, DELIVER};
 pub use event::{About, Access, Depths, Event, Message, Sink};
 pub use file::TraceFile;
-pub use merge::{Merged, join, merge, part, remove_parts};
+pub use merge::{Merged, join, merge, part, remove_parts, taken_part};
 pub use messages::Messages;
 pub use ring::Ring;
 pub use tickwire_components::now_ns;

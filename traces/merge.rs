@@ -2,11 +2,12 @@
 
 use crate::json::Array;
 use crate::read::{ReadError, event_of, has_records, lines_of_records, read_line};
-use crate::records::reader::at_one_moment;
+use crate::records::PAGE_BYTES;
+use crate::records::reader::{at_one_moment, is_left_part};
 use serde::de::IgnoredAny;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// Counts of what [`merge`] has read.
@@ -39,7 +40,8 @@ fn draft(path: &Path) -> PathBuf {
 /// Ranks of a job at most, as far as their parts are looked for.
 const RANKS_MAX: u32 = 4096;
 
-/// Removes the parts of a file that an earlier job has left, of any number of ranks, and a draft. What cannot be removed stays.
+/// Removes the parts of a file that an earlier job has left, of any number of ranks, and a draft. What cannot be removed stays, and so do
+/// files that only have the name of a part, such as those that rotated logs have.
 pub fn remove_parts(path: &Path) {
     let _ = std::fs::remove_file(draft(path));
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -49,10 +51,26 @@ pub fn remove_parts(path: &Path) {
         let rest = found.as_encoded_bytes().strip_prefix(name.as_encoded_bytes());
         let number = rest.and_then(|rest| rest.strip_prefix(b".")).unwrap_or_default();
         let number: Option<u32> = std::str::from_utf8(number).ok().and_then(|number| number.parse().ok());
-        if number.is_some_and(|rank| rank < RANKS_MAX && found == part(Path::new(name), rank).as_os_str()) {
+        let is_name = number.is_some_and(|rank| rank < RANKS_MAX && found == part(Path::new(name), rank).as_os_str());
+        if is_name && is_part(&entry.path()) {
             let _ = std::fs::remove_file(entry.path());
         }
     }
+}
+
+/// The first file that has the name of a part of `ranks` ranks and is none. A rank would replace it.
+pub fn taken_part(path: &Path, ranks: u32) -> Option<PathBuf> {
+    let mut parts = (0..ranks).map(|rank| part(path, rank));
+    parts.find(|part| part.symlink_metadata().is_ok() && !is_part(part))
+}
+
+/// Whether a process has written this file as its part, or was killed while it created the file.
+fn is_part(path: &Path) -> bool {
+    // Ranks make regular files only. Opening another kind may have effects, or wait.
+    let Ok(known) = path.symlink_metadata() else { return false };
+    let mut begin = Vec::new();
+    let read = |file: File| file.take(PAGE_BYTES as u64).read_to_end(&mut begin);
+    known.is_file() && File::open(path).and_then(read).is_ok() && is_left_part(&begin, known.len())
 }
 
 /// Merges the parts of `ranks` ranks to one file, and removes the parts. A rank without a part has written nothing.
@@ -138,6 +156,7 @@ fn add(mut input: impl BufRead, out: &mut Array) -> Result<u64, ReadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::records::MAGIC;
     use crate::{Event, Sink, TraceFile};
     use serde_json::Value;
 
@@ -236,6 +255,42 @@ mod tests {
         }
         remove_parts(&path);
         assert_eq!(names(), ["trace.json", "trace.json.007", "trace.json.20261128", "trace.json.txt"]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn files_that_only_have_the_name_of_a_part_are_kept_and_named() {
+        let folder = scratch("taken");
+        std::fs::create_dir(&folder).unwrap();
+        let path = folder.join("app.log");
+        let page = vec![0; PAGE_BYTES];
+        let begun = [&MAGIC.to_ne_bytes()[..], &page[8..]].concat();
+        let other_order = MAGIC.swap_bytes().to_ne_bytes();
+        // An empty file and zeros are what a process leaves that is killed while it creates its part.
+        for (rank, content) in [&page[..], &[], &begun, &begun[..40], &other_order].iter().enumerate() {
+            std::fs::write(part(&path, rank as u32), content).unwrap();
+        }
+        // Zeros with something behind them, and zeros of another length, are an image of a disk.
+        let image = [&page[..], b"mine"].concat();
+        let mine: [&[u8]; 6] =
+            [b"mine", &MAGIC.to_ne_bytes()[..7], &[0; 9], &image, b"[\n", &[&page[1..], b"1"].concat()];
+        for (rank, content) in (5..).zip(mine) {
+            std::fs::write(part(&path, rank), content).unwrap();
+        }
+        std::fs::create_dir(part(&path, 11)).unwrap();
+        std::os::unix::fs::symlink(part(&path, 0), part(&path, 12)).unwrap();
+        assert_eq!((taken_part(&path, 5), taken_part(&path, 6)), (None, Some(part(&path, 5))));
+        remove_parts(&path);
+        let is_there = |rank| part(&path, rank).symlink_metadata().is_ok();
+        assert!((0..13).all(|rank| is_there(rank) == (rank > 4)));
+        for (rank, content) in (5..).zip(mine) {
+            assert_eq!(std::fs::read(part(&path, rank)).unwrap(), content);
+        }
+        for rank in 5..13 {
+            assert_eq!(taken_part(&path, 13), Some(part(&path, rank)));
+            std::fs::rename(part(&path, rank), folder.join(format!("moved-{rank}"))).unwrap();
+        }
+        assert_eq!(taken_part(&path, 13), None);
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -28,6 +28,8 @@ pub(crate) const TEXT_MAX: usize = 4096;
 pub(crate) const WORDS_MAX: usize = 4 + TEXT_MAX / 8;
 /// Words of the page, including those before its records.
 pub(crate) const PAGE_WORDS: usize = 512;
+/// Bytes of the page.
+pub(crate) const PAGE_BYTES: usize = PAGE_WORDS * 8;
 /// Words before the records of the page.
 pub(crate) const BEGIN_WORDS: usize = 4;
 /// Index of the word that counts the words of records in the page.

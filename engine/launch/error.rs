@@ -56,6 +56,12 @@ pub enum LaunchError {
         /// The system's answer.
         source: io::Error,
     },
+    /// A rank would write its events to a file that somebody else has written.
+    #[error("{path} is there and is no trace, and a rank would replace it: move it, or name another trace file")]
+    TraceTaken {
+        /// The file's path.
+        path: String,
+    },
     /// The limit of open files is too low.
     #[error("{ranks} ranks need {needed} open files of {limit}: use `ulimit -n {needed}`, or start fewer ranks")]
     Files {
@@ -89,11 +95,11 @@ impl LaunchError {
     #[must_use]
     pub fn is_wrong_use(&self) -> bool {
         use LaunchError::{
-            Directory, NoProgram, NoRanks, NotExecutable, ProgramNotFound, TooManyRanks, Trace, Variable,
+            Directory, NoProgram, NoRanks, NotExecutable, ProgramNotFound, TooManyRanks, Trace, TraceTaken, Variable,
         };
         match self {
             NoRanks | TooManyRanks { .. } | NoProgram | ProgramNotFound { .. } | NotExecutable { .. } => true,
-            Variable { .. } | Directory { .. } | Trace { .. } => true,
+            Variable { .. } | Directory { .. } | Trace { .. } | TraceTaken { .. } => true,
             LaunchError::Files { .. } | LaunchError::Spawn { .. } | LaunchError::System { .. } => false,
         }
     }

@@ -23,7 +23,7 @@ impl Job {
         }
         let files = self.programs().map(Program::check).collect::<Result<Vec<_>, _>>()?;
         ranks::raise_file_limit(&self)?;
-        self.trace = trace::prepare(self.trace.or_else(trace::named))?;
+        self.trace = trace::prepare(self.trace.or_else(trace::named), ranks)?;
         // Output of the caller must come before output of the ranks.
         let _ = io::stdout().flush();
         let outcome = supervise::run(&self, &files);

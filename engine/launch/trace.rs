@@ -7,7 +7,7 @@ use crate::observe::trace::ENV_TRACE;
 use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use tickwire_traces::{part, remove_parts};
+use tickwire_traces::{part, remove_parts, taken_part};
 
 /// The variable with the port on which a client of the Tracy profiler listens.
 const ENV_TRACY_PORT: &str = "TRACY_PORT";
@@ -24,10 +24,13 @@ pub(super) fn named() -> Option<PathBuf> {
     Some(path.into())
 }
 
-/// Checks that the file can be written, before anything is started, and removes parts that an earlier job has left. Returns the absolute
-/// path, since ranks may run in other directories.
-pub(super) fn prepare(path: Option<PathBuf>) -> Result<Option<PathBuf>, LaunchError> {
+/// Checks that the file and its parts can be written, before anything is started, and removes parts that an earlier job has left. Returns
+/// the absolute path, since ranks may run in other directories.
+pub(super) fn prepare(path: Option<PathBuf>, ranks: u32) -> Result<Option<PathBuf>, LaunchError> {
     let Some(path) = path else { return Ok(None) };
+    if let Some(taken) = taken_part(&path, ranks) {
+        return Err(LaunchError::TraceTaken { path: taken.display().to_string() });
+    }
     let failed = |source| LaunchError::Trace { path: path.display().to_string(), source };
     // A process that still writes to an earlier file of this name has it mapped, and must not find it shortened.
     if std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_file()) {

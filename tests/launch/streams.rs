@@ -74,6 +74,27 @@ fn a_launcher_that_a_rank_starts_leaves_the_trace_of_the_rank_alone() {
     assert_ne!(std::fs::read_to_string(&of_rank).unwrap(), "events of rank 0");
 }
 
+/// The names of a rotated log are those of the files of ranks.
+#[test]
+fn a_trace_never_takes_the_place_of_files_that_are_none() {
+    let directory = Directory::new("launch-rotated");
+    let path = |name: &str| directory.join(name);
+    for name in ["app.log", "app.log.1", "app.log.2"] {
+        std::fs::write(path(name), name).unwrap();
+    }
+    let run = |ranks: &str| run(&["-n", ranks, "--trace", path("app.log").to_str().unwrap()], "true");
+    let output = run("2");
+    let words = format!("{} is there and is no trace", path("app.log.1").display());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains(&words) && stderr(&output).lines().count() == 1, "{}", stderr(&output));
+    assert_eq!(std::fs::read_to_string(path("app.log")).unwrap(), "app.log", "nothing was touched");
+    // The only rank of a job has a name that nobody uses.
+    assert_eq!(run("1").status.code(), Some(0));
+    for name in ["app.log.1", "app.log.2"] {
+        assert_eq!(std::fs::read_to_string(path(name)).unwrap(), name);
+    }
+}
+
 fn launcher_with_trace(path: &std::path::Path) -> Running {
     let mut command = launcher(&["-n", "1"], "true");
     command.env("TICKWIRE_TRACE", path).env_remove("TICKWIRE_RANK");

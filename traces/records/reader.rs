@@ -35,6 +35,15 @@ pub(crate) fn is_records(bytes: &[u8]) -> bool {
     [0, MAGIC, MAGIC_SWAPPED].iter().any(|magic| magic.to_ne_bytes().starts_with(bytes))
 }
 
+/// Whether a file of `length` bytes is one of records, or was to become one when its process died. `page` is its beginning, as much as there
+/// is of a page. Unlike [`is_records`], this does not take another file for one: what is asked is whether the file may be removed.
+pub(crate) fn is_left_part(page: &[u8], length: u64) -> bool {
+    let begins = |magic: u64| page.starts_with(&magic.to_ne_bytes());
+    // A new file gets room for its page before it is written.
+    let is_new = || length == 0 || (length == PAGE_BYTES as u64 && page.iter().all(|byte| *byte == 0));
+    begins(MAGIC) || begins(MAGIC_SWAPPED) || is_new()
+}
+
 /// Makes a file of records readable while it may still be written. What the writer changes in place, page and buffer, is read as of one
 /// moment. What is behind them never changes.
 ///
