@@ -21,6 +21,12 @@ pub(super) struct Program {
 }
 
 impl Program {
+    /// The value that a variable has in the ranks' environment.
+    pub(super) fn variable(&self, name: &str) -> Option<OsString> {
+        let own = self.env.iter().rev().find(|(own, _)| own == name).map(|(_, value)| value.clone());
+        own.or_else(|| std::env::var_os(name))
+    }
+
     /// Checks the program, and returns the file to start.
     pub(super) fn check(&self) -> Result<PathBuf, LaunchError> {
         if self.ranks == 0 {

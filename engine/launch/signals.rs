@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM as readable descriptors while a job runs. While none runs, they have their usual effect.
+//! Signals as readable descriptors while a job runs. While none runs, they have their usual effect.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,19 +9,36 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use rustix::process::Signal;
 use signal_hook::SigId;
 
-/// The signals that end a job, each with the descriptor that announces it.
+use super::job::Job;
+use crate::observe::door::ENV_DUMP_SIGNAL;
+
+/// What a signal that comes to the launcher means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// The job is to be ended.
+    End,
+    /// The ranks are meant, and get it.
+    PassOn,
+}
+
+/// The signals that are caught, each with the descriptor that announces it.
 pub(super) struct Signals {
-    caught: Vec<(Signal, UnixStream, SigId)>,
+    caught: Vec<(Signal, Meaning, UnixStream, SigId)>,
 }
 
 impl Signals {
-    pub(super) fn catch() -> io::Result<Self> {
+    /// Catches signals for a job. Those other than SIGINT and SIGTERM stay ignored if they are, as SIGHUP is for a command under `nohup`:
+    /// the ranks inherit that.
+    pub(super) fn catch(job: &Job) -> io::Result<Self> {
         let mut idle = lock();
         let mut signals = Self { caught: Vec::new() };
         idle.jobs += 1;
         let mut result = idle.keep_statuses();
-        for signal in [Signal::INT, Signal::TERM] {
-            result = result.and_then(|()| idle.prepare(signal)).and_then(|()| signals.add(signal));
+        for (signal, meaning) in meanings(job) {
+            if ![Signal::INT, Signal::TERM].contains(&signal) && in_mask("SigIgn:", signal) {
+                continue;
+            }
+            result = result.and_then(|()| idle.prepare(signal)).and_then(|()| signals.add(signal, meaning));
         }
         // Only now: a signal between these steps ends the process, as before, and is not lost.
         idle.flag.store(false, Ordering::SeqCst);
@@ -29,25 +46,40 @@ impl Signals {
         result.map(|()| signals)
     }
 
-    fn add(&mut self, signal: Signal) -> io::Result<()> {
+    fn add(&mut self, signal: Signal, meaning: Meaning) -> io::Result<()> {
         let (read, write) = UnixStream::pair()?;
         read.set_nonblocking(true)?;
         let id = signal_hook::low_level::pipe::register(signal.as_raw(), write)?;
-        self.caught.push((signal, read, id));
+        self.caught.push((signal, meaning, read, id));
         Ok(())
     }
 
     /// The descriptors that become readable when a signal comes.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.caught.iter().map(|(_, read, _)| read.as_fd())
+        self.caught.iter().map(|(.., read, _)| read.as_fd())
     }
 
-    /// A signal that has come since the last call.
-    pub(super) fn take(&mut self) -> Option<Signal> {
+    /// A signal that has come since the last call, and what it means.
+    pub(super) fn take(&mut self) -> Option<(Signal, Meaning)> {
         let mut bytes = [0; 64];
         let mut has_come = |mut from: &UnixStream| from.read(&mut bytes).is_ok_and(|times| times > 0);
-        self.caught.iter().find(|(_, stream, _)| has_come(stream)).map(|(signal, ..)| *signal)
+        self.caught.iter().find(|(.., stream, _)| has_come(stream)).map(|(signal, meaning, ..)| (*signal, *meaning))
     }
+}
+
+/// The signals of a job. SIGHUP tells of a terminal that is gone, unless it asks the ranks for dumps.
+fn meanings(job: &Job) -> [(Signal, Meaning); 6] {
+    let hup_dumps = |value: &std::ffi::OsStr| value == "HUP" || value == "SIGHUP";
+    let all_dump =
+        job.programs().all(|program| program.variable(ENV_DUMP_SIGNAL).is_some_and(|value| hup_dumps(&value)));
+    [
+        (Signal::INT, Meaning::End),
+        (Signal::TERM, Meaning::End),
+        (Signal::QUIT, Meaning::End),
+        (Signal::HUP, if all_dump { Meaning::PassOn } else { Meaning::End }),
+        (Signal::USR1, Meaning::PassOn),
+        (Signal::USR2, Meaning::PassOn),
+    ]
 }
 
 impl Drop for Signals {
@@ -55,7 +87,7 @@ impl Drop for Signals {
         let mut idle = lock();
         idle.jobs -= 1;
         idle.flag.store(idle.jobs == 0, Ordering::SeqCst);
-        for (_, _, id) in &self.caught {
+        for (.., id) in &self.caught {
             signal_hook::low_level::unregister(*id);
         }
     }

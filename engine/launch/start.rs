@@ -9,8 +9,11 @@ use std::io::{self, Write};
 use tickwire_components::limits::LOCAL_RANKS_MAX;
 
 impl Job {
-    /// Starts the ranks, and returns when all have ended. Meanwhile SIGINT and SIGTERM are caught, and end the ranks. The soft limit of
-    /// open files is raised for the calling process, not for the ranks. Processes that a rank starts itself are not ended by the launcher.
+    /// Starts the ranks, and returns when all have ended. Processes that a rank starts itself are not ended by the launcher.
+    ///
+    /// Meanwhile SIGINT, SIGTERM, SIGQUIT and SIGHUP are caught, and end the ranks. SIGUSR1 and SIGUSR2 are caught, and each is sent on to
+    /// the ranks; so is SIGHUP if all programs have it in [`ENV_DUMP_SIGNAL`](crate::ENV_DUMP_SIGNAL). The soft limit of open files is
+    /// raised for the calling process, not for the ranks.
     ///
     /// # Errors
     /// The job cannot be started. Ranks that were started already are ended first.

@@ -17,7 +17,7 @@ use super::forward::Forward;
 use super::job::{Job, OnFailure};
 use super::outcome::{JobOutcome, RankStatus};
 use super::ranks::{Rank, Starter};
-use super::signals::Signals;
+use super::signals::{Meaning, Signals};
 use crate::bootstrap::unique_job;
 use crate::bootstrap::wire::Malformed;
 
@@ -81,7 +81,7 @@ struct Supervisor<'a> {
 impl<'a> Supervisor<'a> {
     fn new(job: &'a Job, name: &str) -> Result<Self, LaunchError> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
-        let signals = Signals::catch().map_err(|source| LaunchError::System { operation: "sigaction", source })?;
+        let signals = Signals::catch(job).map_err(|source| LaunchError::System { operation: "sigaction", source })?;
         for fd in signals.descriptors() {
             watch(&poll, fd, SIGNAL, 0)?;
         }
@@ -132,8 +132,11 @@ impl<'a> Supervisor<'a> {
         let timeout = self.timeout(longest);
         let events = wait(&self.poll, timeout.as_ref())?;
         // Signals before exits: Ctrl-C reaches the ranks too, and then their exits are no failures of their own.
-        while let Some(signal) = self.signals.take() {
-            self.interrupt(signal);
+        while let Some((signal, meaning)) = self.signals.take() {
+            match meaning {
+                Meaning::End => self.interrupt(signal),
+                Meaning::PassOn => self.ranks.iter().for_each(|rank| rank.signal(signal)),
+            }
         }
         for (about, rank, flags) in events {
             match about {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
 mod ranks;
+mod signals;
 mod streams;
 
 use std::io::{BufRead, BufReader, Read, Write};
