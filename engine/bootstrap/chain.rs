@@ -56,6 +56,7 @@ pub(super) fn find(
         return Ok(Way::Own(place));
     }
     match look(get) {
+        Started::Alone if is_within_alone(get, &is_socket) => patience(get).map(Way::Pmix),
         Started::ByNobody | Started::Alone => Ok(Way::Alone),
         Started::AsOneOfSeveral(refusal) => foreign(get, is_socket, refusal),
     }
@@ -64,6 +65,18 @@ pub(super) fn find(
 /// Whether a launcher has started this process, ours or another one.
 pub(super) fn is_launched(get: &impl Fn(&str) -> Option<OsString>) -> bool {
     get(super::ENV_RANK).is_some() || !matches!(look(get), Started::ByNobody)
+}
+
+/// Whether a launcher with PMIx runs within a job of one process: another launcher has started that process, which handed its variables on.
+/// PMIx has no variable that says how many ranks there are, so it must be asked.
+fn is_within_alone(get: &impl Fn(&str) -> Option<OsString>, is_socket: &impl Fn(RawFd) -> bool) -> bool {
+    let Some(namespace) = get(pmix::ENV_NAMESPACE) else { return false };
+    // These launchers speak PMIx themselves, and have said that the process is alone.
+    let is_own = ["OMPI_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE"].iter().any(|name| get(name).is_some())
+        || namespace.to_string_lossy().starts_with("slurm.pmix.");
+    // An open descriptor belongs to the inner launcher, as in `foreign`.
+    let fd = get(pmi::ENV_FD).and_then(|fd| fd.to_str()?.parse().ok());
+    !is_own && !fd.is_some_and(is_socket)
 }
 
 /// The way that the environment asks for by name.

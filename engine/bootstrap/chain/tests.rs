@@ -50,6 +50,24 @@ fn of_a_launcher_within_another_the_inner_one_is_asked() {
     assert_eq!((kind(&[OWN, PMI]), kind(&[OWN, OMPI, PMIX])), ("pmi", "pmix"));
 }
 
+/// As in `srun -n 1 --pty bash`, where somebody then starts `prterun -n 4`.
+#[test]
+fn a_launcher_without_a_size_within_a_job_of_one_process_is_asked() {
+    let slurm = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")];
+    let flux = [("FLUX_TASK_RANK", "0"), ("FLUX_JOB_SIZE", "1")];
+    let closed = [("PMI_RANK", "0"), ("PMI_SIZE", "1"), ("PMI_FD", "8")];
+    for outer in [&slurm[..], &flux, &closed] {
+        assert_eq!((kind(&[outer]), kind(&[outer, PMIX])), ("alone", "pmix"), "{outer:?}");
+    }
+    // These have said themselves that they have started one process.
+    let of_slurm = [("PMIX_RANK", "0"), ("PMIX_NAMESPACE", "slurm.pmix.7.0")];
+    assert_eq!(kind(&[&slurm, &of_slurm]), "alone");
+    assert_eq!(kind(&[&[("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")], PMIX]), "alone");
+    // The descriptor is open, so mpiexec is the inner one.
+    let open = [("PMI_RANK", "0"), ("PMI_SIZE", "1"), ("PMI_FD", "9")];
+    assert_eq!(kind(&[PMIX, &open]), "alone");
+}
+
 #[test]
 fn a_way_can_be_forced_and_then_nothing_else_is_tried() {
     let [alone, own, pmi, pmix, other] = ["alone", "own", "pmi", "pmix", "mpi"].map(|word| [(ENV_BOOTSTRAP, word)]);
