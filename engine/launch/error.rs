@@ -62,6 +62,14 @@ pub enum LaunchError {
         /// The file's path.
         path: String,
     },
+    /// The programs of the job name several files for events.
+    #[error("TICKWIRE_TRACE is `{first}` and `{other}`: a job has one trace; name it by --trace")]
+    TwoTraces {
+        /// The file that one program names.
+        first: String,
+        /// The file that another program names.
+        other: String,
+    },
     /// The limit of open files is too low.
     #[error("{ranks} ranks need {needed} open files of {limit}: use `ulimit -n {needed}`, or start fewer ranks")]
     Files {
@@ -95,11 +103,12 @@ impl LaunchError {
     #[must_use]
     pub fn is_wrong_use(&self) -> bool {
         use LaunchError::{
-            Directory, NoProgram, NoRanks, NotExecutable, ProgramNotFound, TooManyRanks, Trace, TraceTaken, Variable,
+            Directory, NoProgram, NoRanks, NotExecutable, ProgramNotFound, TooManyRanks, Trace, TraceTaken, TwoTraces,
+            Variable,
         };
         match self {
             NoRanks | TooManyRanks { .. } | NoProgram | ProgramNotFound { .. } | NotExecutable { .. } => true,
-            Variable { .. } | Directory { .. } | Trace { .. } | TraceTaken { .. } => true,
+            Variable { .. } | Directory { .. } | Trace { .. } | TraceTaken { .. } | TwoTraces { .. } => true,
             LaunchError::Files { .. } | LaunchError::Spawn { .. } | LaunchError::System { .. } => false,
         }
     }

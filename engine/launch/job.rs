@@ -159,7 +159,7 @@ impl Job {
     }
 
     /// Sets a file for the events of all ranks, which Perfetto and `chrome://tracing` can open. By default it is the file that
-    /// [`ENV_TRACE`](crate::ENV_TRACE) names. Each rank writes a file beside it. When all ranks have ended, in whatever way, these files
+    /// [`ENV_TRACE`](crate::ENV_TRACE) names, in the variables of a program or else in the launcher's. Each rank writes a file beside it. When all ranks have ended, in whatever way, these files
     /// are merged into one.
     #[must_use]
     pub fn trace(mut self, path: impl Into<PathBuf>) -> Self {

@@ -23,8 +23,12 @@ pub(super) struct Program {
 impl Program {
     /// The value that a variable has in the ranks' environment.
     pub(super) fn variable(&self, name: &str) -> Option<OsString> {
-        let own = self.env.iter().rev().find(|(own, _)| own == name).map(|(_, value)| value.clone());
-        own.or_else(|| std::env::var_os(name))
+        self.own_variable(name).map(OsStr::to_owned).or_else(|| std::env::var_os(name))
+    }
+
+    /// The value that was given to a variable for this program.
+    pub(super) fn own_variable(&self, name: &str) -> Option<&OsStr> {
+        self.env.iter().rev().find(|(own, _)| own == name).map(|(_, value)| value.as_os_str())
     }
 
     /// Checks the program, and returns the file to start.

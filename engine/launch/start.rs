@@ -26,7 +26,8 @@ impl Job {
         }
         let files = self.programs().map(Program::check).collect::<Result<Vec<_>, _>>()?;
         ranks::raise_file_limit(&self)?;
-        self.trace = trace::prepare(self.trace.or_else(trace::named), ranks)?;
+        let of_programs = trace::of_programs(&self)?;
+        self.trace = trace::prepare(self.trace.or(of_programs).or_else(trace::named), ranks)?;
         // Output of the caller must come before output of the ranks.
         let _ = io::stdout().flush();
         let outcome = supervise::run(&self, &files);
@@ -39,10 +40,12 @@ mod tests {
     use super::super::job::{OnFailure, Output};
     use super::super::outcome::RankStatus;
     use super::*;
+    use crate::observe::trace::ENV_TRACE;
     use std::time::Duration;
 
     #[test]
     fn wrong_jobs_are_refused_with_one_line_before_anything_starts() {
+        let traced = |path: &str| Job::new(1).program("true").env(ENV_TRACE, path);
         let wrong = [
             (Job::new(0).program("true"), "0 ranks are no job: give 1 to 4096"),
             (Job::new(4097).program("true"), "4097 ranks are too many for one host: give 1 to 4096"),
@@ -57,6 +60,10 @@ mod tests {
             (Job::new(1).program("true").and(1).program("no-such-program"), "`no-such-program` was not found in PATH"),
             (Job::new(1).program("true").directory("/no/such"), "directory /no/such: No such file or directory"),
             (Job::new(1).program("true").env("A=B", "1"), "`A=B` is no name of a variable"),
+            (
+                traced("a").and(1).program("true").env(ENV_TRACE, "b"),
+                "TICKWIRE_TRACE is `a` and `b`: a job has one trace",
+            ),
         ];
         for (job, expected) in wrong {
             let error = job.run().unwrap_err();

@@ -1,6 +1,7 @@
 //! The events of a job: one file for each rank while the job runs, one merged file at the end.
 
 use super::error::LaunchError;
+use super::job::Job;
 use super::outcome::JobOutcome;
 use crate::bootstrap::ENV_RANK;
 use crate::observe::trace::ENV_TRACE;
@@ -22,6 +23,20 @@ pub(super) fn named() -> Option<PathBuf> {
         path.push(format!("-{}", std::process::id()));
     }
     Some(path.into())
+}
+
+/// The file that the variables of the programs name. It is the job's: ranks that all write to one file would lose each other's events.
+pub(super) fn of_programs(job: &Job) -> Result<Option<PathBuf>, LaunchError> {
+    let variables = job.programs().filter_map(|program| program.own_variable(ENV_TRACE));
+    let mut paths = variables.filter(|path| !path.is_empty());
+    let Some(first) = paths.next() else { return Ok(None) };
+    match paths.find(|path| *path != first) {
+        Some(other) if job.trace.is_none() => {
+            let [first, other] = [first, other].map(|path| path.to_string_lossy().into_owned());
+            Err(LaunchError::TwoTraces { first, other })
+        }
+        _ => Ok(Some(first.into())),
+    }
 }
 
 /// Checks that the file and its parts can be written, before anything is started, and removes parts that an earlier job has left. Returns

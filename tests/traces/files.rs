@@ -63,6 +63,19 @@ fn the_file_is_an_array_once_its_engine_is_finalized() {
     assert!(!path.exists(), "it is not written again");
 }
 
+/// All ranks would write to one file, and lose each other's events.
+#[test]
+fn a_variable_of_the_programs_that_names_a_trace_is_one_for_the_job() {
+    let path = scratch::path("traces-by-variable");
+    let variable = format!("TICKWIRE_TRACE={}", path.display());
+    let place = scratch::Directory::new("place-by-variable");
+    let program = [env!("CARGO_BIN_EXE_tests-rank"), "storm", place.to_str().unwrap(), "1", "5"];
+    let output = tickwire(&[&["run", "-n", "3", "--env", &variable, "--"][..], &program].concat());
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(processes(&lines(&path)), BTreeSet::from([0, 1, 2]));
+    assert!((0..3).all(|rank| !tickwire::internals::traces::part(&path, rank).exists()));
+}
+
 /// A job that is to be killed. It is also ended if its test fails.
 struct Killed(std::process::Child);
 
