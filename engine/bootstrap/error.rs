@@ -116,6 +116,16 @@ pub enum BootstrapError {
     /// This rank has announced its end.
     #[error("this rank has finished: it can no longer put values or reach a fence")]
     Finished,
+    /// The first rank of a host has no room for connections to the others.
+    #[error(
+        "connections between the {ranks} ranks of this host: {source}; raise the limit of open files with `ulimit -n`"
+    )]
+    Files {
+        /// Ranks of the host.
+        ranks: usize,
+        /// The system's answer.
+        source: io::Error,
+    },
     /// The system refused.
     #[error("{operation}: {source}")]
     System {

@@ -9,6 +9,7 @@ use crate::bootstrap::name::{job_is_valid, unique_job};
 use crate::bootstrap::wait::Wait;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -100,15 +101,19 @@ fn lead(
     identity: [u8; 8],
     patience: Duration,
 ) -> Result<(Part, bool, String), BootstrapError> {
+    let host = hosts.host_of(kvs.rank()).unwrap_or_default();
+    let ranks = hosts.ranks_on(host).count();
     let callers = match &door {
-        Some(door) => answer_during(door, hosts.size() as usize, || kvs.fence(false))?,
+        Some(door) => {
+            raise_file_limit(ranks as u64);
+            answer_during(door, (hosts.size() as usize, ranks), || kvs.fence(false))?
+        }
         None => {
             kvs.fence(false)?;
             Vec::new()
         }
     };
     let rank = kvs.rank();
-    let host = hosts.host_of(rank).unwrap_or_default();
     let mut expected: Vec<u32> = hosts.ranks_on(host).filter(|&other| other != rank).collect();
     let mut members = admit(callers, &mut expected, identity);
     let spread = hosts.hosts() > 1 || !expected.is_empty();
@@ -123,6 +128,17 @@ fn lead(
         head.members.push((member, open.then_some(link)));
     }
     Ok((Part::Head(head), spread, job.to_owned()))
+}
+
+/// Raises the soft limit of open files by the connections to the ranks of this host, as far as the hard limit lets it. They stay open as long
+/// as the engine, and the program keeps what it had for itself.
+fn raise_file_limit(ranks: u64) {
+    let limit = getrlimit(Resource::Nofile);
+    let Some(current) = limit.current else { return };
+    let wanted = current.saturating_add(ranks);
+    let current = Some(limit.maximum.map_or(wanted, |most| wanted.min(most)));
+    // If that fails, a connection that finds no room says so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current, ..limit });
 }
 
 /// Picks the connections of ranks that are `expected`, and takes those ranks off that list. Others are refused, or get no answer.
@@ -197,11 +213,11 @@ fn read_greeting(greeting: &[u8], identity: [u8; 8]) -> Option<u32> {
     (*version == VERSION && of == identity).then(|| u32::from_le_bytes(*rank))
 }
 
-/// Accepts connections until `fence` has returned. Ranks connect before they reach the fence. The system's queue might be too short for all
+/// Accepts at most `most` connections until `fence` has returned. `ranks` is the number of ranks of this host. Ranks connect before they reach the fence. The system's queue might be too short for all
 /// of them, so a thread accepts them meanwhile.
 fn answer_during(
     door: &Door,
-    most: usize,
+    (most, ranks): (usize, usize),
     fence: impl FnOnce() -> Result<(), BootstrapError>,
 ) -> Result<Vec<Link>, BootstrapError> {
     let failed = |operation| move |source: std::io::Error| BootstrapError::System { operation, source };
@@ -214,7 +230,10 @@ fn answer_during(
         let _ = rustix::io::write(&over, &1u64.to_ne_bytes());
         let callers = callers.join().unwrap_or_else(|_| Ok(Vec::new()));
         reached?;
-        callers.map_err(|error| failed("accept")(error.into()))
+        callers.map_err(|error| match error {
+            Errno::MFILE | Errno::NFILE => BootstrapError::Files { ranks, source: error.into() },
+            other => failed("accept")(other.into()),
+        })
     })
 }
 
@@ -239,6 +258,7 @@ fn let_in(door: &Door, over: &OwnedFd, most: usize) -> Result<Vec<Link>, Errno> 
 mod tests {
     use super::*;
     use crate::bootstrap::hosted::local::Door;
+    use crate::bootstrap::hosted::scale_tests;
 
     #[test]
     fn strangers_of_the_same_user_neither_get_in_nor_hold_the_ranks_up() {
@@ -266,7 +286,7 @@ mod tests {
                 link
             })
             .collect();
-        let let_in = answer_during(&door, 100, || Ok(())).unwrap();
+        let let_in = answer_during(&door, (100, 3), || Ok(())).unwrap();
         assert_eq!(let_in.len(), said.len());
         let mut expected = vec![5, 6, 7];
         let members: Vec<u32> = admit(let_in, &mut expected, here).iter().map(|(rank, _)| *rank).collect();
@@ -274,6 +294,46 @@ mod tests {
         // A refusal is an empty answer; who was let in has none yet, and who said nothing that could be read has lost its line.
         let answers = [1, 8].map(|at: usize| callers[at].receive(GREETING_BYTES_MAX, &wait).unwrap());
         assert_eq!(answers, [Some(Vec::new()), Some(Vec::new())]);
+    }
+
+    /// A host of 101 ranks, whose first rank is met by the others while only `files` more descriptors may be opened: (soft, hard).
+    fn lead_within(files: (u64, Option<u64>), id: &str) -> Result<(Part, bool, String), BootstrapError> {
+        let (here, wait) = (*b"this one", Wait::new("a call", Duration::from_secs(10)));
+        let door = Door::open(id, 0)?;
+        let callers: Vec<Link> = (1..=100)
+            .map(|rank: u32| {
+                let link = call(id, 0, &wait).unwrap().unwrap();
+                assert!(link.send(&[&[VERSION][..], &rank.to_le_bytes(), &here].concat(), &wait).unwrap());
+                link
+            })
+            .collect();
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().count() as u64;
+        let limit = Rlimit { current: Some(open + files.0), maximum: files.1.map(|more| open + more) };
+        setrlimit(Resource::Nofile, limit).unwrap();
+        let hosts = HostMap::of_names([0; 101]);
+        let led = lead(&mut scale_tests::head(0, 101), &hosts, door, "job-1", here, Duration::from_secs(10));
+        drop(callers);
+        led
+    }
+
+    #[test]
+    #[ignore = "is run by another test, in a process of its own"]
+    fn with_few_open_files() {
+        let id = format!("files-{}", std::process::id());
+        let hard = getrlimit(Resource::Nofile).maximum;
+        assert!(hard.is_none_or(|hard| hard > 1000), "too few for a test");
+        // What is here beside the connections: an eventfd.
+        let (Part::Head(head), false, _) = lead_within((8, Some(600)), &id).unwrap() else { panic!("no head of all") };
+        assert_eq!(head.members.iter().filter(|(_, link)| link.is_some()).count(), 100);
+        drop(head);
+        let words = lead_within((8, Some(8)), &id).map(|_| ()).unwrap_err().to_string();
+        assert!(words.contains("101 ranks") && words.contains("ulimit -n"), "{words}");
+    }
+
+    #[test]
+    fn the_first_rank_of_a_host_has_room_for_connections_to_all_others_or_says_what_it_needs() {
+        let test = "bootstrap::hosted::meeting::tests::with_few_open_files";
+        crate::bootstrap::hosted::tests::run_by_itself(test);
     }
 
     #[test]

@@ -19,10 +19,15 @@ struct Count {
     got_bytes: usize,
 }
 
-struct Counting {
+pub(super) struct Counting {
     rank: u32,
     size: u32,
     count: Rc<RefCell<Count>>,
+}
+
+/// A launcher's connection of a head, for tests that exchange nothing through it.
+pub(super) fn head(rank: u32, size: u32) -> Counting {
+    Counting { rank, size, count: Rc::default() }
 }
 
 #[expect(unsafe_code, reason = "the trait asks for Send, for exchanges of real launchers")]

@@ -39,6 +39,14 @@ fn card(rank: u32, round: u32) -> Vec<u8> {
     format!("the card of rank {rank} in round {round}, {}", "x".repeat(rank as usize)).into_bytes()
 }
 
+/// Runs a test of this program in a process of its own: it changes what belongs to the whole process.
+pub(super) fn run_by_itself(test: &str) {
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", test, "--ignored", "--test-threads=1"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
 /// Two fences with values. The second fence replaces some values and adds others.
 fn exchange(mut hosted: Hosted) -> (String, bool, Option<u32>) {
     let (me, size) = (hosted.rank(), hosted.size());
