@@ -120,7 +120,7 @@ impl Shm {
         let view = unsafe { InboxView::new(base, Arc::new(map)) };
         let doorbell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(descriptors)?;
         let own = Own {
-            uid: rustix::process::getuid().as_raw(),
+            uid: rustix::process::geteuid().as_raw(),
             card,
             greeting,
             inbox,

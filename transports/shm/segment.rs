@@ -265,7 +265,7 @@ pub(super) fn check(file: &OwnedFd, bytes: usize, files: Files) -> Result<(), St
 
 /// Removes this user's segments that nobody holds. Returns how many. Other files are left alone.
 pub(super) fn sweep(directory: &Path) -> usize {
-    let uid = rustix::process::getuid().as_raw();
+    let uid = rustix::process::geteuid().as_raw();
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
     let mut swept = 0;
     for entry in entries.take(SEGMENTS_SWEPT_MAX).flatten() {

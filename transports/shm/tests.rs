@@ -8,3 +8,4 @@ mod processes;
 mod reading;
 mod splicing;
 mod strangers;
+mod users;

@@ -35,7 +35,7 @@ fn address(id: &str, head: u32) -> Result<SocketAddrUnix, BootstrapError> {
     // Only a name, so the user of the process on the other side is checked as well.
     let mut hasher = DefaultHasher::new();
     (id, head).hash(&mut hasher);
-    let user = rustix::process::getuid().as_raw();
+    let user = rustix::process::geteuid().as_raw();
     let name = format!("tickwire-group-{user}-{head}-{:016x}", hasher.finish());
     SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(failed("the name of a socket"))
 }
@@ -50,7 +50,7 @@ pub(super) struct Link(OwnedFd);
 impl Link {
     /// Whether the other end is a process of this user.
     fn is_own_users(&self) -> bool {
-        peer_of(&self.0).is_ok_and(|of| of.uid == rustix::process::getuid().as_raw())
+        peer_of(&self.0).is_ok_and(|of| of.uid == rustix::process::geteuid().as_raw())
     }
 
     pub(super) fn send(&self, body: &[u8], wait: &Wait) -> Result<bool, BootstrapError> {

@@ -83,6 +83,23 @@ fn ranks_of_one_host_exchange_without_the_launcher() {
 }
 
 #[test]
+#[ignore = "is run by another test, in a process of its own"]
+fn as_another_user() {
+    // The threads that play the ranks have the same users as this one.
+    rustix::thread::set_thread_res_uid(None, rustix::process::Uid::from_raw(65534), None).unwrap();
+    ranks_of_one_host_exchange_without_the_launcher();
+}
+
+/// The kernel says who is connected by the effective user, as that of a program with the set-user-ID bit.
+#[test]
+fn ranks_of_one_effective_user_are_a_group() {
+    // Only root may take another effective user.
+    if rustix::process::geteuid().is_root() {
+        run_by_itself("bootstrap::hosted::tests::as_another_user");
+    }
+}
+
+#[test]
 fn several_hosts_put_one_table_each() {
     for mapping in
         ["(vector,(0,2,3))", "(vector,(0,3,2))", "(vector,(0,2,1))", "(vector,(0,6,1))", "(vector,(0,1,4),(1,2,1))"]
