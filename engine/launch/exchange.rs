@@ -12,6 +12,8 @@ const RANK_KEYS_MAX: usize = 1024;
 /// Answers and events are encoded up to this many bytes, and continued when the rank has read them. So listings of 4096 ranks for 4096
 /// ranks are never all in memory at the same time.
 const OUTPUT_BYTES: usize = 64 << 10;
+/// News are encoded up to this many bytes. So only answers reach [`OUTPUT_BYTES`], and show that a rank asks on without reading them.
+const NEWS_BYTES: usize = OUTPUT_BYTES / 2;
 
 pub(super) struct Server {
     job: String,
@@ -236,7 +238,7 @@ impl Server {
         }
         let news = self.ended.get(state.told..).filter(|_| state.wants_news()).unwrap_or_default();
         for (rank, reason) in news {
-            if state.output.len() >= OUTPUT_BYTES {
+            if state.output.len() >= NEWS_BYTES {
                 break;
             }
             Message::RankEnded { rank: *rank, reason }.encode(&mut state.output);

@@ -154,3 +154,18 @@ fn a_rank_that_talks_out_of_turn_is_refused() {
     let flood = (0..1_000_000).find(|_| say(&mut server, 0, Message::Get { rank: 0, key: "k" }).is_err());
     assert!(flood.is_some());
 }
+
+#[test]
+fn news_that_a_rank_has_not_read_are_no_answers() {
+    let mut server = server(4096);
+    for rank in 1..3000 {
+        server.rank_ended(rank, "killed by signal 9 (SIGKILL)".into());
+    }
+    // The rank's socket is full of earlier news, so nothing is sent.
+    let news = server.output(0).len();
+    assert!(news > 0 && server.output(0).len() == news);
+    say(&mut server, 0, Message::Put { key: "k", value: &[7] }).unwrap();
+    let all = answers(&mut server, 0);
+    assert_eq!(all.iter().filter(|answer| *answer == "Done").count(), 1);
+    assert_eq!(all.len(), 1 + 2999, "all news come, and the answer");
+}
