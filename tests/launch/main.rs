@@ -6,6 +6,7 @@
 mod ranks;
 mod signals;
 mod streams;
+mod top;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};

@@ -4,6 +4,7 @@ use super::*;
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::File;
+use std::os::fd::OwnedFd;
 
 #[test]
 fn two_signals_at_once_are_one_stop() {
@@ -32,7 +33,7 @@ fn what_a_rank_leaves_to_another_process_to_pass_on_is_written() {
 }
 
 /// The screen of a terminal, and the terminal, which nobody reads.
-fn terminal() -> (impl Sized, File) {
+pub(super) fn terminal() -> (OwnedFd, File) {
     let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&screen).and_then(|()| unlockpt(&screen)).unwrap();
     let name = ptsname(&screen, Vec::new()).unwrap();

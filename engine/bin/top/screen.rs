@@ -1,5 +1,8 @@
 //! The live tables: what `tickwire top` draws on a terminal, and its keys.
 
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ratatui::Frame;
@@ -8,6 +11,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, Cell, Row as Cells, Table, TableState};
+use rustix::process::Signal;
 
 use super::figures::{PEERS, RANKS, Rank, Row, TRANSPORTS, Transport, ranks};
 use super::{Sample, Watch, headline};
@@ -33,15 +37,67 @@ pub(super) struct Screen {
     stopped: bool,
 }
 
-/// Draws until the user ends the command or the job has ended. Returns `true` if the job has ended.
+/// The signals that end a command from outside, as `timeout` and a lost terminal do.
+const SIGNALS: [Signal; 3] = [Signal::TERM, Signal::HUP, Signal::INT];
+
+/// How long a signal may wait until it is seen.
+const SIGNAL_WAIT: Duration = Duration::from_millis(250);
+
+/// Why the screen is no longer drawn.
+enum End {
+    Job,
+    User,
+    Signal(i32),
+}
+
+/// What comes first.
+enum Next {
+    Time,
+    Event(Event),
+    Signal(i32),
+}
+
+/// Draws until the user ends the command or the job has ended. Returns `true` if the job has ended. A signal ends the process in its usual
+/// way, after the terminal is as it was.
 ///
 /// # Errors
 /// The terminal cannot be used.
 pub(super) fn watch(job: Watch, first: Sample, interval: Duration) -> Result<bool, Fault> {
+    let signal = Arc::new(AtomicUsize::new(0));
+    for caught in SIGNALS {
+        let number = caught.as_raw();
+        signal_hook::flag::register_usize(number, Arc::clone(&signal), number as usize)?;
+    }
     let mut terminal = ratatui::try_init()?;
-    let ended = run(&mut terminal, job, Screen::new(first), interval);
+    let ended = run(&mut terminal, job, Screen::new(first), interval, &signal);
     ratatui::restore();
-    ended
+    // Shows the cursor again.
+    drop(terminal);
+    match ended? {
+        End::Job => Ok(true),
+        End::User => Ok(false),
+        End::Signal(number) => {
+            signal_hook::low_level::emulate_default_handler(number)?;
+            Ok(false)
+        }
+    }
+}
+
+/// Waits for an event of the terminal, a signal, or the time that is `due`.
+fn next(due: Instant, signal: &AtomicUsize) -> io::Result<Next> {
+    loop {
+        let number = signal.load(Ordering::Relaxed);
+        if number != 0 {
+            return Ok(Next::Signal(number as i32));
+        }
+        let left = due.saturating_duration_since(Instant::now());
+        if event::poll(left.min(SIGNAL_WAIT))? {
+            return Ok(Next::Event(event::read()?));
+        }
+        if left <= SIGNAL_WAIT {
+            return Ok(Next::Time);
+        }
+    }
 }
 
 fn run(
@@ -49,19 +105,19 @@ fn run(
     mut job: Watch,
     mut screen: Screen,
     interval: Duration,
-) -> Result<bool, Fault> {
+    signal: &AtomicUsize,
+) -> Result<End, Fault> {
     // The first figures come soon, whatever the interval.
     let mut due = Instant::now() + interval.min(Duration::from_millis(250));
     loop {
         terminal.draw(|frame| screen.draw(frame))?;
-        if event::poll(due.saturating_duration_since(Instant::now()))? {
-            if let Event::Key(key) = event::read()?
-                && key.kind == KeyEventKind::Press
-                && screen.key(key.code, key.modifiers)
-            {
-                return Ok(false);
+        match next(due, signal)? {
+            Next::Time => {}
+            Next::Signal(number) => return Ok(End::Signal(number)),
+            Next::Event(Event::Key(key)) if key.kind == KeyEventKind::Press && screen.key(key.code, key.modifiers) => {
+                return Ok(End::User);
             }
-            continue;
+            Next::Event(_) => continue,
         }
         due = Instant::now() + interval;
         if screen.stopped {
@@ -69,7 +125,7 @@ fn run(
         }
         match job.look() {
             Ok(Some(sample)) => screen.show(sample),
-            Ok(None) => return Ok(true),
+            Ok(None) => return Ok(End::Job),
             Err(fault) => return Err(fault),
         }
     }
