@@ -157,8 +157,7 @@ pub use crate::api::submit::{Called, Submitted, Submitter};
 pub use crate::api::windows::{
     ExclusivePart, PartCells, PostedUpdate, RejectedBuffer, RejectedUpdate, WindowCounts, WindowReach,
 };
-#[cfg(feature = "dump")]
-pub use crate::observe::door::ENV_DUMP_SIGNAL;
+pub use crate::observe::ENV_DUMP_SIGNAL;
 pub use crate::observe::trace::ENV_TRACE;
 pub use crate::run::drive::Drive;
 pub use crate::run::engine::Engine;

@@ -13,3 +13,7 @@ mod statistics;
 pub(crate) mod trace;
 #[cfg(feature = "dump")]
 mod watchers;
+
+/// The variable that names the signal on which an engine writes a dump to stderr, such as `USR1`. Engines without the feature `dump` do not
+/// read it.
+pub const ENV_DUMP_SIGNAL: &str = "TICKWIRE_DUMP_SIGNAL";

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use signal_hook::SigId;
 
 use super::job::Job;
-use crate::observe::door::ENV_DUMP_SIGNAL;
+use crate::observe::ENV_DUMP_SIGNAL;
 
 /// What a signal that comes to the launcher means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,9 +15,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tickwire_components::limits::{DUMP_VISIT_NS_MAX, DUMP_VISITORS_MAX};
 use tickwire_transports::peer_of;
 
-/// The variable that names the signal on which an engine writes a dump to stderr, such as `USR1`.
-pub const ENV_DUMP_SIGNAL: &str = "TICKWIRE_DUMP_SIGNAL";
-
 /// The socket that gives dumps, and the socket that says how to ask other hosts.
 pub(crate) const DUMPS: &str = "dump";
 pub(crate) const HOSTS: &str = "hosts";

@@ -213,8 +213,8 @@ fn read_greeting(greeting: &[u8], identity: [u8; 8]) -> Option<u32> {
     (*version == VERSION && of == identity).then(|| u32::from_le_bytes(*rank))
 }
 
-/// Accepts at most `most` connections until `fence` has returned. `ranks` is the number of ranks of this host. Ranks connect before they reach the fence. The system's queue might be too short for all
-/// of them, so a thread accepts them meanwhile.
+/// Accepts at most `most` connections until `fence` has returned. `ranks` is the number of ranks of this host. Ranks connect before they
+/// reach the fence. The system's queue might be too short for all of them, so a thread accepts them meanwhile.
 fn answer_during(
     door: &Door,
     (most, ranks): (usize, usize),
