@@ -41,23 +41,22 @@ impl SimNet {
     }
 }
 
-impl<T: Transport> Sim<T> {
-    /// The proc at the other end of a link that is open.
-    fn granting(&self, link: u32) -> Option<u32> {
-        let state = self.links.get(link as usize).filter(|state| !state.over)?;
-        (!self.net.is_dead(self.me, self.now_ns)).then_some(state.proc)
-    }
-}
-
 impl<T: Transport> CreditWindows for Sim<T> {
     fn grant(&mut self, link: u32, credit: Credit) {
-        let Some(proc) = self.granting(link) else { return };
-        let due_ns = self.now_ns.saturating_add(self.random.within(&self.net.config().delay_ns));
-        self.net.grants(self.me, proc, due_ns, credit);
+        let Some(state) = self.links.get(link as usize).filter(|state| !state.over) else { return };
+        // What a dead proc writes is never read; it counts as on its way, as frames of the dead do.
+        let due_ns = match self.net.is_dead(self.me, self.now_ns) {
+            true => u64::MAX,
+            false => self.now_ns.saturating_add(self.random.within(&self.net.config().delay_ns)),
+        };
+        self.net.grants(self.me, state.proc, due_ns, credit);
     }
 
     fn granted(&mut self, link: u32) -> Credit {
-        let Some(proc) = self.granting(link) else { return Credit::NONE };
-        self.net.collects(proc, self.me, self.now_ns, &mut self.random)
+        let Some(state) = self.links.get(link as usize).filter(|state| !state.over) else { return Credit::NONE };
+        match self.net.is_dead(self.me, self.now_ns) {
+            true => Credit::NONE,
+            false => self.net.collects(state.proc, self.me, self.now_ns, &mut self.random),
+        }
     }
 }
