@@ -253,7 +253,7 @@ impl Inbound {
     /// Whether there is something to take.
     #[inline]
     pub fn ready(&self) -> bool {
-        !self.calling && (!self.shared.queue.is_empty() || !self.waiting.is_empty())
+        (!self.shared.queue.is_empty() || !self.waiting.is_empty()) && !self.calling
     }
 
     /// Takes the next task. Waiting tasks come first. While a call is running, no task is taken.
