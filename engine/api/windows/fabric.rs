@@ -53,11 +53,11 @@ impl Engine {
         route: Route,
     ) -> Result<(), WindowError> {
         let copied = self.fabric(route.endpoint).map_or(0, |fabric| fabric.copies_max());
-        let mut lent = None;
+        let (mut last, mut is_lent) = (0, false);
         let issue = || {
             for &(at, run) in runs {
-                let turn = self.issue_known(at, run, writes, (rank, handle), route)?;
-                lent = if writes && run.len() <= copied { lent } else { Some(turn) };
+                last = self.issue_known(at, run, writes, (rank, handle), route)?;
+                is_lent |= !writes || run.len() > copied;
             }
             Ok(())
         };
@@ -67,9 +67,9 @@ impl Engine {
             let _ = self.store.verify();
         }
         // The fabric has the runs up to an error or a panic. They have taken this route, even if there is none any more.
-        let completed = match lent {
-            Some(turn) => self.complete_at(route, turn, (rank, handle)).and_then(|()| self.take_failure(rank, handle)),
-            None => Ok(()),
+        let completed = match is_lent {
+            true => self.complete_at(route, last, (rank, handle)).and_then(|()| self.take_failure(rank, handle)),
+            false => Ok(()),
         };
         issued.unwrap_or_else(|panic| resume_unwind(panic)).and(completed)
     }
@@ -205,7 +205,8 @@ impl Engine {
         self.complete_at(route, turn, (rank, handle))
     }
 
-    /// Waits until the operations on a target by a fabric up to this one are complete, which are all so far.
+    /// Waits until the operations on a target by a fabric up to the last one, which has this number, are complete. Then none is counted as
+    /// being on its way.
     fn complete_at(&mut self, route: Route, turn: u64, (rank, handle): (Rank, u32)) -> Result<(), WindowError> {
         self.complete_by_fabric(route, turn)?;
         self.target(rank, handle)?.end_by_fabric();
