@@ -192,6 +192,9 @@ pub struct Progress {
     pub forward_bytes: ForwardBytes,
     /// Whether callbacks that were added after the end of their request wait for Complete.
     pub late: bool,
+    /// Whether requests may end without Complete, where it has nothing else to do for them. They may not if the application has systems:
+    /// those see requests end in Complete. The engine writes it together with the choice whether Deliver may run.
+    pub ends_at_once: bool,
     /// What is to be done for other threads when the systems have run, in this order.
     pub owed_to_threads: Vec<OwedToThread>,
     /// The credit that each peer may have for messages and offers that this side keeps.
@@ -303,6 +306,7 @@ impl Default for Progress {
             free_supplies: FreeList::EMPTY,
             forward_bytes: ForwardBytes { used: 0, bound: crate::limits::FORWARD_BYTES as u64, most: 0 },
             late: false,
+            ends_at_once: true,
             owed_to_threads: Vec::new(),
             window: CREDIT_INITIAL,
             starved_peers: 0,

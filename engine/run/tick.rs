@@ -324,9 +324,10 @@ impl Engine {
     }
 
     /// Says whether Deliver may run: not where systems of the application, or those who read from one place only, are to see the
-    /// rows in between.
+    /// rows in between. Without Deliver all requests end in Complete.
     pub(crate) fn allow_deliver(&mut self, delivers: bool) {
         self.delivers = delivers;
+        self.store.progress().ends_at_once = delivers;
         self.choose_own_at_once();
     }
 }

@@ -40,11 +40,11 @@ pub(crate) fn finish_at_once(
 }
 
 /// Ends a CAR and its request at once, without Complete, and returns `true`. That is possible if no other CAR must end before this one, the
-/// CAR is [plain](is_plain), and only the owner of the request's token will ask for the result. Otherwise nothing changes, and `false`
-/// leaves the CAR to Complete. No other function decides this.
+/// CAR is [plain](is_plain), only the owner of the request's token will ask for the result, and no system of the application is to see
+/// the end in Complete. Otherwise nothing changes, and `false` leaves the CAR to Complete. No other function decides this.
 #[inline(always)]
 pub(crate) fn end_at_once(progress: &mut Progress, car: &mut Car, requests: &mut [Request], row: Row) -> bool {
-    is_plain(progress, car, row) && end_plain(progress, car, requests, row)
+    progress.ends_at_once && is_plain(progress, car, row) && end_plain(progress, car, requests, row)
 }
 
 /// As [`end_at_once`], for a CAR that the caller knows to be plain.

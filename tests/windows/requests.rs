@@ -1,17 +1,20 @@
 //! Requests of one-sided operations work like all other requests: they have callbacks, wake futures, and can be waited
 //! for together with others.
 
-use crate::kit::{ALL, FABRICS, Over, PATIENCE, each_rank, values};
+use crate::kit::{ALL, FABRICS, Over, PATIENCE, each_of, each_rank, over_fabric, values};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 use tickwire::internals::components::NIL;
+use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
+use tickwire::transport::Hub;
 use tickwire::{
     Comm, Datatype, Engine, ProcId, Rank, RegionAccess, Request, RequestError, Status, Tag, Typed, WindowReach, op,
 };
 use tickwire_tests::one_sided::{KINDS, Parts};
+use tickwire_tests::sights::Sights;
 
 /// Elements of an operation. If it goes in frames, it takes several.
 const COUNT: usize = 3_000;
@@ -277,4 +280,44 @@ fn operations_with_a_request_wait_for_no_earlier_put() {
         let part: Vec<u64> = engine.win_take(window).unwrap().expect("it is a Vec");
         assert_eq!(part, [1, 2, 3, 0, 4, 9, 0, 0, 8, 0, 9, 0, 0, 0, 0, 0]);
     });
+}
+
+/// Where the target's engine or a fabric performs them, the last step is in the origin's engine.
+#[test]
+fn systems_of_the_application_see_operations_end_in_complete() {
+    let hub = Hub::new(2, LOOPBACK_RING_BYTES).apart();
+    for over in [Over::Loopback, Over::Fabric("tcp;ofi_rxm")] {
+        let sights = [Sights::default(), Sights::default()];
+        let builder = |rank: u32| {
+            let builder = match over {
+                Over::Fabric(provider) => over_fabric(provider, 1),
+                _ => Engine::builder().include(["loopback"]).hub(hub.clone()),
+            };
+            sights[rank as usize].add_to(builder)
+        };
+        each_of(2, builder, |engine, rank, world| {
+            let window = engine.win_allocate::<u64>(COUNT, world).unwrap();
+            engine.win_lock_all(window).unwrap();
+            if rank == 0 {
+                let seen = &sights[0];
+                let put = |engine: &mut Engine| engine.rput(vec![5; COUNT], Rank(1), 0, window).unwrap();
+                let get = |engine: &mut Engine| engine.rget(vec![0; COUNT], Rank(1), 0, window).unwrap();
+                let add =
+                    |engine: &mut Engine| engine.raccumulate(vec![2; COUNT], op::Sum, Rank(1), 0, window).unwrap();
+                let mut results = Vec::new();
+                for post in [&put as &dyn Fn(&mut Engine) -> Request<Vec<u64>>, &add, &get] {
+                    seen.forget();
+                    let request = post(engine);
+                    engine.wait(&request).unwrap();
+                    seen.check(1);
+                    results.push(engine.take(request).unwrap().0);
+                    engine.win_flush(Rank(1), window).unwrap();
+                }
+                assert_eq!(results[2], vec![7; COUNT], "{over:?}");
+            }
+            engine.win_unlock_all(window).unwrap();
+            engine.barrier(world).unwrap();
+            engine.win_free(window).unwrap();
+        });
+    }
 }
