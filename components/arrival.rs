@@ -76,7 +76,31 @@ impl Default for Arrival {
     }
 }
 
+/// Where a part lies in its message ([`Kind::Part`](crate::wire::Kind::Part)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartPlace {
+    /// Bytes of the message before the part.
+    pub at: u64,
+    /// Bytes of the message.
+    pub length: u64,
+}
+
 impl Arrival {
+    /// Notes where a part lies in its message. The frame of a part has no envelope, so the words of the envelope hold this.
+    #[inline]
+    pub const fn set_part_place(&mut self, place: PartPlace) {
+        (self.header.origin, self.header.name) = (place.at, place.length);
+    }
+
+    /// Where a part lies in its message, once Match has [noted](Arrival::set_part_place) it; `None` for all other frames.
+    #[inline]
+    pub const fn part_place(&self) -> Option<PartPlace> {
+        match self.header.is_part() {
+            true => Some(PartPlace { at: self.header.origin, length: self.header.name }),
+            false => None,
+        }
+    }
+
     /// The row of the receive's CAR that the bytes go to; [`NIL`] if they go elsewhere.
     #[inline(always)]
     pub const fn receive(&self) -> Row {

@@ -67,8 +67,10 @@ pub enum CarState {
     Passing,
     /// A send in a graph. It has sent all bytes that were both available and asked for, and waits for more.
     Parked,
-    /// A node of a graph that has not started, or is done.
+    /// A node of a graph that has started: it waits for other nodes. A request that waits for a graph, or for an operation on boards.
     Waiting,
+    /// A node of a graph that is done, or whose graph has not started.
+    Resting,
     /// In the list of nodes of graphs that Post starts.
     Startable,
     /// In the list of finished operations that Complete empties.
@@ -129,7 +131,8 @@ pub mod car_flags {
 pub struct Car {
     /// Context word of the communicator.
     pub context: u32,
-    /// Of a receive: the source rank or [`crate::limits::ANY`]; after the match, the rank of the sender. Of a send: the own rank.
+    /// Of a receive: the source rank or [`crate::limits::ANY`]; after the match, the rank of the sender. Of a send: the own rank. Of an
+    /// operation that has failed with [`car_flags::ABANDONED`]: the rank of the member that does not go on with it.
     pub source: u32,
     /// The tag. Of a receive of any tag: [`crate::limits::ANY`] until the match.
     pub tag: u32,
@@ -142,7 +145,8 @@ pub struct Car {
     pub counter: u32,
     /// The bytes to send or to receive into. Unused if data CARs are chained.
     pub span: Span,
-    /// Bytes moved so far. When the operation is complete: the length of the message.
+    /// How many bytes of its message this side is done with. Those of a receive have reached their place or a temporary, or there was no
+    /// room for them; those of a send have left, or the receiver does not want them. So it is the length of the message in the end.
     pub done: u64,
     /// The row of the request whose counter this CAR decrements when it is done. It is the envelope's own row, unless the envelope is
     /// part of a larger graph.
@@ -210,10 +214,11 @@ impl Car {
 pub struct Large {
     /// Bytes of the message.
     pub length: u64,
-    /// Bytes of the message that the receiver takes. Written at the receiver when the RTS is matched, and at the sender when the CTS
-    /// arrives.
+    /// Bytes of the message, from its beginning, that the receiver reads or asks the sender for. Written at the receiver when the RTS is
+    /// matched, and at the sender when the CTS arrives. 0 if nothing is asked for: the message comes in parts, or not yet.
     pub wanted: u64,
-    /// Of a receive that has failed because of its message's length: the size of its buffer, bytes. Written when the receive ends.
+    /// Of a receive that has failed because of its message's length: the size of its buffer, bytes, which a message of a graph must fill.
+    /// Written when the receive ends.
     pub room: u64,
     /// The CAR row on the peer's side. In a matched receive: the sender's. In a send after its CTS: the receiver's.
     pub peer: Row,
@@ -251,7 +256,9 @@ pub enum Body {
         /// Where they are in the sender's process.
         address: u64,
     },
-    /// They are in a temporary buffer of this side; [`NIL`] if there are no bytes.
+    /// They come in parts, the first of them with the envelope. Nobody asks for them.
+    InParts,
+    /// They are in a temporary buffer of this side, as far as they have come; [`NIL`] if there are no bytes.
     Kept {
         /// The buffer row.
         buffer: Row,

@@ -16,7 +16,7 @@ pub struct Node {
     pub graph: u32,
     /// How many nodes must be done before this one starts.
     pub needs: u32,
-    /// How many of these nodes are not done yet; [`NIL`] once this node itself is done.
+    /// How many of these nodes are not done yet.
     pub unmet: u32,
     /// Index of its first successor in [`Graph::successors`].
     pub first: u32,

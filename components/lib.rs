@@ -62,7 +62,7 @@ mod window;
 pub mod wire;
 mod work;
 
-pub use arrival::{Arrival, ArrivalState, Destination};
+pub use arrival::{Arrival, ArrivalState, Destination, PartPlace};
 pub use blocks::{Blocks, IncomingPassage, Inlet, InletMemory, Operand, OutgoingPassage, Part, PartKind, Passage};
 pub use buffer::{Buffer, ForwardBytes, ReservedBuffers};
 pub use bytemuck;

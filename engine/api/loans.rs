@@ -184,7 +184,7 @@ impl Engine {
             if open.binary_search_by_key(&car.request, |id| id.row).is_ok() {
                 // The peer cannot tell a message that lost its buffer in the middle from a whole one. So the connection has
                 // to fail.
-                let at_rest = matches!(car.state, CarState::Finished | CarState::Waiting);
+                let at_rest = matches!(car.state, CarState::Finished | CarState::Waiting | CarState::Resting);
                 let half = car.kind == CarKind::Send && !at_rest;
                 let half = half || matches!(car.state, CarState::Receiving | CarState::Passing | CarState::Reading);
                 if (half || large.is_lent(car.state)) && !cut.contains(&car.vc) {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use tickwire_components::limits::{DROP_TIME_MAX, WAIT_TIME_MAX};
 use tickwire_components::wire::{Header, Kind, UNFINISHED};
 use tickwire_components::{
-    Attempt, CallStage, Car, CarKind, CarState, Control, ControlFrame, FinalizeError, NIL, Node, Pending, RequestState,
-    Row, VcState, car_flags, posting,
+    Attempt, CallStage, Car, CarKind, CarState, Control, ControlFrame, FinalizeError, Pending, RequestState, Row,
+    VcState, car_flags, posting,
 };
 use tickwire_systems::procs::ending::may_use;
 use tickwire_systems::procs::windows::{Reach, RemoteOperation};
@@ -131,17 +131,15 @@ impl Engine {
         if all.progress.active == 0 && all.progress.senders.is_empty() {
             return one_sided;
         }
-        let pending = |(row, car): &(usize, &Car)| match car.kind {
-            CarKind::Send => {
-                !matches!(car.state, CarState::Free | CarState::Done) && !is_at_rest(car, &all.nodes[*row])
-            }
+        let pending = |car: &&Car| match car.kind {
+            CarKind::Send => !matches!(car.state, CarState::Free | CarState::Done) && !is_at_rest(car),
             CarKind::Receive => car.state == CarState::Queued,
             _ => false,
         };
         // No peer waits for a credit grant or for an inquiry.
         let is_awaited = |frame: &&ControlFrame| !frame.what.is_grant() && !matches!(frame.what, Control::Inquiry(_));
         let owed = all.progress.control.frames.iter().filter(is_awaited).count();
-        one_sided + owed + all.cars.iter().enumerate().filter(pending).count()
+        one_sided + owed + all.cars.iter().filter(pending).count()
     }
 
     /// How many operations by fabrics are not complete. Until they are, a peer may not give its memory away.
@@ -200,7 +198,7 @@ impl Engine {
         for row in 0..all.cars.len() {
             let car = &all.cars[row];
             let idle = matches!(car.state, CarState::Free | CarState::Finished | CarState::Chained | CarState::Done);
-            if !idle && !is_at_rest(car, &all.nodes[row]) && !matches!(car.kind, CarKind::Data | CarKind::Graph) {
+            if !idle && !is_at_rest(car) && !matches!(car.kind, CarKind::Data | CarKind::Graph) {
                 abort(all.progress, all.cars, row as u32, car_flags::FINALIZED);
             }
         }
@@ -257,6 +255,6 @@ impl Drop for Engine {
 
 /// Whether a CAR is a node of a graph with nothing in progress: it has ended, or its graph has not started, or the graph is kept for the
 /// next call like the last one.
-fn is_at_rest(car: &Car, node: &Node) -> bool {
-    car.state == CarState::Waiting && node.unmet == NIL
+fn is_at_rest(car: &Car) -> bool {
+    car.state == CarState::Resting
 }

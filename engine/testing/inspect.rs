@@ -163,10 +163,10 @@ fn check_free_cars(all: &mut Tables<'_>) -> Result<(), String> {
 fn check_places(all: &Tables<'_>, place: &[Option<&str>]) -> Result<(), String> {
     let in_list = |state| {
         use CarState::{
-            AtProvider, Chained, Direct, Done, Matched, Offered, Parked, Passing, Recalled, Receiving, Waiting,
+            AtProvider, Chained, Direct, Done, Matched, Offered, Parked, Passing, Recalled, Receiving, Resting, Waiting,
         };
         let in_none = matches!(state, Offered | Receiving | Passing | Parked | Direct | Chained | Matched | Done);
-        !in_none && !matches!(state, AtProvider | Recalled | Waiting)
+        !in_none && !matches!(state, AtProvider | Recalled | Waiting | Resting)
     };
     let mut indexed = 0;
     for (row, car) in all.cars.iter().enumerate().filter(|(_, car)| car.state != CarState::Free) {

@@ -289,9 +289,10 @@ fn look(open: &mut RowReceipt, car: &Car, large: &Large, request: &Request, now_
         CarState::Reading => (matched, receipt.protocol) = (true, Some(Protocol::Read)),
         CarState::Direct => (matched, receipt.protocol) = (true, Some(Protocol::Direct)),
         CarState::Sending if large.is_moving() => matched = true,
-        // The receiver has asked for nothing, so the message comes in parts.
-        CarState::Receiving if large.wanted == 0 => (matched, receipt.protocol) = (true, Some(Protocol::Parts)),
-        CarState::Receiving | CarState::Sending => (matched, receipt.protocol) = (true, Some(Protocol::Pieces)),
+        CarState::Receiving | CarState::Sending => {
+            let in_parts = receive && matches!(large.body, Body::InParts | Body::Kept { .. });
+            (matched, receipt.protocol) = (true, Some(if in_parts { Protocol::Parts } else { Protocol::Pieces }));
+        }
         CarState::Queued => matched = receive,
         _ => {}
     }

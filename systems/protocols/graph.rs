@@ -57,6 +57,7 @@ pub fn start(rows: &mut Rows<'_>, wire: &mut Wire<'_>, number: u32) {
     for &row in &graph.nodes {
         let node = &mut nodes[row as usize];
         node.unmet = node.needs;
+        cars[row as usize].state = CarState::Waiting;
         if node.needs == 0 {
             cars[row as usize].state = CarState::Startable;
             progress.graphs.startable.push(cars, row);
@@ -187,12 +188,11 @@ pub(crate) fn ended(rows: &mut Rows<'_>, row: Row) -> Option<Row> {
     if let Some(passage) = passage_of(progress, nodes, row) {
         expected = passage.bytes;
     }
-    let (car, node) = (&mut cars[row as usize], &mut nodes[row as usize]);
+    let (car, node) = (&mut cars[row as usize], &nodes[row as usize]);
     if car.kind == CarKind::Receive && car.flags & car_flags::ERRORS == 0 && car.done < expected {
         car.flags |= car_flags::SHORT;
     }
-    car.state = CarState::Waiting;
-    node.unmet = NIL;
+    car.state = CarState::Resting;
     let (owner, number, failed) = (car.request, node.graph, *car);
     requests[owner as usize].counter -= 1;
     let Node { first, successors, .. } = *node;

@@ -7,7 +7,9 @@ use crate::steps::credit::owe_lines;
 use crate::steps::matching::{find_posted, meet};
 use crate::steps::signatures::{check_peer, compare};
 use crate::steps::streams::{begin, may_begin};
-use tickwire_components::{Arrival, ArrivalState, CarState, Destination, Large, Pending, Progress, VcState};
+use tickwire_components::{
+    Arrival, ArrivalState, Body, CarState, Destination, Large, PartPlace, Pending, Progress, VcState,
+};
 
 /// Pairs the first part of a message with its posted receive.
 ///
@@ -33,15 +35,14 @@ pub(crate) fn take_head(rows: &mut Rows<'_>, arrival: &mut Arrival) -> Result<()
         compare(types, car, row, vc_row, header.type_number(), header.length);
     }
     (car.state, car.done) = (CarState::Receiving, 0);
-    large[row as usize] = Large { wanted: 0, ..Large::of(header.length) };
+    large[row as usize] = Large { wanted: 0, body: Body::InParts, ..Large::of(header.length) };
     begin(progress, arrival, Destination::Receive(row));
     Ok(())
 }
 
 const NO_MESSAGE: NotTaken = NotTaken::Wrong("a part of no message");
 
-/// Decides where a part goes. Overwrites two fields of its header for Transfer: `origin` becomes the part's place in the message, `name`
-/// the length of the message.
+/// Decides where a part goes.
 ///
 /// # Errors
 /// If no message is arriving in parts, or the part is longer than what is missing.
@@ -54,7 +55,7 @@ pub(crate) fn take_part(progress: &mut Progress, arrival: &mut Arrival) -> Resul
     if part > stream.length - stream.seen {
         return Err(NO_MESSAGE);
     }
-    (arrival.header.origin, arrival.header.name) = (stream.seen, stream.length);
+    arrival.set_part_place(PartPlace { at: stream.seen, length: stream.length });
     stream.seen += part;
     arrival.to = stream.to;
     match stream.to {

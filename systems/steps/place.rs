@@ -8,7 +8,8 @@ use crate::steps::chain::is_passage;
 use crate::steps::finish::{end_plain, finish_car};
 use tickwire_components::limits::{UNPACKED_BYTES, UNPACKED_MIN};
 use tickwire_components::{
-    Arrival, ArrivalState, Buffer, Car, CarState, Destination, Ended, NIL, Pending, Progress, Row, Span, Stretch,
+    Arrival, ArrivalState, Buffer, Car, CarState, Destination, Ended, NIL, PartPlace, Pending, Progress, Row, Span,
+    Stretch,
 };
 use tickwire_transports::copy;
 
@@ -102,9 +103,8 @@ fn place_chained(rows: &mut Rows<'_>, arrival: &Arrival, row: Row) {
 /// As [`place`], for unexpected messages that go into temporaries, and for parts and pieces of messages.
 #[inline(never)]
 pub(crate) fn place_rest(rows: &mut Rows<'_>, arrival: &mut Arrival) {
-    let part = arrival.header.is_part();
-    // Match has stored the part's place in the message in this header field.
-    let at = if part { arrival.header.origin as usize } else { 0 };
+    let part = arrival.part_place();
+    let at = part.map_or(0, |part| part.at as usize);
     let row = match arrival.to {
         Destination::Receive(row) => row,
         Destination::Temporary(buffer) => {
@@ -116,8 +116,8 @@ pub(crate) fn place_rest(rows: &mut Rows<'_>, arrival: &mut Arrival) {
         }
         Destination::Unexpected(_) | Destination::Nobody => return,
     };
-    if part || arrival.header.is_head() {
-        return place_part(&mut rows.progress, arrival, row, &mut rows.cars, at);
+    if part.is_some() || arrival.header.is_head() {
+        return place_part(&mut rows.progress, arrival.payload, row, &mut rows.cars, part);
     }
     let car = &mut rows.cars[row as usize];
     if car.state != CarState::Receiving {
@@ -205,20 +205,23 @@ pub(crate) fn buffer_span(buffer: &mut Buffer) -> Span {
     unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) }
 }
 
-/// Places one part of a message that arrives in parts. The last part ends the receive.
-fn place_part(progress: &mut Progress, arrival: &Arrival, row: Row, cars: &mut [Car], at: usize) {
+/// Places one part of a message that arrives in parts. The last part ends the receive. The first one, in the frame with the envelope, has
+/// no `place`.
+fn place_part(progress: &mut Progress, payload: Span, row: Row, cars: &mut [Car], place: Option<PartPlace>) {
     let car = &mut cars[row as usize];
     let moved = if car.chain == NIL {
+        let at = place.map_or(0, |part| part.at as usize);
         // SAFETY: as in `place`.
-        unsafe { copy::copy_long(car.span.part(at, usize::MAX), arrival.payload) as u64 }
+        unsafe { copy::copy_long(car.span.part(at, usize::MAX), payload) as u64 }
     } else {
-        fill(cars, row, arrival.payload)
+        fill(cars, row, payload)
     };
     progress.moved.transfer += moved;
     let car = &mut cars[row as usize];
     car.done += moved;
-    let length = arrival.header.name;
-    if at > 0 && at as u64 + arrival.payload.len() as u64 == length {
+    if let Some(PartPlace { at, length }) = place
+        && at + payload.len() as u64 == length
+    {
         let truncated = car.done < length;
         finish_car(progress, cars, row, length, truncated);
     }

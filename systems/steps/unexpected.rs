@@ -194,6 +194,7 @@ pub(crate) fn receive_copies(rows: &mut Rows<'_>) {
         }
         if taken_over {
             rows.cars[row as usize].done = moved;
+            rows.large[row as usize].body = Body::InParts;
             continue;
         }
         finish_car(&mut rows.progress, &mut rows.cars, row, length, moved < length);

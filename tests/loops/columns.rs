@@ -2,14 +2,18 @@
 
 use tickwire::Engine;
 use tickwire::internals::components::{
-    Car, CarKind, CarState, NIL, Node, Queue, Request, RequestState, Row, car_flags, context,
+    Car, CarKind, CarState, NIL, Queue, Request, RequestState, Row, car_flags, context,
 };
 use tickwire::testing::rows;
 
 /// A CAR without its row numbers. The length is shown only for sends that have started. Otherwise the field may hold an
 /// old value: a send of a graph that left within its call has never written it.
 fn show(car: &Car, length: u64) -> String {
-    let length = if car.kind == CarKind::Send && car.state != CarState::Waiting { length } else { 0 };
+    let length = if car.kind == CarKind::Send && !matches!(car.state, CarState::Waiting | CarState::Resting) {
+        length
+    } else {
+        0
+    };
     let Car { kind, state, source, tag, done, flags, priority, .. } = *car;
     let flags = flags & !car_flags::STARTED;
     format!("{kind:?} {state:?} source {source} tag {tag} {done} of {length}, flags {flags:#x}, priority {priority}")
@@ -49,11 +53,11 @@ pub(crate) fn columns(engine: &mut Engine, credit: bool, graphs: bool) -> Vec<St
     }
     // Rows of kept graphs are not shown where frames may be late. A graph is kept if it has ended when the next equal
     // one begins, and that differs between the sides.
-    let is_kept = |car: &Car, node: &Node| !credit && car.state == CarState::Waiting && node.unmet == NIL;
-    let used = all.cars.iter().zip(all.large.iter()).zip(all.nodes.iter());
-    let used = used.filter(|((car, _), _)| car.state != CarState::Free && is_shown(car.context));
-    let used = used.filter(|((car, _), node)| !is_kept(car, node));
-    let mut cars: Vec<String> = used.map(|((car, large), _)| show(car, large.length)).collect();
+    let is_kept = |car: &Car| !credit && car.state == CarState::Resting;
+    let used = all.cars.iter().zip(all.large.iter());
+    let used = used.filter(|(car, _)| car.state != CarState::Free && is_shown(car.context));
+    let used = used.filter(|(car, _)| !is_kept(car));
+    let mut cars: Vec<String> = used.map(|(car, large)| show(car, large.length)).collect();
     cars.sort();
     lines.extend(cars);
     let states = [RequestState::Active, RequestState::Done, RequestState::Detached, RequestState::Inactive];

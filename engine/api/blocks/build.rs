@@ -165,7 +165,7 @@ fn set_nodes(
         all.cars[row as usize] = Car { chain, vc: peers[index], ..node_car(node, car) };
         let (needs, successors) = (needs[index], successors[index].len() as u32);
         let work = plan.work[index];
-        all.nodes[row as usize] = Node { graph: NIL, needs, unmet: NIL, first, successors, work };
+        all.nodes[row as usize] = Node { graph: NIL, needs, unmet: 0, first, successors, work };
         first += successors;
         note(all.progress, row, None);
     }
@@ -178,7 +178,7 @@ fn node_car(node: &NodeSketch, car: Car) -> Car {
         NodeSketch::Outgoing { tag, .. } => (CarKind::Send, car.source, tag.0),
         _ => (CarKind::Computation, car.source, 0),
     };
-    Car { kind, source, tag, state: CarState::Waiting, ..car }
+    Car { kind, source, tag, state: CarState::Resting, ..car }
 }
 
 /// Notes a message's row. Returns the row that is chained under it, which says where the message's bytes are. [`NIL`] for computations.

@@ -215,13 +215,13 @@ impl Engine {
                 Act::Compute(_) => (CarKind::Computation, me, 0, Span::EMPTY),
             };
             let tag = first_tag | step;
-            let car = Car { kind, state: CarState::Waiting, context: word, source, tag, ..Car::default() };
+            let car = Car { kind, state: CarState::Resting, context: word, source, tag, ..Car::default() };
             all.cars[row as usize] = Car { vc, span, request, priority, ..car };
             let count = following.len() as u32;
             let is_computation = kind == CarKind::Computation;
             let work = if is_computation { NodeWork::Computation(computed) } else { NodeWork::Message };
             computed += u32::from(is_computation);
-            all.nodes[row as usize] = Node { graph: NIL, needs: *needs, unmet: NIL, first, successors: count, work };
+            all.nodes[row as usize] = Node { graph: NIL, needs: *needs, unmet: 0, first, successors: count, work };
             first += count;
             note(all.progress, row, None);
         }

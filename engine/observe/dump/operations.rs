@@ -15,7 +15,7 @@ use tickwire_traces::dump::{Age, CollectiveDump, Kind, MessageDump, Obstacle, Op
 pub(super) fn is_used(car: &Car, request: &Request) -> bool {
     let operation = matches!(car.kind, CarKind::Send | CarKind::Receive);
     // A message of a collective operation that has not started, or is done, waits for nobody.
-    let in_turn = !matches!(car.state, CarState::Free | CarState::Waiting | CarState::Startable);
+    let in_turn = !matches!(car.state, CarState::Free | CarState::Waiting | CarState::Startable | CarState::Resting);
     operation && in_turn && request.state != RequestState::Inactive
 }
 

@@ -35,8 +35,8 @@ pub(super) fn give_up(rows: &mut Rows<'_>, number: u32) {
     let call = graph.blocks.is_none().then_some((graph.call, graph.starts));
     let mut left = Vec::with_capacity(nodes.len());
     for &row in &nodes {
-        let (car, node) = (rows.cars[row as usize], rows.nodes[row as usize]);
-        let idle = car.state == CarState::Waiting && node.unmet != NIL;
+        let car = rows.cars[row as usize];
+        let idle = car.state == CarState::Waiting;
         let begun = is_passage(&rows.cars, row) && leaves_begun(rows, number, row);
         if !(idle || begun || car.state == CarState::Startable || is_only_queued(rows, row)) {
             left.push(row);

@@ -157,7 +157,7 @@ fn check(rows: &Rows<'_>, inquiry: &Inquiry, vc_row: Row) -> Result<(), NotTaken
 /// Whether the message that a peer asks after will never come to it, or never be taken.
 fn is_denied(rows: &Rows<'_>, inquiry: &Inquiry, vc_row: Row) -> bool {
     let Inquiry { context, tag, message, call, start, .. } = *inquiry;
-    let Rows { progress, cars, nodes, requests, vcs, .. } = rows;
+    let Rows { progress, cars, requests, vcs, .. } = rows;
     let Some(communicator) = known(&rows.communicators, context) else {
         // One that has been freed, or one that is still to be made.
         return unclaimed(&rows.communicators, context) == Unclaimed::Drop;
@@ -186,7 +186,7 @@ fn is_denied(rows: &Rows<'_>, inquiry: &Inquiry, vc_row: Row) -> bool {
     let kind = if message == NIL { CarKind::Send } else { CarKind::Receive };
     let will_be = |&row: &Row| {
         let car = &cars[row as usize];
-        (car.kind, car.vc, car.tag) == (kind, vc_row, tag) && nodes[row as usize].unmet != NIL
+        (car.kind, car.vc, car.tag) == (kind, vc_row, tag) && car.state != CarState::Resting
     };
     !runs || !graph.nodes.iter().any(will_be)
 }

@@ -17,10 +17,10 @@ use tickwire_transports::{Sent, copy};
 
 /// Counts one of the things that a node waits for as there. After the last one the node can start.
 pub(super) fn meet(progress: &mut Progress, cars: &mut [Car], nodes: &mut [Node], row: Row) {
-    let node = &mut nodes[row as usize];
-    if node.unmet == NIL || node.unmet == 0 {
+    if cars[row as usize].state != CarState::Waiting {
         return;
     }
+    let node = &mut nodes[row as usize];
     node.unmet -= 1;
     if node.unmet == 0 {
         cars[row as usize].state = CarState::Startable;
