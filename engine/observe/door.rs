@@ -79,14 +79,11 @@ impl Door {
 
     /// The next new visitor at one of the sockets, if it has the right user.
     pub(super) fn accept(&self, listener: &UnixListener) -> Option<UnixStream> {
-        while self.visitors.len() < DUMP_VISITORS_MAX {
-            let (stream, _) = listener.accept().ok()?;
-            let may_ask = peer_of(&stream).is_ok_and(|who| who.uid == geteuid().as_raw() || who.uid == 0);
-            if may_ask && stream.set_nonblocking(true).is_ok() {
-                return Some(stream);
-            }
-        }
-        None
+        let may_ask = |stream: &UnixStream| {
+            peer_of(stream).is_ok_and(|who| who.uid == geteuid().as_raw() || who.uid == 0)
+                && stream.set_nonblocking(true).is_ok()
+        };
+        admit(listener, DUMP_VISITORS_MAX.saturating_sub(self.visitors.len()), may_ask)
     }
 
     /// Writes more of each visitor's answer. Visitors that have all of it, or are too slow, are disconnected.
@@ -107,6 +104,11 @@ impl Door {
     }
 }
 
+/// The first of at most `looks` new visitors that may ask. The others are turned away, and may come faster than that.
+fn admit(listener: &UnixListener, looks: usize, may_ask: impl FnMut(&UnixStream) -> bool) -> Option<UnixStream> {
+    (0..looks).map_while(|_| listener.accept().ok()).map(|(stream, _)| stream).find(may_ask)
+}
+
 /// Listens under a name of this process.
 fn listen(kind: &str, engine: u64) -> Option<UnixListener> {
     let name = name_of(kind, std::process::id().into(), engine);
@@ -120,5 +122,29 @@ impl Drop for Door {
         if let Some((_, id)) = &self.signal {
             signal_hook::low_level::unregister(*id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn visitors_that_may_not_ask_are_turned_away_a_few_at_a_time() {
+        let name = format!("tickwire-test-door-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let visitors: Vec<_> = (0..7).map(|_| UnixStream::connect_addr(&address).unwrap()).collect();
+        assert!(admit(&listener, 5, |_| false).is_none());
+        assert!(admit(&listener, 0, |_| true).is_none(), "there is no seat");
+        let mut asked = 0;
+        let second = |_: &UnixStream| {
+            asked += 1;
+            asked == 2
+        };
+        assert!(admit(&listener, 5, second).is_some(), "two have not been looked at");
+        assert!(admit(&listener, 5, |_| true).is_none(), "nobody is left");
+        drop(visitors);
     }
 }
