@@ -40,6 +40,15 @@ impl OneSidedCall {
     }
 }
 
+/// A call that is told. Calls within it are not told apart. It may panic in code of the application.
+struct Telling<'a>(&'a mut Engine);
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        self.0.is_telling = false;
+    }
+}
+
 impl Engine {
     /// Runs a one-sided call. If somebody watches, tells how long it took.
     #[inline(always)]
@@ -72,9 +81,9 @@ impl Engine {
         let begin_ns = self.trace.get_mut().as_mut().map_or(0, Trace::now_ns);
         let done = {
             let _zone = Zone::of_call(call.name);
-            run(self)
+            let telling = Telling(self);
+            run(&mut *telling.0)
         };
-        self.is_telling = false;
         if is_worth(&done) {
             self.tell_access(call, begin_ns);
         }
@@ -102,9 +111,10 @@ impl Engine {
             return post(self);
         }
         let about = About::Memory(self.access_of(call));
-        let noted = self.tell_start(call.name, about);
-        let posted = post(self);
-        self.is_telling = false;
+        let telling = Telling(self);
+        let noted = telling.0.tell_start(call.name, about);
+        let posted = post(&mut *telling.0);
+        drop(telling);
         if let Some(noted) = noted {
             self.note_request(noted, posted.as_ref().ok().map(Request::id));
         }

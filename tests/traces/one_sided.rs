@@ -4,12 +4,13 @@ use crate::format::{lines, of};
 use crate::kit::events;
 use crate::operations::{operations, two_of};
 use serde_json::{Value, json};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 use tickwire::internals::components::NIL;
 use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
-use tickwire::internals::traces::{About, Access, Event, Ring, TraceFile};
+use tickwire::internals::traces::{About, Access, Event, Ring, Sink, TraceFile};
 use tickwire::internals::transports::Hub;
 use tickwire::{
     Bootstrap, Datatype, Engine, LockKind, ProcId, Rank, RegionAccess, RegionKey, Tag, Typed, Window, WindowError,
@@ -360,4 +361,30 @@ fn a_trace_file_has_slices_of_one_sided_calls_and_of_operations() {
     assert_eq!((names, ended.len()), (vec!["rput", "allreduce"], 2));
     assert_eq!(begun[0]["args"], json!({"window": window, "target": 0, "bytes": 8}));
     assert!(begun[1]["args"]["context"].is_u64());
+}
+
+/// A sink that panics when the first operation starts, and counts those that start later.
+struct BreaksOnce(Arc<AtomicU32>);
+
+impl Sink for BreaksOnce {
+    fn record(&mut self, event: &Event<'_>) {
+        let is_start = matches!(event, Event::Started { name, .. } if name == "rput");
+        assert!(!is_start || self.0.fetch_add(1, Ordering::Relaxed) != 0, "the sink is broken");
+    }
+}
+
+#[test]
+fn operations_are_told_after_a_sink_has_panicked() {
+    let starts = Arc::new(AtomicU32::new(0));
+    let mut engine = Engine::builder().trace(BreaksOnce(starts.clone())).build(Bootstrap::solo()).unwrap();
+    let window = engine.win_allocate::<u64>(1, engine.comm_world()).unwrap();
+    engine.win_lock(LockKind::Shared, Rank(0), window).unwrap();
+    let put =
+        |engine: &mut Engine| engine.rput(vec![7u64], Rank(0), 0, window).map(|request| engine.wait_take(request));
+    assert!(catch_unwind(AssertUnwindSafe(|| put(&mut engine))).is_err());
+    for told in 2..4 {
+        put(&mut engine).unwrap().unwrap();
+        assert_eq!(starts.load(Ordering::Relaxed), told);
+    }
+    engine.win_unlock(Rank(0), window).unwrap();
 }
