@@ -14,6 +14,8 @@ macro_rules! data {
     )*};
 }
 
+use crate::words::clean_json;
+
 mod bytes;
 mod routes;
 mod text;
@@ -373,6 +375,15 @@ impl OperationDump {
 }
 
 impl Dump {
+    /// Decodes a dump that was written as JSON. It replaces control characters in text by spaces.
+    ///
+    /// # Errors
+    /// The bytes are no dump.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let text = str::from_utf8(bytes).map_err(|error| error.to_string())?;
+        serde_json::from_str(&clean_json(text)).map_err(|error| error.to_string())
+    }
+
     /// The name of a communicator.
     pub fn comm_name(&self, id: u32) -> String {
         match id {

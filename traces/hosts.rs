@@ -4,7 +4,7 @@
 use crate::dump::{Dump, SHOWN_MAX};
 use crate::page::{ENDPOINTS_MAX, PEERS_MAX, Snapshot};
 use crate::whowaits::RankReport;
-use crate::words::clean;
+use crate::words::clean_json;
 
 /// Longest answer, bytes: enough for over a hundred ranks of a host, each with as much pending as a dump shows.
 pub const ANSWER_BYTES_MAX: usize = 64 << 20;
@@ -98,24 +98,22 @@ impl Answer {
     /// # Errors
     /// A description of what is invalid.
     pub fn parse(bytes: &[u8], size: u32) -> Result<Self, String> {
-        let mut answer: Answer = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        let text = str::from_utf8(bytes).map_err(|error| error.to_string())?;
+        let mut answer: Answer = serde_json::from_str(&clean_json(text)).map_err(|error| error.to_string())?;
         answer.ranks.sort_by_key(|of| of.rank);
         if answer.ranks.windows(2).any(|two| two[0].rank == two[1].rank) {
             return Err("a rank is named twice".into());
         }
-        for of in &mut answer.ranks {
+        for of in &answer.ranks {
             if of.rank >= size {
                 return Err(format!("rank {} of {size}", of.rank));
             }
-            if let Some(page) = &mut of.page {
-                check_page(page)?;
-            }
-            match &mut of.report {
+            of.page.as_ref().map_or(Ok(()), check_page)?;
+            match &of.report {
                 Some(RankReport::Dumped(dumps)) if dumps.len() > ENGINES_MAX || dumps.is_empty() => {
                     return Err(format!("{} engines in a process", dumps.len()));
                 }
                 Some(RankReport::Dumped(dumps)) => dumps.iter().try_for_each(|dump| check_dump(dump, size))?,
-                Some(RankReport::Unknown(words)) => clean(words),
                 _ => {}
             }
         }
@@ -136,26 +134,36 @@ fn check_dump(dump: &Dump, size: u32) -> Result<(), String> {
         ("windows", windows.len(), u64::from(u16::MAX)),
         ("regions", regions.len(), most),
         ("runs of ranks", elsewhere.len(), size.into()),
+        // A rank waits in one call.
+        ("awaited locks", windows.iter().filter(|window| window.awaited.is_some()).count(), 1),
     ];
-    match counts.into_iter().find(|&(_, count, most)| count as u64 > most) {
+    let of_communicators = communicators.iter().flat_map(|comm| {
+        let members = comm.members.as_ref().map_or(0, Vec::len);
+        [("members of a communicator", members, size.into()), ("persistent operations", comm.persistent.len(), most)]
+    });
+    let of_windows = windows.iter().flat_map(|window| {
+        let awaited = window.awaited.as_ref().map_or(0, |lock| lock.holders.len());
+        let lists = [window.holders.len(), awaited, window.pending.len(), window.by_fabric.len()];
+        lists.map(|count| ("members in a list of a window", count, size.into()))
+    });
+    let mut counts = counts.into_iter().chain(of_communicators).chain(of_windows);
+    match counts.find(|&(_, count, most)| count as u64 > most) {
         Some((name, count, most)) => Err(format!("{count} {name} in a dump, which has at most {most}")),
         None => Ok(()),
     }
 }
 
-fn check_page(page: &mut Snapshot) -> Result<(), String> {
+fn check_page(page: &Snapshot) -> Result<(), String> {
     if page.peers.len() > PEERS_MAX || page.endpoints.len() > ENDPOINTS_MAX {
         return Err("more peers or transports than a page has".into());
     }
-    clean(&mut page.job);
-    page.endpoints.iter_mut().for_each(clean);
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dump::OperationDump;
+    use crate::dump::{CommunicatorDump, HolderDump, LockDump, OperationDump, WindowDump};
 
     #[test]
     fn questions_come_back_as_they_were_and_others_are_refused() {
@@ -197,6 +205,17 @@ mod tests {
         let many = Dump { operations: vec![OperationDump::default(); SHOWN_MAX + 1], ..Dump::default() };
         assert!(read(vec![of_rank(0, RankReport::Dumped(vec![many]))]).unwrap_err().contains("1001 operations"));
         assert!(read(vec![of_rank(0, RankReport::Dumped(Vec::new()))]).is_err());
+        let dumped = |dump: Dump| read(vec![of_rank(0, RankReport::Dumped(vec![dump]))]);
+        let awaits = WindowDump { awaited: Some(LockDump::default()), ..WindowDump::default() };
+        let refused = dumped(Dump { windows: vec![awaits.clone(), awaits.clone()], ..Dump::default() });
+        assert!(refused.unwrap_err().contains("2 awaited locks"));
+        assert!(dumped(Dump { windows: vec![awaits, WindowDump::default()], ..Dump::default() }).is_ok());
+        let crowded = WindowDump { holders: vec![HolderDump::default(); 5], ..WindowDump::default() };
+        assert!(dumped(Dump { windows: vec![crowded], ..Dump::default() }).unwrap_err().contains("5 members"));
+        let crowded = CommunicatorDump { members: Some(vec![0; 5]), ..CommunicatorDump::default() };
+        assert!(dumped(Dump { communicators: vec![crowded], ..Dump::default() }).unwrap_err().contains("5 members"));
+        let cleaned = dumped(Dump { job: "\u{1b}[2J".into(), ..Dump::default() }).unwrap();
+        assert!(matches!(&cleaned.ranks[0].report, Some(RankReport::Dumped(dumps)) if dumps[0].job == " [2J"));
         let words = read(vec![of_rank(0, RankReport::Unknown("\u{1b}[2Jgone\n".into()))]).unwrap();
         assert_eq!(words.ranks[0].report, Some(RankReport::Unknown(" [2Jgone ".into())));
     }

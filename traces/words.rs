@@ -49,9 +49,58 @@ pub(crate) fn clean(words: &mut String) {
     }
 }
 
+/// The same JSON text, with spaces for the control characters in its strings. It may have them as they are, or as escapes.
+pub(crate) fn clean_json(text: &str) -> String {
+    let mut cleaned = String::with_capacity(text.len());
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        if character != '\\' {
+            cleaned.push(if character.is_control() { ' ' } else { character });
+            continue;
+        }
+        // What follows a backslash is no control character, or the text is not JSON.
+        let escaped = characters.next().map(|(_, letter)| letter);
+        let digits = text.get(at + 2..at + 6).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let number = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        match (escaped, number.and_then(char::from_u32)) {
+            (Some('b' | 'f' | 'n' | 'r' | 't'), _) => cleaned.push(' '),
+            (Some('u'), Some(coded)) if coded.is_control() => {
+                cleaned.push(' ');
+                characters.by_ref().take(4).for_each(drop);
+            }
+            (letter, _) => {
+                cleaned.push('\\');
+                cleaned.extend(letter);
+            }
+        }
+    }
+    cleaned
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn strings_in_json_lose_their_control_characters_and_nothing_else() {
+        let all: String = (0..0x250).chain([0x1F600, 0x2028]).filter_map(char::from_u32).collect();
+        let texts = [all.as_str(), "\\u001b", "\\\u{1b}\\n", "\u{9b}2J\"quoted\"", "C:\\temp\\new", ""];
+        for text in texts {
+            let expected = text.replace(char::is_control, " ");
+            let plain = serde_json::to_string(&[text]).unwrap();
+            let escapes = text.encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
+            for json in
+                [plain, format!("[\"{escapes}\"]"), format!("[\"{}\"]", escapes.to_uppercase().replace("\\U", "\\u"))]
+            {
+                let cleaned: [String; 1] = serde_json::from_str(&clean_json(&json)).unwrap();
+                assert_eq!(cleaned[0], expected, "{json}");
+            }
+        }
+        for broken in ["\\", "\"\\u", "\"\\u00", "\"\\uzzzz\"", "\"\\u+01b\"", "\\é\\\u{7f}"] {
+            assert!(serde_json::from_str::<String>(&clean_json(broken)).is_err(), "{broken}");
+        }
+        assert_eq!(clean_json("[1,\n2]"), "[1, 2]", "also between values");
+    }
 
     #[test]
     fn numbers_get_the_unit_that_fits() {

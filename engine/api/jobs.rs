@@ -256,10 +256,7 @@ fn dump_of(
     patience: Duration,
 ) -> Result<Dump, AskError> {
     match answer {
-        Ok(answer) if !answer.is_empty() => {
-            let strange = |e: serde_json::Error| AskError::Strange { pid, words: e.to_string() };
-            serde_json::from_slice(&answer).map_err(strange)
-        }
+        Ok(answer) if !answer.is_empty() => Dump::parse(&answer).map_err(|words| AskError::Strange { pid, words }),
         Ok(_) => Err(AskError::NoEngine { pid }),
         Err(error) if error.kind() == io::ErrorKind::TimedOut => {
             let now = read_page(path).unwrap_or_else(|| page.clone());
