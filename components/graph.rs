@@ -103,6 +103,18 @@ pub enum Computation {
     },
 }
 
+impl Computation {
+    /// Has it use these runs, which are lent anew at the addresses that it uses. See [`Span::derived_from`].
+    pub fn derive_from(&mut self, runs: &[Span]) {
+        match self {
+            Computation::Reduce { into, other, .. } | Computation::Apply { into, other, .. } => {
+                (*into, *other) = (into.derived_from(runs), other.derived_from(runs));
+            }
+            Computation::Copy { from, to } => (*from, *to) = (from.derived_from(runs), to.derived_from(runs)),
+        }
+    }
+}
+
 /// Memory that a graph owns, aligned for elements of up to 16 bytes.
 pub type Temporary = Box<[u128]>;
 

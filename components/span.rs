@@ -65,10 +65,52 @@ impl Span {
         unsafe { self.start.copy_from(from.start, self.length.min(from.length)) }
     }
 
+    /// The same bytes by an address that is derived from that of one of `runs`, if they are within it. A run that is lent anew may have
+    /// the address of an earlier one, but addresses that were derived from the earlier one must not be used any more.
+    #[inline]
+    pub fn derived_from(self, runs: &[Span]) -> Span {
+        let is_within = |run: &&Span| {
+            let first = self.start.addr().wrapping_sub(run.start.addr());
+            !self.is_empty() && first < run.length && self.length <= run.length - first
+        };
+        match runs.iter().find(is_within) {
+            Some(run) => run.part(self.start.addr() - run.start.addr(), self.length),
+            None => self,
+        }
+    }
+
     /// The part from `first` on, at most `most` bytes; empty past the end.
     #[inline]
     pub fn part(&self, first: usize, most: usize) -> Span {
         let first = first.min(self.length);
         Span { start: self.start.wrapping_add(first), length: most.min(self.length - first) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_within_a_run_are_derived_from_it_and_others_stay_as_they_are() {
+        let mut bytes = [0u8; 16];
+        let start = bytes.as_mut_ptr();
+        // SAFETY: no byte is read or written by these.
+        #[expect(unsafe_code, reason = "addresses of a test")]
+        let of = |first: usize, length| unsafe { Span::new(start.wrapping_add(first), length) };
+        let runs = [of(0, 4), of(8, 4)];
+        for (first, length) in [(0, 4), (1, 2), (8, 1), (11, 1), (4, 2), (2, 4), (12, 1), (3, 0), (15, 1)] {
+            let (span, derived) = (of(first, length), of(first, length).derived_from(&runs));
+            assert_eq!((derived.start(), derived.len()), (span.start(), span.len()));
+        }
+        // Of a run that is lent anew at the same address, what is written by the derived address is seen.
+        let lent = Span { start: (&raw mut bytes).cast(), length: 16 };
+        let inner = of(5, 2).derived_from(&[lent]);
+        // SAFETY: the bytes are those of the array, and the address is derived from its last borrow.
+        #[expect(unsafe_code, reason = "addresses of a test")]
+        unsafe {
+            inner.start().write(7);
+        }
+        assert_eq!(bytes[5], 7);
     }
 }

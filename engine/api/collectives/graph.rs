@@ -16,7 +16,7 @@ use tickwire_components::{
 use tickwire_systems::collectives::draft::{Act, Draft, PERSISTENT_TAG, STEP_BITS, STEPS_MAX};
 use tickwire_systems::procs::communicators::{known, live};
 use tickwire_systems::protocols::graph::failure::cancel;
-use tickwire_systems::protocols::graph::kept::renew;
+use tickwire_systems::protocols::graph::kept::{NextCall, renew};
 use tickwire_systems::steps::signatures::note;
 use tickwire_systems::tick::complete::start_graph;
 
@@ -154,8 +154,9 @@ impl Engine {
         if self.store.progress().free_cars.count == 0 {
             self.need_rows(1)?;
         }
-        let Some(number) = key.and_then(|key| self.store.progress().graphs.waiting(key)) else { return Ok(None) };
-        let number = self.renew_graph(number, comm)?;
+        let kept = key.and_then(|key| Some((self.store.progress().graphs.waiting(key)?, key.buffers)));
+        let Some((number, buffers)) = kept else { return Ok(None) };
+        self.renew_graph(number, buffers, comm)?;
         Ok(Some(self.start_numbered(number)))
     }
 
@@ -248,15 +249,16 @@ impl Engine {
         Ok(add_graph(&mut all, graph))
     }
 
-    /// Gives the graph of an earlier call that was the same a new request.
-    fn renew_graph(&mut self, number: u32, comm: Comm) -> Result<u32, PostError> {
-        let call = self.next_call(comm, false);
+    /// Gives the graph of an earlier call that was the same a new request, and the buffers of this call.
+    fn renew_graph(&mut self, number: u32, buffers: [Span; 2], comm: Comm) -> Result<(), PostError> {
+        let (call, first_tag) = self.next_call(comm, false);
         let all = self.store.all();
         let Communicator { context: word, priority, .. } = all.communicators[Communicator::row(comm.0)];
         let Some(request) = all.progress.free_cars.pop(all.cars) else { return Err(self.full()) };
         own_request(all.cars, all.requests, request, word | context::COLLECTIVE);
-        self.store.with(|rows, _| renew(rows, number, request, call, STEPS_MAX, priority));
-        Ok(number)
+        let next = NextCall { request, call, first_tag, steps: STEPS_MAX, priority, buffers };
+        self.store.with(|rows, _| renew(rows, number, &next));
+        Ok(())
     }
 
     /// The number of the next operation of a communicator that runs by messages, and the tag of its first step.

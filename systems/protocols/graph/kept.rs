@@ -8,7 +8,7 @@ use crate::rows::Rows;
 use crate::steps::finish::free_car;
 use std::mem::ManuallyDrop;
 use tickwire_components::limits::{GRAPH_BYTES_KEPT, GRAPHS_KEPT};
-use tickwire_components::{CarKind, Communicator, Graph, NIL, Node, RequestState, Row};
+use tickwire_components::{CarKind, Communicator, Graph, NIL, Node, RequestState, Row, Span};
 
 /// A graph whose last node is done stays if somebody may start it again.
 pub(super) fn leave_ended(rows: &mut Rows<'_>, number: u32) {
@@ -54,17 +54,37 @@ fn forget_oldest(rows: &mut Rows<'_>) {
     }
 }
 
-/// Gives a kept graph the request of a new call, and its messages the tags of that call.
-pub fn renew(rows: &mut Rows<'_>, number: u32, request: Row, (call, first_tag): (u32, u32), steps: u32, priority: u8) {
+/// The next call that uses a kept graph.
+#[derive(Debug)]
+pub struct NextCall {
+    /// The row of its request.
+    pub request: Row,
+    /// See [`Graph::call`].
+    pub call: u32,
+    /// The tag of its first step.
+    pub first_tag: u32,
+    /// How many steps a call may have. A power of two.
+    pub steps: u32,
+    /// The priority of its messages.
+    pub priority: u8,
+    /// Its buffers. They have the addresses and lengths of those of the call before.
+    pub buffers: [Span; 2],
+}
+
+/// Gives a kept graph the request and the buffers of a new call, and its messages the tags of that call.
+pub fn renew(rows: &mut Rows<'_>, number: u32, next: &NextCall) {
+    let &NextCall { request, call, first_tag, steps, priority, buffers } = next;
     let Rows { progress, cars, .. } = rows;
     let graphs = &mut *progress.graphs;
     let Some(graph) = graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut) else { return };
     graphs.kept -= 1;
     graphs.kept_bytes -= graph.bytes();
     (graph.request, graph.call) = (request, call);
+    graph.computations.iter_mut().for_each(|computation| computation.derive_from(&buffers));
     for &row in &graph.nodes {
         let car = &mut cars[row as usize];
         (car.request, car.priority) = (request, priority);
+        car.span = car.span.derived_from(&buffers);
         if car.kind != CarKind::Computation {
             car.tag = first_tag | car.tag & (steps - 1);
         }
