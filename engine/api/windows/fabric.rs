@@ -235,6 +235,18 @@ impl Engine {
         (rank, handle): (Rank, u32),
         comm: Comm,
     ) -> Result<u32, WindowError> {
+        // What the application has in the engine may panic, and then the transport must not go on with the buffer.
+        self.lending(|engine| engine.post_each_over(route, kind, runs, (rank, handle), comm))
+    }
+
+    fn post_each_over(
+        &mut self,
+        route: Route,
+        kind: FabricKind,
+        runs: &[(usize, Span)],
+        (rank, handle): (Rank, u32),
+        comm: Comm,
+    ) -> Result<u32, WindowError> {
         let mut references = SmallVec::new();
         let request = match self.know_runs(&mut references, route.endpoint, runs, kind.writes(), comm) {
             Ok(row) => row,
