@@ -2,7 +2,10 @@
 
 use crate::pieces::{LeasedBytes, OneRun, Pieces};
 use crate::sequence::Sequence;
-use crate::{Basic, Datatype, Described, Elements, ElementsMut, Operands, Operation, Span, Typed, Unfit};
+use crate::{
+    Basic, Datatype, DatatypeError, Described, Elements, ElementsMut, Operands, Operation, Span, Typed, Unfit,
+};
+use bytemuck::allocation::try_zeroed_vec;
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
@@ -59,7 +62,7 @@ impl<B: Elements<Element: Basic>> Packed<B> {
     /// `count` elements of a type, with displacement 0 at the start of the buffer.
     ///
     /// # Errors
-    /// If some bytes of the elements are outside the buffer. The error gives the buffer back.
+    /// If some bytes of the elements are outside the buffer, or there is no memory for the packed elements. The error gives the buffer back.
     pub fn new(buffer: B, of: &Datatype, count: usize) -> Result<Self, Unfit<B>> {
         Self::at(buffer, 0, of, count)
     }
@@ -69,7 +72,7 @@ impl<B: Elements<Element: Basic>> Packed<B> {
     /// # Errors
     /// As [`Packed::new`].
     pub fn at(buffer: B, origin: usize, of: &Datatype, count: usize) -> Result<Self, Unfit<B>> {
-        Ok(Self::of(Typed::at(buffer, origin, of, count)?, of.size()))
+        Self::of(Typed::at(buffer, origin, of, count)?, of.size())
     }
 }
 
@@ -80,13 +83,18 @@ impl<B: Elements> Packed<B> {
     /// # Errors
     /// As [`Packed::new`].
     pub fn all(buffer: B) -> Result<Self, Unfit<B>> {
-        Ok(Self::of(Typed::all(buffer)?, B::Element::layout().size()))
+        Self::of(Typed::all(buffer)?, B::Element::layout().size())
     }
 
-    fn of(typed: Typed<B>, element: usize) -> Self {
-        let mut packed = Packed { bytes: vec![0; typed.size()], typed, element };
+    /// Packs elements into new memory. Where they lie on each other, they may have far more bytes than the buffer.
+    fn of(typed: Typed<B>, element: usize) -> Result<Self, Unfit<B>> {
+        let bytes = typed.size();
+        let Ok(room) = try_zeroed_vec(bytes) else {
+            return Err(Unfit { error: DatatypeError::Memory { bytes }, buffer: typed.into_buffer() });
+        };
+        let mut packed = Packed { typed, bytes: room, element };
         packed.pack();
-        packed
+        Ok(packed)
     }
 
     /// Packs the elements that are in the buffer now.

@@ -40,4 +40,10 @@ pub enum DatatypeError {
         /// Bytes of the buffer.
         length: usize,
     },
+    /// There is no memory for a copy of the elements.
+    #[error("the packed elements have {bytes} bytes, and there is no memory for them: pack fewer at a time")]
+    Memory {
+        /// How many.
+        bytes: usize,
+    },
 }

@@ -45,6 +45,16 @@ fn structs_are_combined_without_their_padding_whichever_operand_is_written() {
     assert_eq!(*third.unpack(), expected);
 }
 
+#[test]
+fn packed_elements_for_which_there_is_no_memory_are_refused_and_the_buffer_comes_back() {
+    let number = Datatype::of::<u64>().resized(0, 0).unwrap();
+    // All of them are the same number. No memory has so many bytes.
+    let count = 1 << 57;
+    let refused = Packed::new(vec![7u64], &number, count).unwrap_err();
+    assert_eq!((refused.error, refused.buffer), (DatatypeError::Memory { bytes: 8 * count }, vec![7]));
+    assert_eq!(Packed::new(vec![7u64], &number, 3).unwrap().bytes(), [7u64; 3].map(u64::to_ne_bytes).concat());
+}
+
 /// A function of an operation may reduce packed elements itself.
 #[test]
 fn reductions_of_packed_elements_may_be_nested() {
