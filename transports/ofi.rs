@@ -37,6 +37,7 @@ mod endpoint;
 mod error;
 mod frame;
 mod info;
+mod interfaces;
 mod library;
 mod losses;
 mod matching;

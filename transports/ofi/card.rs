@@ -8,19 +8,20 @@
 //! | 4–19 | its address, IPv6 or mapped IPv4 |
 //! | 20–27 | secret that a caller shows, so that nobody else is let in |
 //! | 28–35 | the host: what two processes must share to reach each other within it |
-//! | 36–47 | the process: its number, and when it was started |
-//! | 48– | fabric address |
+//! | 36–39 | scope of the address of the control socket: the number of the interface if it is link-local, else 0 |
+//! | 40–51 | the process: its number, and when it was started |
+//! | 52– | fabric address |
 //! | then 4 | who matches: 0 the engine, else the tag mode and the longest message |
 
 use crate::processes;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
 /// Version of the card's layout.
-const CARD_VERSION: u8 = 4;
+const CARD_VERSION: u8 = 5;
 /// Bytes before the fabric address.
-const FIXED: usize = 36 + processes::CARD_BYTES;
+const FIXED: usize = 40 + processes::CARD_BYTES;
 /// The most bytes of a fabric address, since a card has at most 255 bytes.
-pub(super) const ADDRESS_BYTES_MAX: usize = 200;
+pub(super) const ADDRESS_BYTES_MAX: usize = 196;
 
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,13 +40,14 @@ impl Card {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![CARD_VERSION, self.address.len() as u8];
         bytes.extend(self.control.port().to_be_bytes());
-        let ip = match self.control.ip() {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-            IpAddr::V6(ip) => ip,
+        let (ip, scope) = match self.control {
+            SocketAddr::V4(control) => (control.ip().to_ipv6_mapped(), 0),
+            SocketAddr::V6(control) => (*control.ip(), control.scope_id()),
         };
         bytes.extend(ip.octets());
         bytes.extend(self.secret.to_be_bytes());
         bytes.extend(self.host);
+        bytes.extend(scope.to_be_bytes());
         bytes.extend(processes::to_card(self.process.0, self.process.1));
         bytes.extend(&self.address);
         bytes.extend(self.matching.to_be_bytes());
@@ -68,9 +70,13 @@ impl Card {
         let process = fixed.last_chunk().map_or((0, 0), |process| processes::in_card(*process));
         let mut ip = [0; 16];
         ip.copy_from_slice(&fixed[4..20]);
-        let ip = Ipv6Addr::from(ip).to_canonical();
+        let (ip, port) = (Ipv6Addr::from(ip), u16::from_be_bytes([fixed[2], fixed[3]]));
+        let scope = u32::from_be_bytes([fixed[36], fixed[37], fixed[38], fixed[39]]);
         Ok(Card {
-            control: SocketAddr::new(ip, u16::from_be_bytes([fixed[2], fixed[3]])),
+            control: match ip.to_ipv4_mapped() {
+                Some(ip) => SocketAddrV4::new(ip, port).into(),
+                None => SocketAddrV6::new(ip, port, 0, scope).into(),
+            },
             secret: u64::from_be_bytes(part(20)),
             host: part(28),
             process,
@@ -98,7 +104,7 @@ mod tests {
 
     #[test]
     fn cards_come_back_as_they_were() {
-        for control in ["10.1.2.3:40000", "[2001:db8::1]:1"] {
+        for control in ["10.1.2.3:40000", "[2001:db8::1]:1", "[fe80::1%7]:1"] {
             let card = card(control);
             assert_eq!(Card::decode(&card.encode()), Ok(card.clone()));
         }

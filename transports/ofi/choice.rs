@@ -1,10 +1,10 @@
 //! Which of libfabric's candidates are used, and why the others are not.
 
+use super::interfaces::is_near;
 use super::tags::TagMode;
 use super::{Hints, Info, Library, OfiError};
 use libfabric_sys as sys;
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::ptr::null;
 use tickwire_components::limits::RMA_CONTEXTS_MAX;
 
@@ -301,14 +301,6 @@ fn names(list: &str) -> Vec<String> {
 /// Whether `name` is a provider's full name, or that of one of its layers.
 pub(super) fn is_named(provider: &str, name: &str) -> bool {
     provider == name || provider.split(';').any(|layer| layer == name)
-}
-
-/// Whether an address is loopback or link-local, so that other hosts cannot reach it by the address alone.
-fn is_near(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_loopback() || address.is_link_local(),
-        IpAddr::V6(address) => address.is_loopback() || address.is_unicast_link_local(),
-    }
 }
 
 /// The names of all providers, whatever they can do.

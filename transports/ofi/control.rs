@@ -307,10 +307,10 @@ impl AsFd for Socket {
     }
 }
 
-/// Listens at an address, at a port of the kernel's choice; returns where.
-pub(super) fn listen(ip: IpAddr, backlog: i32) -> Result<(OwnedFd, SocketAddr), Errno> {
-    let listener = new_socket(ip)?;
-    rustix::net::bind(&listener, &SocketAddr::new(ip, 0))?;
+/// Listens at an address. If its port is 0, the kernel chooses one. Returns where.
+pub(super) fn listen(at: SocketAddr, backlog: i32) -> Result<(OwnedFd, SocketAddr), Errno> {
+    let listener = new_socket(at.ip())?;
+    rustix::net::bind(&listener, &at)?;
     rustix::net::listen(&listener, backlog)?;
     let bound = rustix::net::getsockname(&listener)?;
     let bound = SocketAddr::try_from(bound).map_err(|_| Errno::AFNOSUPPORT)?;

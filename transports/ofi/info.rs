@@ -1,8 +1,10 @@
 //! Candidates (`struct fi_info`): what providers offer for given hints. Each is owned.
 
+use super::interfaces::host_address;
 use super::{Library, OfiError};
 use libfabric_sys as sys;
 use std::ffi::{CStr, CString, c_char};
+use std::net::{IpAddr, SocketAddr};
 use std::ptr::{NonNull, null, null_mut};
 
 /// The request for candidates. See fi_getinfo(3).
@@ -202,8 +204,15 @@ impl Info {
     }
 
     /// The Internet address in [`Info::source`], if it is one.
-    pub fn ip(&self) -> Option<std::net::IpAddr> {
-        ip(self.raw().addr_format, self.source())
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.host_address().map(|address| address.ip())
+    }
+
+    /// As [`Info::ip`], with its scope and without a port.
+    pub(super) fn host_address(&self) -> Option<SocketAddr> {
+        let format = self.raw().addr_format;
+        let is_named = [sys::FI_SOCKADDR, sys::FI_SOCKADDR_IN, sys::FI_SOCKADDR_IN6].contains(&format);
+        is_named.then(|| host_address(self.source())).flatten()
     }
 
     /// A copy whose transmit or receive attributes may be changed before something is opened from it.
@@ -293,41 +302,4 @@ pub(super) unsafe fn text<'a>(words: *const c_char) -> &'a str {
     }
     // SAFETY: by this function's contract.
     unsafe { CStr::from_ptr(words) }.to_str().unwrap_or("")
-}
-
-/// The IP address in a socket address of the kernel's layout.
-fn ip(format: u32, address: &[u8]) -> Option<std::net::IpAddr> {
-    let family = u16::from_ne_bytes(address.get(..2)?.try_into().ok()?);
-    let named = format == sys::FI_SOCKADDR || format == sys::FI_SOCKADDR_IN || format == sys::FI_SOCKADDR_IN6;
-    match i32::from(family) {
-        libc::AF_INET if named => {
-            let bytes: [u8; 4] = address.get(4..8)?.try_into().ok()?;
-            Some(bytes.into())
-        }
-        libc::AF_INET6 if named => {
-            let bytes: [u8; 16] = address.get(8..24)?.try_into().ok()?;
-            Some(bytes.into())
-        }
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn internet_addresses_are_read_out_of_socket_addresses() {
-        let mut four = vec![0; 16];
-        four[..2].copy_from_slice(&(libc::AF_INET as u16).to_ne_bytes());
-        four[4..8].copy_from_slice(&[10, 0, 0, 7]);
-        assert_eq!(ip(sys::FI_SOCKADDR_IN, &four), Some([10, 0, 0, 7].into()));
-        assert_eq!(ip(sys::FI_ADDR_STR, &four), None);
-        assert_eq!(ip(sys::FI_SOCKADDR_IN, &four[..6]), None);
-        let mut six = vec![0; 28];
-        six[..2].copy_from_slice(&(libc::AF_INET6 as u16).to_ne_bytes());
-        six[23] = 1;
-        assert_eq!(ip(sys::FI_SOCKADDR_IN6, &six), Some(std::net::Ipv6Addr::LOCALHOST.into()));
-        assert_eq!(ip(sys::FI_SOCKADDR_IN6, &[]), None);
-    }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
+mod addresses;
 mod calling;
 mod claiming;
 mod delivering;

@@ -74,26 +74,30 @@ fn what_is_no_message_is_refused_and_nothing_panics() {
 
 #[test]
 fn a_socket_carries_messages_and_tells_of_its_end() {
-    let (listener, at) = listen([127, 0, 0, 1].into(), 4).unwrap();
-    let mut caller = Socket::call(at, 1000).unwrap();
-    let mut called = loop {
-        match crate::connections::accept(&listener) {
-            Ok(descriptor) => break Socket::new(descriptor, 1000),
-            Err(error) => assert_eq!(error, Errno::AGAIN),
+    // Of IPv6 whatever this host has: loopback, global and link-local addresses.
+    let own = crate::ofi::interfaces::own().into_iter().filter(SocketAddr::is_ipv6);
+    for at in own.chain([([127, 0, 0, 1], 0).into()]) {
+        let (listener, at) = listen(at, 4).unwrap();
+        let mut caller = Socket::call(at, 1000).unwrap();
+        let mut called = loop {
+            match crate::connections::accept(&listener) {
+                Ok(descriptor) => break Socket::new(descriptor, 1000),
+                Err(error) => assert_eq!(error, Errno::AGAIN),
+            }
+        };
+        assert_eq!(called.hear(), Heard::Nothing);
+        while !caller.connected().unwrap() {}
+        caller.tell(&Message::Later("busy".into()));
+        caller.tell(&Message::Closed { sent: 3, received: 4 });
+        caller.hang_up();
+        let mut heard = Vec::new();
+        while heard.last() != Some(&Heard::Ended(None)) {
+            match called.hear() {
+                Heard::Nothing => {}
+                other => heard.push(other),
+            }
         }
-    };
-    assert_eq!(called.hear(), Heard::Nothing);
-    while !caller.connected().unwrap() {}
-    caller.tell(&Message::Later("busy".into()));
-    caller.tell(&Message::Closed { sent: 3, received: 4 });
-    caller.hang_up();
-    let mut heard = Vec::new();
-    while heard.last() != Some(&Heard::Ended(None)) {
-        match called.hear() {
-            Heard::Nothing => {}
-            other => heard.push(other),
-        }
+        assert_eq!(heard[0], Heard::Message(Ok(Message::Later("busy".into()))));
+        assert_eq!(heard[1], Heard::Message(Ok(Message::Closed { sent: 3, received: 4 })));
     }
-    assert_eq!(heard[0], Heard::Message(Ok(Message::Later("busy".into()))));
-    assert_eq!(heard[1], Heard::Message(Ok(Message::Closed { sent: 3, received: 4 })));
 }

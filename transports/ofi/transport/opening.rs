@@ -10,14 +10,14 @@ use crate::ofi::mode::{self, Opening, Tags};
 use crate::ofi::own::{Own, random};
 use crate::ofi::pace::Pace;
 use crate::ofi::port::Port;
-use crate::ofi::{Info, Library, OfiConfig, OfiError, control, message_hints};
+use crate::ofi::{Info, Library, OfiConfig, OfiError, control, interfaces, message_hints};
 use crate::processes;
 use crate::shm::identity;
 use crate::watching::{Token, Watched};
 use crate::{Capabilities, Reach, TagLimits};
 use rustix::io::Errno;
 use std::cell::RefCell;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use tickwire_components::limits::{FABRIC_NEAR_READS, LISTEN_BACKLOG, Lengths};
 
@@ -50,7 +50,12 @@ impl Ofi {
         Ok(opened)
     }
 
-    fn open_one(config: &OfiConfig, info: Info, name: String, priority: u8) -> Result<Ofi, OfiError> {
+    pub(in crate::ofi) fn open_one(
+        config: &OfiConfig,
+        info: Info,
+        name: String,
+        priority: u8,
+    ) -> Result<Ofi, OfiError> {
         let provider = info.provider().to_owned();
         let control = |what: &str, error: Errno| OfiError::Control {
             provider: provider.clone(),
@@ -59,10 +64,11 @@ impl Ofi {
         let near = is_named(&provider, "shm");
         let config = &OfiConfig { lengths: lengths(&provider, config.lengths), ..config.clone() };
         let frame_max = config.lengths.frame_max();
-        let ip = match info.ip() {
-            Some(ip) => ip,
-            None if near => Ipv4Addr::LOCALHOST.into(),
-            None => own_ip().ok_or_else(|| control("no network interface is up", Errno::ADDRNOTAVAIL))?,
+        let place = match info.host_address() {
+            Some(place) => place,
+            None if near => (Ipv4Addr::LOCALHOST, 0).into(),
+            None => interfaces::widest(interfaces::own())
+                .ok_or_else(|| control("no network interface is up", Errno::ADDRNOTAVAIL))?,
         };
         let identity =
             |error: crate::ShmError| OfiError::Control { provider: provider.clone(), reason: error.to_string() };
@@ -76,7 +82,7 @@ impl Ofi {
             return Err(control("its address is too long for a card", Errno::NAMETOOLONG));
         }
         let (listener, at) =
-            control::listen(ip, LISTEN_BACKLOG).map_err(|e| control(&format!("cannot listen at {ip}"), e))?;
+            control::listen(place, LISTEN_BACKLOG).map_err(|e| control(&format!("cannot listen at {place}"), e))?;
         let secret = random().map_err(|e| control("no random numbers", e))?;
         let watched = Watched::new().map_err(|e| control("no descriptor", e))?;
         watched.add(&listener, Token::Listener).map_err(|e| control("no descriptor", e))?;
@@ -154,30 +160,4 @@ fn lengths(provider: &str, lengths: Lengths) -> Lengths {
         _ => usize::MAX,
     };
     Lengths { part_bytes: lengths.part_bytes.min(part_bytes), ..lengths }
-}
-
-/// An address of this host that other hosts may reach, for fabrics whose own addresses are no IP addresses.
-fn own_ip() -> Option<IpAddr> {
-    let mut first = std::ptr::null_mut();
-    let mut found = None;
-    // SAFETY: the list is read before it is freed; addresses are as long as their families say.
-    #[expect(unsafe_code, reason = "FFI")]
-    unsafe {
-        if libc::getifaddrs(&raw mut first) != 0 {
-            return None;
-        }
-        let mut at = first;
-        while let Some(entry) = at.as_ref() {
-            at = entry.ifa_next;
-            let up = entry.ifa_flags & libc::IFF_UP as u32 != 0 && entry.ifa_flags & libc::IFF_LOOPBACK as u32 == 0;
-            let Some(address) = entry.ifa_addr.as_ref().filter(|_| up) else { continue };
-            if i32::from(address.sa_family) == libc::AF_INET {
-                let address = &*entry.ifa_addr.cast::<libc::sockaddr_in>();
-                found = Some(IpAddr::from(address.sin_addr.s_addr.to_ne_bytes()));
-                break;
-            }
-        }
-        libc::freeifaddrs(first);
-    }
-    found
 }
