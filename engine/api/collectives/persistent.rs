@@ -100,7 +100,12 @@ impl Engine {
         if !is_unmoved(buffer, &graph.buffers) {
             return Err(PostError::Moved);
         }
-        if graph.failed {
+        let (comm, has_failed, is_collective) = (graph.comm, graph.failed, graph.blocks.is_none());
+        if is_collective {
+            // Others may run the operation on boards, so it takes a number there, as a call by messages does.
+            self.refuse_on_boards(comm);
+        }
+        if has_failed {
             return Err(PostError::HasFailed);
         }
         // A function of the application may panic in it.

@@ -1,7 +1,8 @@
 //! Members that call operations in different orders, or of which only some can run an operation on boards.
 
 use crate::boards::each_rank;
-use tickwire::{Comm, Engine, OperationError, RequestError, op};
+use std::time::Duration;
+use tickwire::{Comm, Engine, OperationError, PostError, RequestError, consecutive, op};
 
 fn sum_is_right(engine: &mut Engine, rank: u32, world: Comm) {
     let mut total = [0];
@@ -53,6 +54,50 @@ fn a_persistent_operation_that_meets_another_call_fails_with_it() {
         }
         assert!(ended.iter().all(is_given_up), "{ended:?}");
         sum_is_right(engine, rank, world);
+    });
+}
+
+/// A form with a length for each rank runs by messages.
+#[test]
+fn a_persistent_operation_that_one_member_runs_on_boards_and_the_other_by_messages_is_an_error_of_both() {
+    for has_boards_before in [true, false] {
+        each_rank(2, true, |engine, rank, world| {
+            if has_boards_before {
+                engine.barrier(world).unwrap();
+            }
+            let (own, room) = (vec![rank], vec![0; 2]);
+            let kept = match rank {
+                0 => engine.allgather_init(own, room, world).unwrap(),
+                _ => engine.allgatherv_init(own, room, &consecutive(&[1, 1]), world).unwrap(),
+            };
+            if !has_boards_before {
+                engine.barrier(world).unwrap();
+            }
+            engine.start(&kept).unwrap();
+            let ended = engine.wait_for(&kept, Duration::from_secs(20));
+            assert!(matches!(ended, Err(RequestError::Abandoned(_))), "{rank}: {ended:?}");
+            sum_is_right(engine, rank, world);
+            for _ in 0..20 {
+                assert_eq!(engine.start(&kept), Err(PostError::HasFailed), "{rank}");
+                sum_is_right(engine, rank, world);
+            }
+        });
+    }
+}
+
+#[test]
+fn persistent_operations_by_messages_and_calls_on_boards_may_follow_each_other() {
+    each_rank(3, true, |engine, rank, world| {
+        engine.barrier(world).unwrap();
+        let kept = engine.allgatherv_init(vec![rank], vec![9; 3], &consecutive(&[1, 1, 1]), world).unwrap();
+        for _ in 0..20 {
+            engine.start(&kept).unwrap();
+            let mut total = [0];
+            engine.allreduce(&[rank], &mut total, op::Sum, world).unwrap();
+            assert_eq!(total, [3]);
+            engine.wait(&kept).unwrap();
+        }
+        assert_eq!(engine.free(kept).unwrap().1, [0, 1, 2]);
     });
 }
 
