@@ -106,6 +106,8 @@ pub enum RemoteKind {
     Unlock(LockKind),
     /// Do several short operations in order, and answer once for all of them.
     Batch,
+    /// Never lend the part any more: puts of the origin have failed, and a fabric may still write their bytes.
+    LostPuts,
 }
 
 impl RemoteKind {
@@ -122,17 +124,18 @@ impl RemoteKind {
             RemoteKind::Unlock(LockKind::Shared) => 8,
             RemoteKind::Unlock(LockKind::Exclusive) => 9,
             RemoteKind::Batch => 10,
+            RemoteKind::LostPuts => 11,
         }
     }
 
-    /// Whether it takes or releases a lock.
-    pub const fn is_of_lock(self) -> bool {
-        matches!(self, RemoteKind::Lock(_) | RemoteKind::Unlock(_))
+    /// Whether it opens or ends an epoch: it takes or releases a lock, or tells what an epoch leaves behind. It moves no bytes.
+    pub const fn is_of_epoch(self) -> bool {
+        matches!(self, RemoteKind::Lock(_) | RemoteKind::Unlock(_) | RemoteKind::LostPuts)
     }
 
     /// Whether it can be one of several operations in a frame ([`RemoteKind::Batch`]).
     pub const fn is_batched(self) -> bool {
-        !matches!(self, RemoteKind::Lock(_) | RemoteKind::Unlock(_) | RemoteKind::Batch)
+        !self.is_of_epoch() && !matches!(self, RemoteKind::Batch)
     }
 
     /// Bytes of operands in the payload of a request, for an operation on `length` bytes of the target's memory.
@@ -140,7 +143,11 @@ impl RemoteKind {
         match self {
             RemoteKind::Put | RemoteKind::Update(_) | RemoteKind::FetchUpdate(_) => length,
             RemoteKind::CompareSwap(_) => 16,
-            RemoteKind::Get | RemoteKind::Lock(_) | RemoteKind::Unlock(_) | RemoteKind::Batch => 0,
+            RemoteKind::Get
+            | RemoteKind::Lock(_)
+            | RemoteKind::Unlock(_)
+            | RemoteKind::Batch
+            | RemoteKind::LostPuts => 0,
         }
     }
 
@@ -164,6 +171,7 @@ impl RemoteKind {
             8 => RemoteKind::Unlock(LockKind::Shared),
             9 => RemoteKind::Unlock(LockKind::Exclusive),
             10 => RemoteKind::Batch,
+            11 => RemoteKind::LostPuts,
             _ => return None,
         })
     }
@@ -351,11 +359,14 @@ mod tests {
             RemoteKind::Unlock(LockKind::Shared),
             RemoteKind::Unlock(LockKind::Exclusive),
             RemoteKind::Batch,
+            RemoteKind::LostPuts,
         ];
         for kind in kinds {
             assert_eq!(RemoteKind::from_word(kind.word()), Some(kind));
         }
-        for wrong in [0, 11, 1 | 1 << 8, 10 | 1 << 8, 6 | 1 << 8, 3, 4 | 0xFF << 8, 5, 5 | 11 << 8, u32::MAX] {
+        for wrong in
+            [0, 12, 1 | 1 << 8, 10 | 1 << 8, 11 | 1 << 8, 6 | 1 << 8, 3, 4 | 0xFF << 8, 5, 5 | 11 << 8, u32::MAX]
+        {
             assert_eq!(RemoteKind::from_word(wrong), None, "{wrong:#x}");
         }
         for outcome in

@@ -50,7 +50,7 @@ pub const HEADER_BYTES: usize = 32;
 /// First bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"tickwire";
 /// Version of the header and of the handshake. Peers of another version are refused.
-pub const VERSION: u16 = 23;
+pub const VERSION: u16 = 24;
 /// A number whose bytes show the byte order of its writer.
 pub const BYTE_ORDER: u32 = 0x0102_0304;
 

@@ -16,6 +16,7 @@ mod flushing;
 mod freeing;
 mod kernel;
 mod locking;
+mod lost;
 mod making;
 mod memory;
 mod moving;

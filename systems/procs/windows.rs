@@ -73,6 +73,9 @@ pub struct WindowRow {
     pub fabric_key: Option<(u8, RemoteKey)>,
     /// Whether a fabric reaches the memory of any member. All members know the same.
     pub has_fabric: bool,
+    /// A fabric may write into this process's part at any time: puts of another member have failed, and what it has taken of them may
+    /// still arrive. Once true it stays so.
+    pub has_puts_in_flight: bool,
     /// Epochs of the window as a whole.
     pub epochs: Epochs,
     /// Requests of other members that are done and not answered yet, or that wait, in the order of their arrival.
@@ -120,6 +123,8 @@ pub struct Target {
     pub failure: Option<Failure>,
     /// A put by a fabric has failed. The fabric may have taken a part of it, which may still arrive.
     pub has_lost_put: bool,
+    /// The owner was told of that.
+    pub is_loss_told: bool,
     /// Operations that go by frames, in their order.
     pub operations: VecDeque<RemoteOperation>,
     /// Frames that were sent and not answered yet.
@@ -346,6 +351,7 @@ impl Target {
             ordered: 0,
             failure: None,
             has_lost_put: false,
+            is_loss_told: false,
             operations: VecDeque::new(),
             outstanding: 0,
             frames: 0,

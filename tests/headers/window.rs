@@ -118,6 +118,7 @@ pub(super) fn add(engine: &mut Engine, procs: u32, exposes: bool) {
         is_retired: false,
         fabric_key: None,
         has_fabric: false,
+        has_puts_in_flight: false,
     };
     all.windows.add(window);
 }
@@ -215,7 +216,8 @@ impl Run<'_> {
             9 | 10 => RemoteKind::FetchUpdate(code),
             11 | 12 => RemoteKind::CompareSwap(number),
             13 | 14 => RemoteKind::Lock(hold),
-            _ => RemoteKind::Unlock(hold),
+            _ if twist & 1 == 0 => RemoteKind::Unlock(hold),
+            _ => RemoteKind::LostPuts,
         };
         let places = [0, 1, 8, 4000, 4088, 4096, u64::MAX, 1 << 32];
         let choice = usize::from(self.input.byte());
@@ -229,7 +231,7 @@ impl Run<'_> {
         let (mut length, mut operands) = match kind {
             RemoteKind::Get => (length, 0),
             RemoteKind::CompareSwap(number) => (number.size() as u64, 16),
-            RemoteKind::Lock(_) | RemoteKind::Unlock(_) | RemoteKind::Batch => (0, 0),
+            RemoteKind::Lock(_) | RemoteKind::Unlock(_) | RemoteKind::Batch | RemoteKind::LostPuts => (0, 0),
             RemoteKind::Put => (length, length),
             _ => [length - length % number.size() as u64; 2].into(),
         };
@@ -238,7 +240,7 @@ impl Run<'_> {
             0..=223 => {}
             224..=231 => length = u64::MAX >> ((twist & 7) * 8),
             232..=239 => operands = u64::from(twist),
-            240..=247 => tag = [0, 11, 1 << 8, 3, u32::MAX][usize::from(twist) % 5],
+            240..=247 => tag = [0, 12, 1 << 8, 3, u32::MAX][usize::from(twist) % 5],
             _ => source = u32::from(twist) % 4,
         }
         let operands = operands.min(PAYLOAD_MAX as u64 - 16) as usize;

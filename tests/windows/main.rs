@@ -10,6 +10,7 @@ mod fabric;
 mod keys;
 mod kit;
 mod layouts;
+mod lost;
 mod many;
 mod model;
 mod mutexes;

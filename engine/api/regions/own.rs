@@ -46,9 +46,12 @@ impl Engine {
                         true
                     }))
                 }
-                RemoteKind::Put | RemoteKind::Get | RemoteKind::Lock(_) | RemoteKind::Unlock(_) | RemoteKind::Batch => {
-                    Ok(false)
-                }
+                RemoteKind::Put
+                | RemoteKind::Get
+                | RemoteKind::Lock(_)
+                | RemoteKind::Unlock(_)
+                | RemoteKind::Batch
+                | RemoteKind::LostPuts => Ok(false),
             }
         }
     }

@@ -40,11 +40,12 @@ impl Engine {
         }
         let done = self.complete_window(handle);
         let failures = self.take_failures(handle)?;
+        let all_know = self.tell_all_lost(handle)?;
         // Others may leave the barrier first, and their operations come before this member has left it.
         let exposed = self.window(handle)?.epochs.fence_exposes;
         self.window(handle)?.epochs.fence_exposes |= goes_on;
         // Also after a failure: others wait here.
-        let met = self.barrier(comm_of(handle));
+        let met = self.meet_at_fence(all_know, handle);
         if let Err(error @ OperationError::Post(PostError::Full { .. })) = met {
             // Nobody was told of anything: the call can be made again, and tells of failures then.
             self.window(handle)?.epochs.fence_exposes = exposed;
@@ -170,6 +171,7 @@ impl Engine {
         for rank in ranks {
             let done = self.complete_target(Rank(rank), handle);
             let failure = self.target(Rank(rank), handle)?.failure.take();
+            let lost_told = self.tell_lost(Rank(rank), handle);
             let sent = self.send(&[0u8; 0], Rank(rank), COMPLETED, comm_of(handle));
             if let Err(error @ OperationError::Post(PostError::Full { .. })) = sent {
                 // This target is still to be told, and those behind it.
@@ -179,7 +181,7 @@ impl Engine {
             self.window(handle)?.targets[rank as usize].access = Access::None;
             let told = failure.map_or(Ok(()), |failure| Err(self.failed(failure, Rank(rank), handle)));
             let flushed = done.and(told);
-            ended = ended.and(flushed).and(sent.map(drop).map_err(WindowError::from));
+            ended = ended.and(flushed).and(lost_told).and(sent.map(drop).map_err(WindowError::from));
         }
         self.window(handle)?.epochs.started = false;
         ended

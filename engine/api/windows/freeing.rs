@@ -2,7 +2,6 @@
 
 use super::offer::Brings;
 use super::{RejectedBuffer, comm_of};
-use crate::api::collectives::exchange;
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
 use std::any::Any;
@@ -102,21 +101,5 @@ impl Engine {
             debug_assert!(copied, "both have one length");
         }
         Ok((removed, flushed.and(freed.map_err(WindowError::from))))
-    }
-
-    /// Waits until all members have come to free a window. Returns whether a fabric may still write into the own part: puts of another
-    /// member have failed there, and the fabric may have taken a part of them.
-    fn meet_to_free(&mut self, handle: u32) -> Result<bool, OperationError> {
-        let lost: Option<Vec<u8>> = self
-            .store
-            .all()
-            .windows
-            .get(handle)
-            .filter(|window| window.has_fabric)
-            .map(|window| window.targets.iter().map(|target| target.has_lost_put.into()).collect());
-        let Some(lost) = lost else { return self.barrier(comm_of(handle)).map(|()| false) };
-        let mut theirs = vec![0; lost.len()];
-        self.run_graph(exchange::alltoall(&lost[..], &mut theirs[..]), comm_of(handle))?;
-        Ok(theirs.contains(&1))
     }
 }

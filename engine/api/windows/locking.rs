@@ -84,7 +84,7 @@ impl Engine {
             return Err(nothing);
         }
         let flushed = self.flush_target(rank, handle);
-        let unlocked = self.give_lock(kind, rank, handle);
+        let unlocked = self.tell_lost(rank, handle).and_then(|()| self.give_lock(kind, rank, handle));
         let row = self.window(handle)?;
         row.epochs.locked -= 1;
         row.targets[rank.0 as usize].access = Access::None;
@@ -138,7 +138,9 @@ impl Engine {
         let ranks = row.targets.len() as u32;
         let mut ended = self.flush_window(handle);
         for rank in 0..ranks {
-            ended = ended.and(self.give_lock(LockKind::Shared, Rank(rank), handle));
+            let unlocked = self.tell_lost(Rank(rank), handle);
+            let unlocked = unlocked.and_then(|()| self.give_lock(LockKind::Shared, Rank(rank), handle));
+            ended = ended.and(unlocked);
             self.window(handle)?.targets[rank as usize].access = Access::None;
         }
         ended

@@ -240,6 +240,7 @@ impl Engine {
             own,
             fabric_key: fabric,
             has_fabric: offers.iter().any(|offer| offer.has & FABRIC != 0),
+            has_puts_in_flight: false,
             epochs,
             served,
             is_retired: false,

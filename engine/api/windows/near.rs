@@ -74,7 +74,7 @@ impl Engine {
         length: usize,
         (rank, handle): (Rank, u32),
     ) -> Result<bool, WindowError> {
-        if kind.is_of_lock() || !matches!(self.target(rank, handle)?.reach, Reach::Listed { .. }) {
+        if kind.is_of_epoch() || !matches!(self.target(rank, handle)?.reach, Reach::Listed { .. }) {
             return Ok(false);
         }
         let mut done = 0;
@@ -232,7 +232,7 @@ unsafe fn operate(
     let mapped = mapped(shared, link, kind, (address, length));
     let is_whole = |size: usize| (address | length as u64).is_multiple_of(size as u64);
     match (kind, mapped) {
-        (RemoteKind::Lock(_) | RemoteKind::Unlock(_), _) => return Near::Elsewhere,
+        (RemoteKind::Lock(_) | RemoteKind::Unlock(_) | RemoteKind::LostPuts, _) => return Near::Elsewhere,
         // SAFETY: by this function's contract; what is mapped stays so while the link is open.
         (RemoteKind::Put, Some(to)) => unsafe { put_bytes(to.start(), from) },
         // SAFETY: as above.

@@ -131,13 +131,11 @@ impl Engine {
     /// part.fill(1.0);
     /// ```
     ///
-    /// A put that a fabric could not do may arrive after the epoch of its origin. The call of the origin has failed then, but this member is
-    /// not told. So an origin that lives on must tell it by a message, and the part must not be lent any more.
-    ///
     /// # Errors
     /// An epoch is open in which others may access the part, or a member that holds the lock has failed. After an exposure epoch in which
     /// an origin has failed, its process must have ended: until this proc knows that, the origin may still write. What a fabric has taken
-    /// from it may arrive even later, so the part is not lent any more where one reaches it.
+    /// from it may arrive even later, so the part is not lent any more where one reaches it. Neither is it lent any more after an epoch in
+    /// which a fabric has failed to do a put of an origin that lives on: bytes of the put may arrive after the epoch.
     pub fn win_exclusive<T: Element>(&mut self, window: Window<T>) -> Result<ExclusivePart<'_, T>, WindowError> {
         let row = self.window(window.handle)?;
         let (rank, epochs) = (Rank(row.rank), row.epochs);
@@ -167,7 +165,14 @@ impl Engine {
             return Err(WindowError::OwnPart { what: "one that an origin which has failed may still write", instead });
         }
         self.win_lock(LockKind::Exclusive, rank, window)?;
-        let memory = self.window(window.handle)?.own_part().and_then(|part| part.memory()).unwrap_or(Span::EMPTY);
+        let row = self.window(window.handle)?;
+        let memory = row.own_part().and_then(|part| part.memory()).unwrap_or(Span::EMPTY);
+        // An origin tells it before it gives the lock back for which this has waited.
+        if row.has_puts_in_flight {
+            self.win_unlock(rank, window)?;
+            let instead = "use win_read and win_write";
+            return Err(WindowError::OwnPart { what: "one into which a put that has failed may still write", instead });
+        }
         if !memory.start().cast::<T>().is_aligned() {
             self.win_unlock(rank, window)?;
             return Err(WindowError::Unaligned { target: rank, displacement: 0 });

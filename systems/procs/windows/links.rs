@@ -74,6 +74,7 @@ mod tests {
             own: OwnMemory::Allocated,
             fabric_key: None,
             has_fabric: false,
+            has_puts_in_flight: false,
             epochs: Epochs::default(),
             served: VecDeque::new(),
             is_retired: false,

@@ -56,6 +56,7 @@ impl Windows {
                 own: OwnMemory::Exposed(Vec::new()),
                 fabric_key: None,
                 has_fabric: false,
+                has_puts_in_flight: false,
                 is_retired: false,
                 epochs: Epochs::default(),
                 served: std::collections::VecDeque::new(),
@@ -91,7 +92,7 @@ impl WindowRow {
         let OwnMemory::Exposed(regions) = &self.own else { return true };
         let (number, _) = region_of(at);
         let Ok(place) = regions.binary_search_by_key(&number, |region| region.number) else { return false };
-        !kind.is_of_lock() && regions[place].here().covers(needed(kind))
+        !kind.is_of_epoch() && regions[place].here().covers(needed(kind))
     }
 
     /// The index in `targets` of the sender of a frame: its rank, or its proc where the window is that of regions. `None` if the frame did

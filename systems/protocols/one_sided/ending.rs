@@ -65,7 +65,7 @@ pub fn cut_operation(rows: &mut Rows<'_>, handle: u32, target: u32, number: u64)
         && cut(&mut target.operations[place])
         && let Some(operation) = target.operations.remove(place)
     {
-        target.completed += u64::from(!operation.kind.is_of_lock());
+        target.completed += u64::from(!operation.kind.is_of_epoch());
     }
     // A batch has copies of its operands, so only the places of answers are taken back.
     let parts =

@@ -89,7 +89,7 @@ pub(super) fn fits(kind: RemoteKind, length: u64, operands: usize) -> bool {
             length == operands as u64 && length <= REMOTE_BYTES && whole && Updater::named(code).is_some()
         }
         RemoteKind::CompareSwap(number) => length == number.size() as u64 && operands == 16,
-        RemoteKind::Lock(_) | RemoteKind::Unlock(_) => length == 0 && operands == 0,
+        RemoteKind::Lock(_) | RemoteKind::Unlock(_) | RemoteKind::LostPuts => length == 0 && operands == 0,
         RemoteKind::Batch => false,
     }
 }

@@ -12,7 +12,7 @@ pub fn post_remote(rows: &mut Rows<'_>, handle: u32, target: u32, operation: Rem
     let Some(window) = windows.get(handle) else { return };
     let is_dead = window.is_dead(vcs, target);
     let to = &mut window.targets[target as usize];
-    to.issued += u64::from(!operation.kind.is_of_lock());
+    to.issued += u64::from(!operation.kind.is_of_epoch());
     if is_dead {
         to.completed = to.issued;
         if !operation.awaited && operation.request == NIL {

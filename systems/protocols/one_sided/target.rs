@@ -56,8 +56,8 @@ pub(crate) fn take_request(rows: &mut Rows<'_>, arrival: &Arrival) -> Result<(),
         return Err(WRONG);
     }
     let is_of_region = context::base(header.context()) == REGIONS;
-    // Regions have no locks.
-    let kind = RemoteKind::from_word(header.tag()).filter(|kind| !(is_of_region && kind.is_of_lock())).ok_or(WRONG)?;
+    // Regions have no epochs.
+    let kind = RemoteKind::from_word(header.tag()).filter(|kind| !(is_of_region && kind.is_of_epoch())).ok_or(WRONG)?;
     let window =
         if is_of_region { windows.regions(procs.me) } else { windows.of_context(header.context()) }.ok_or(WRONG)?;
     let handle = window.handle;
@@ -120,7 +120,7 @@ pub(super) fn serve_waiting(window: &mut WindowRow, (vcs, procs): (&[Vc], &ProcT
 }
 
 /// Performs the operations of a request that are not done yet. `false` if one must wait for a lock.
-fn serve(window: &WindowRow, procs: (&[Vc], &ProcTable), served: &mut Served, payload: Span) -> bool {
+fn serve(window: &mut WindowRow, procs: (&[Vc], &ProcTable), served: &mut Served, payload: Span) -> bool {
     while let Some(operation) = served.operations.get_mut(served.done) {
         let operands = payload.part(operation.operands, operation.kind.operands(operation.length) as usize);
         let (start, origin) = (served.answer.len(), served.origin);
@@ -167,7 +167,7 @@ fn append(answer: &mut Vec<u8>, from: Span) {
 /// # Errors
 /// It must wait for a lock: the holder of the update lock, or [`NIL`] if it is the access lock.
 fn operate(
-    window: &WindowRow,
+    window: &mut WindowRow,
     (vcs, procs): (&[Vc], &ProcTable),
     origin: u32,
     operation: &ServedOperation,
@@ -179,10 +179,10 @@ fn operate(
     let Some(own) = window.own_part() else { return Ok(RemoteOutcome::OutOfBounds) };
     let done = |is_done| if is_done { RemoteOutcome::Done } else { RemoteOutcome::OutOfBounds };
     let (at, length) = (at as usize, length as usize);
-    if !kind.is_of_lock() && !window.admits(origin) {
+    if !kind.is_of_epoch() && !window.admits(origin) {
         return Ok(RemoteOutcome::NotExposed);
     }
-    let placed = match kind.is_of_lock() {
+    let placed = match kind.is_of_epoch() {
         true => Some((own, 0)),
         false => window.place(at, length).filter(|_| window.permits(kind, at)),
     };
@@ -224,6 +224,10 @@ fn operate(
                 own.unlock_for(origin, hold_of(kind));
             }
             Ok(done(held))
+        }
+        RemoteKind::LostPuts => {
+            window.has_puts_in_flight = true;
+            Ok(RemoteOutcome::Done)
         }
         // A batch is never an operation itself: its operations are performed one by one.
         RemoteKind::Batch => Ok(RemoteOutcome::OutOfBounds),

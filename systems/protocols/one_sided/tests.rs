@@ -47,6 +47,7 @@ fn world() -> (TestWorld, [Row; 2]) {
         is_retired: false,
         fabric_key: None,
         has_fabric: false,
+        has_puts_in_flight: false,
     };
     world.all().windows.add(window);
     (world, vcs)
@@ -228,10 +229,13 @@ fn requests_that_no_honest_origin_sends_end_the_link() {
         of(RemoteKind::Lock(LockKind::Shared), request(0, 8, &[])),
         of(RemoteKind::Lock(LockKind::Exclusive), request(0, 0, &words(&[5]))),
         of(RemoteKind::Unlock(LockKind::Exclusive), request(0, 1, &[1])),
+        of(RemoteKind::LostPuts, request(0, 8, &[])),
+        of(RemoteKind::LostPuts, request(0, 0, &words(&[5]))),
     ];
-    // Regions have no locks.
-    let of_regions = [RemoteKind::Lock(LockKind::Exclusive), RemoteKind::Unlock(LockKind::Shared)]
-        .map(|kind| (Header::new(Kind::Remote, context::WINDOW, 1, kind.word(), 0, 16), request(0, 0, &[])));
+    // Regions have no epochs.
+    let of_regions =
+        [RemoteKind::Lock(LockKind::Exclusive), RemoteKind::Unlock(LockKind::Shared), RemoteKind::LostPuts]
+            .map(|kind| (Header::new(Kind::Remote, context::WINDOW, 1, kind.word(), 0, 16), request(0, 0, &[])));
     let (mut world, [vc, _]) = world();
     for (header, payload) in wrong.into_iter().chain(short).chain(of_regions) {
         let ended = arrive(&mut world, vc, header, &payload);
@@ -239,7 +243,7 @@ fn requests_that_no_honest_origin_sends_end_the_link() {
         assert!(world.wire().sent.is_empty(), "{header:?} {payload:?}");
     }
     assert_eq!(memory(&mut world), [0; BYTES]);
-    assert!(window(&mut world).served.is_empty());
+    assert!(window(&mut world).served.is_empty() && !window(&mut world).has_puts_in_flight);
 }
 
 #[test]
@@ -323,6 +327,19 @@ fn who_waits_for_a_lock_is_told_that_its_holder_has_failed() {
     fail(&mut world.all(), vc, "it has died".into());
     world.step(transfer);
     assert_eq!(answers(&mut world), [(2, 0, RemoteOutcome::HolderFailed(1), vec![])]);
+}
+
+#[test]
+fn an_origin_says_that_puts_of_it_are_lost_within_and_without_an_epoch() {
+    for exposes in [true, false] {
+        let (mut world, [vc, other]) = world();
+        window(&mut world).epochs.fence_exposes = exposes;
+        assert_eq!(ask(&mut world, other, 2, RemoteKind::LostPuts, 0, &request(u64::MAX, 0, &[])), None);
+        assert_eq!(answers(&mut world), [(2, 0, RemoteOutcome::Done, vec![])]);
+        fail(&mut world.all(), other, "it has died".into());
+        assert_eq!(ask(&mut world, vc, 1, RemoteKind::Lock(LockKind::Shared), 0, &request(0, 0, &[])), None);
+        assert!(window(&mut world).has_puts_in_flight, "for good");
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(super) struct Waiter {
 impl Waiter {
     pub(super) fn of(operation: &RemoteOperation) -> Self {
         let &RemoteOperation { number, request, is_last, awaited, length, kind, .. } = operation;
-        Waiter { number, request, is_last, awaited, length, is_counted: !kind.is_of_lock() }
+        Waiter { number, request, is_last, awaited, length, is_counted: !kind.is_of_epoch() }
     }
 
     pub(super) fn of_part(part: &BatchPart) -> Self {

@@ -94,6 +94,7 @@ fn batches_that_no_honest_origin_sends_end_the_link_and_change_nothing() {
         // No operations that a batch has.
         with(entry(RemoteKind::Lock(LockKind::Shared), 0, 0, &[])),
         with(entry(RemoteKind::Unlock(LockKind::Exclusive), 0, 0, &[])),
+        with(entry(RemoteKind::LostPuts, 0, 0, &[])),
         with(entry(RemoteKind::Batch, 0, 0, &[])),
         with([&(1u64 << 32 | 1).to_ne_bytes()[..], &words(&[0, 8, 5])].concat()),
         with(words(&[0, 0, 8, 5])),
