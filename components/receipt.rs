@@ -67,7 +67,7 @@ pub struct RowReceipt {
 /// The receipt of a message that left completely within the call that posted it. It is kept until the request is taken or dropped.
 #[derive(Clone, Copy, Debug)]
 pub struct SentReceipt {
-    /// The number of its request. The upper half counts the uses of this entry.
+    /// The number of its request. The upper half counts the uses of this entry, from [`Receipts::first_use`] on.
     pub number: u64,
     /// When it had left, ns.
     pub at_ns: u64,
@@ -90,6 +90,9 @@ pub struct Receipts {
     pub open: Vec<Row>,
     /// Receipts of messages without rows. Entry i has the number [`ROWLESS`](crate::ROWLESS) + i.
     pub sent: Vec<SentReceipt>,
+    /// What the uses of entries of `sent` are counted from. Engines of a process that follow each other count on, so a token that is kept
+    /// past its engine names no receipt of a later one. Set when the engine is built.
+    pub first_use: u32,
     /// Free entries of `sent`.
     pub sent_free: Vec<Row>,
     /// The clock that gives the times of stages.

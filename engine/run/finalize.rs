@@ -9,6 +9,7 @@ use tickwire_components::{
     VcState, car_flags, posting,
 };
 use tickwire_systems::procs::ending::may_use;
+use tickwire_systems::procs::receipts::uses;
 use tickwire_systems::procs::windows::{Reach, RemoteOperation};
 use tickwire_systems::protocols::board::leave;
 use tickwire_systems::protocols::graph::kept::free_idle;
@@ -246,8 +247,10 @@ impl Drop for Engine {
             // Nobody knows which generations were used, so no later engine may use this home.
             return;
         }
-        let generations = self.store.all().requests.iter().map(|r| r.generation).max();
-        self.home.leave(generations.unwrap_or(0).wrapping_add(1));
+        let all = self.store.all();
+        let generations = all.requests.iter().map(|r| r.generation).max().unwrap_or(0).wrapping_add(1);
+        // Receipts without a row count their uses from the epoch on.
+        self.home.leave(generations.max(self.epoch.wrapping_add(uses(all.progress))));
         self.store.with(|rows, _| free_idle(rows));
         self.store.as_mut().free_buffers();
     }

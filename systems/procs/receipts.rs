@@ -79,7 +79,7 @@ pub fn note_sent(all: &mut Tables<'_>, vc_row: Row, to: u32, length: usize, star
         let (link, endpoint, moved) = (vc.link, vc.endpoint, length != 0);
         SentReceipt { number, at_ns, vc: vc_row, link, endpoint, moved }
     };
-    let Receipts { sent, sent_free, .. } = &mut all.progress.receipts;
+    let Receipts { sent, sent_free, first_use, .. } = &mut all.progress.receipts;
     let place = match sent_free.pop() {
         Some(place) => {
             let number = sent[place as usize].number | u64::from(to);
@@ -87,7 +87,7 @@ pub fn note_sent(all: &mut Tables<'_>, vc_row: Row, to: u32, length: usize, star
             place
         }
         None => {
-            sent.push(noted(u64::from(to)));
+            sent.push(noted(u64::from(*first_use) << 32 | u64::from(to)));
             sent.len() as Row - 1
         }
     };
@@ -104,6 +104,15 @@ pub fn forget_sent(progress: &mut Progress, row: Row, number: u64) {
         noted.number = (number >> 32).wrapping_add(1) << 32;
         sent_free.push(place);
     }
+}
+
+/// How many uses of a receipt without a row there were, at most. An engine that follows this one counts on from there.
+pub fn uses(progress: &Progress) -> u64 {
+    let Receipts { sent, first_use, .. } = &progress.receipts;
+    sent.iter()
+        .map(|noted| ((noted.number >> 32) as u32).wrapping_sub(*first_use))
+        .max()
+        .map_or(0, |last| u64::from(last) + 1)
 }
 
 /// Starts the clock of receipts with the first receipt.
@@ -353,6 +362,24 @@ mod tests {
         let generation = world.all().requests[row as usize].generation;
         let receipt = of(&mut world.store.as_mut(), row, generation);
         (looked_ns, receipt.and_then(|receipt| receipt.completed_ns))
+    }
+
+    #[test]
+    fn uses_of_receipts_without_a_row_are_counted_from_the_first_one_on() {
+        let mut world = TestWorld::new(2);
+        let vc = world.contact(1, VcState::Connected);
+        // Close to the end, behind which it begins anew.
+        world.all().progress.receipts.first_use = u32::MAX;
+        assert_eq!(uses(world.all().progress), 0);
+        for number in [u64::from(u32::MAX) << 32 | 1, 1, 1 << 32 | 1] {
+            let noted = note_sent(&mut world.all(), vc, 1, 8, None);
+            assert_eq!(noted, (ROWLESS, number));
+            forget_sent(world.all().progress, noted.0, noted.1);
+        }
+        assert!(uses(world.all().progress) >= 3);
+        let held = [(); 2].map(|()| note_sent(&mut world.all(), vc, 1, 8, None));
+        assert_eq!((held[0].0, held[1]), (ROWLESS, (ROWLESS + 1, u64::from(u32::MAX) << 32 | 1)));
+        assert_eq!(uses(world.all().progress), 4);
     }
 
     #[test]

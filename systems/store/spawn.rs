@@ -28,7 +28,7 @@ pub struct Plan {
     pub card_bytes: usize,
     /// CAR rows to begin with.
     pub rows: usize,
-    /// First generation of requests.
+    /// First generation of requests, and in its lower half the first use of receipts without a row.
     pub generation: u64,
 }
 
@@ -52,9 +52,11 @@ pub(super) struct Mark;
 
 /// Spawns all tables except those of contacted procs and endpoints. Returns the engine's singleton row.
 pub(super) fn spawn(world: &mut World, plan: &Plan, submissions: Arc<Submissions>) -> Entity {
+    let mut progress = Progress::new(&plan.limits, plan.procs);
+    progress.receipts.first_use = plan.generation as u32;
     let one = world.spawn((
         Mark,
-        Progress::new(&plan.limits, plan.procs),
+        progress,
         ProcTable {
             known: vec![KnownProc { row: NIL }; plan.procs as usize],
             cards: plan.cards.clone(),
