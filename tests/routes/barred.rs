@@ -1,5 +1,6 @@
 //! Transports under other names. Calls over them have the outcome that the test chose. Calls and frames are counted.
 
+use crate::late::Late;
 use rustix::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,13 +41,20 @@ pub(crate) struct Barred<T> {
     calls: Arc<AtomicU64>,
     /// Number of frames of messages that it has sent.
     sent: Arc<AtomicU64>,
+    /// What tells late of the ends of one-sided operations, if they are told late.
+    late: Option<Late>,
 }
 
 impl<T: Transport> Barred<T> {
     fn new(name: &'static str, inner: T, priority: u8, outcome: Calls) -> Self {
         let capabilities = Capabilities { priority, ..inner.capabilities().clone() };
         let (calls, sent) = Default::default();
-        Barred { name, inner, capabilities, outcome, lost: Vec::new(), next: NOTHING, calls, sent }
+        Barred { name, inner, capabilities, outcome, lost: Vec::new(), next: NOTHING, calls, sent, late: None }
+    }
+
+    /// The same transport, which tells late that its last one-sided operation is complete.
+    pub(crate) fn late(self, late: Late) -> Self {
+        Barred { late: Some(late), ..self }
     }
 }
 
@@ -113,7 +121,11 @@ unsafe impl<T: Transport> Transport for Barred<T> {
     }
 
     fn one_sided(&mut self) -> Option<&mut dyn OneSided> {
-        self.inner.one_sided()
+        let inner = self.inner.one_sided()?;
+        Some(match &mut self.late {
+            Some(late) => late.around(inner),
+            None => inner,
+        })
     }
 
     fn registering(&mut self) -> Option<&mut dyn Registering> {
