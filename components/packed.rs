@@ -62,7 +62,7 @@ impl<B: Elements<Element: Basic>> Packed<B> {
     /// `count` elements of a type, with displacement 0 at the start of the buffer.
     ///
     /// # Errors
-    /// If some bytes of the elements are outside the buffer, or there is no memory for the packed elements. The error gives the buffer back.
+    /// If some bytes of the elements are outside the buffer, or there is no memory for the packed ones. The error gives the buffer back.
     pub fn new(buffer: B, of: &Datatype, count: usize) -> Result<Self, Unfit<B>> {
         Self::at(buffer, 0, of, count)
     }
