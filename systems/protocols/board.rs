@@ -28,8 +28,8 @@ use crate::procs::endpoint::Endpoint;
 use crate::procs::seats::Seats;
 pub use ending::{finish, give_up, leave};
 use ending::{stuck, wake};
-use meeting::is_free;
 pub use meeting::{end_met, end_short, look, look_at};
+use meeting::{is_free, slot_is_lost};
 pub use operation::{Around, Failure, Meeting, NumberedCall, Operation, Step, order_of_call, order_of_start};
 use shape::Shape;
 pub use shape::is_possible;
@@ -104,13 +104,18 @@ pub fn take_short(
     moving::finish_short(numbered, reduction, seats, around)
 }
 
-/// Gives up a cancelled operation once its slot is free, and tells the other members.
+/// Gives up a cancelled operation once its slot is free, and tells the other members. If the slot never becomes free, this member takes part
+/// in no further operation.
 #[cold]
 fn end_cancelled(operation: &Operation, seats: &mut Seats, around: &mut Around<'_>) -> Step {
-    if !operation.has_begun() && !is_free(operation.numbered.number, seats, around.vcs) {
+    let number = operation.numbered.number;
+    if operation.has_begun() || is_free(number, seats, around.vcs) {
+        give_up(number, seats, around.endpoints);
+    } else if slot_is_lost(number, seats, around.vcs).is_some() {
+        leave(seats, around.endpoints);
+    } else {
         return Step::Waits;
     }
-    give_up(operation.numbered.number, seats, around.endpoints);
     Step::Failed(Failure { flags: car_flags::CANCELLED, rank: seats.rank, sent: 0, expected: 0 })
 }
 

@@ -2,6 +2,7 @@
 //! since boards are opened by a blocking operation.
 
 mod ends;
+mod slots;
 mod systems;
 
 use crate::kit::on_threads;

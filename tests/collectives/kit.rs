@@ -10,7 +10,7 @@ use tickwire::{Agreed, Bootstrap, Builder, Comm, Engine, Limits, Pieces, Rejecte
 pub(crate) const BOUND: u32 = 50_000;
 
 /// Longest time of a test whose ranks wait in blocking calls.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Sizes of the clusters that a test runs on.
 pub(crate) const SIZES: [u32; 7] = [1, 2, 3, 4, 5, 8, 13];

@@ -48,5 +48,5 @@ fn waits(all: &Tables<'_>, now: Stamp, comm: &Communicator, members: &Members) -
         detached: false,
         collective: Some(collective.clone()),
     };
-    operation.waits_for(&members.seats).map(wait).collect()
+    operation.waits_for(&members.seats).into_iter().map(wait).collect()
 }

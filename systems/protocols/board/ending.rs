@@ -1,9 +1,10 @@
 //! How operations on boards end: done, given up, or failed since a member is gone.
 
+use super::meeting::{is_failed, slot_is_lost};
 use super::operation::{Around, Failure, NumberedCall, Operation, Step};
 use crate::procs::endpoint::Endpoint;
 use crate::procs::seats::Seats;
-use tickwire_components::{VcState, car_flags};
+use tickwire_components::{Vc, car_flags};
 use tickwire_transports::boards::Stage;
 
 /// A member has given the operation up.
@@ -52,10 +53,15 @@ pub fn leave(seats: &Seats, endpoints: &mut [Endpoint]) {
 pub(super) fn stuck(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) -> Step {
     let &Operation { ref numbered, meeting, readers, .. } = &*operation;
     let needed = meeting.missing | if numbered.is_short() { 0 } else { numbered.sources | readers };
+    if !meeting.begun
+        && let Some(rank) = slot_is_lost(numbered.number, seats, around.vcs)
+    {
+        return fail(operation, seats, around, gone_member(rank, seats, around.vcs));
+    }
     let mut gone = 0;
     for (rank, seat) in (0..).zip(&seats.peers) {
         let Some(seat) = seat.as_ref().filter(|_| needed & 1 << rank != 0) else { continue };
-        let failed = around.vcs.get(seat.vc as usize).is_none_or(|vc| vc.state == VcState::Failed);
+        let failed = is_failed(seat, around.vcs);
         if !failed && !seat.board.is_closed() {
             continue;
         }
@@ -66,12 +72,19 @@ pub(super) fn stuck(operation: &mut Operation, seats: &Seats, around: &mut Aroun
         }
         gone |= 1 << rank;
         if operation.gone & gone == gone {
-            let flags = if failed { car_flags::PEER_FAILED } else { car_flags::ABANDONED };
-            return fail(operation, seats, around, Failure { flags, rank, sent: 0, expected: 0 });
+            return fail(operation, seats, around, gone_member(rank, seats, around.vcs));
         }
     }
     operation.gone = gone;
     if gone != 0 { Step::Moved } else { Step::Waits }
+}
+
+/// The failure of an operation because of a member that has failed or left.
+#[cold]
+fn gone_member(rank: u32, seats: &Seats, vcs: &[Vc]) -> Failure {
+    let failed = seats.peers[rank as usize].as_ref().is_some_and(|seat| is_failed(seat, vcs));
+    let flags = if failed { car_flags::PEER_FAILED } else { car_flags::ABANDONED };
+    Failure { flags, rank, sent: 0, expected: 0 }
 }
 
 /// Wakes all other members that sleep.

@@ -1,5 +1,6 @@
 //! An operation on boards: its progress, and what it needs.
 
+use super::meeting::slot_waits_for;
 use super::shape::Shape;
 use crate::procs::endpoint::Endpoint;
 use crate::procs::seats::Seats;
@@ -143,17 +144,23 @@ impl Operation {
         self.meeting.begun
     }
 
-    /// Ranks of the members that it waits for: those that have not begun, or else those that have not finished.
-    pub fn waits_for(&self, seats: &Seats) -> impl Iterator<Item = u32> {
+    /// Ranks of the members that it waits for: before it begins, those that still use its slot; then those that have not begun, or else
+    /// those that have not finished.
+    pub fn waits_for(&self, seats: &Seats) -> Vec<u32> {
         let (missing, needed, number) =
             (self.meeting.missing, self.numbered.sources | self.readers, self.numbered.number);
-        seats.peers.iter().zip(0u32..).filter_map(move |(seat, rank)| {
+        let of_slot: Vec<u32> = slot_waits_for(number, seats).filter(|_| !self.meeting.begun).collect();
+        if !of_slot.is_empty() {
+            return of_slot;
+        }
+        let awaited = seats.peers.iter().zip(0u32..).filter_map(move |(seat, rank)| {
             let is_awaited = match missing {
                 0 => needed & 1 << rank != 0 && seat.as_ref()?.board.finished() < number,
                 _ => missing & 1 << rank != 0,
             };
             is_awaited.then_some(rank)
-        })
+        });
+        awaited.collect()
     }
 
     /// An operation in progress, which has met its sources as far as `meeting` says.
