@@ -30,7 +30,10 @@ impl Engine {
     /// As [`Engine::tell_lost`], to all owners. Returns whether all know.
     pub(super) fn tell_all_lost(&mut self, handle: u32) -> Result<bool, WindowError> {
         let mut all_know = true;
-        for rank in 0..self.window(handle)?.targets.len() as u32 {
+        let window = self.window(handle)?;
+        // Without a fabric nothing is lost.
+        let ranks = if window.has_fabric { window.targets.len() as u32 } else { 0 };
+        for rank in 0..ranks {
             all_know &= self.tell_lost(Rank(rank), handle).is_ok();
         }
         Ok(all_know)
