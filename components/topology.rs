@@ -40,6 +40,14 @@ pub enum TopologyError {
         /// The highest one.
         last: u32,
     },
+    /// The grid or the communicator has no such rank.
+    #[error("there is no rank {rank}: there are {ranks} ranks, from 0 on")]
+    Outside {
+        /// Which rank.
+        rank: u32,
+        /// Number of ranks.
+        ranks: u64,
+    },
     /// A rank names itself more often as a source than as a destination, or less often.
     #[error(
         "this rank is its own source {sources} times, and its own destination {destinations} times: name both equally often"
@@ -109,13 +117,20 @@ impl Cartesian {
         self.dimensions.iter().fold(1, |product, &(points, _)| product.saturating_mul(points.into()))
     }
 
-    /// The coordinates of a rank (`MPI_Cart_coords`); 0 in a dimension without points.
-    pub fn coordinates(&self, rank: Rank) -> Vec<u32> {
+    /// The coordinates of a rank (`MPI_Cart_coords`).
+    ///
+    /// # Errors
+    /// If the grid has no such rank.
+    pub fn coordinates(&self, rank: Rank) -> Result<Vec<u32>, TopologyError> {
+        let ranks = self.points();
+        if u64::from(rank.0) >= ranks {
+            return Err(TopologyError::Outside { rank: rank.0, ranks });
+        }
         let (mut rest, mut found) = (rank.0, vec![0; self.dimensions.len()]);
         for (place, &(points, _)) in found.iter_mut().zip(&self.dimensions).rev() {
-            (*place, rest) = (rest.checked_rem(points).unwrap_or(0), rest.checked_div(points).unwrap_or(0));
+            (*place, rest) = (rest % points, rest / points);
         }
-        found
+        Ok(found)
     }
 
     /// The rank at coordinates (`MPI_Cart_rank`). In a periodic dimension, coordinates wrap around. [`Rank::NULL`] beyond the end of
@@ -140,13 +155,13 @@ impl Cartesian {
     /// dimension that is not periodic.
     ///
     /// # Errors
-    /// If there is no such dimension.
+    /// If there is no such dimension, or no such rank.
     pub fn shift(&self, rank: Rank, dimension: usize, by: i64) -> Result<(Rank, Rank), TopologyError> {
         let dimensions = self.dimensions.len();
         if dimension >= dimensions {
             return Err(TopologyError::Dimension { given: dimension, dimensions });
         }
-        let at: Vec<i64> = self.coordinates(rank).into_iter().map(i64::from).collect();
+        let at: Vec<i64> = self.coordinates(rank)?.into_iter().map(i64::from).collect();
         let moved = |by: i64| {
             let mut to = at.clone();
             to[dimension] = to[dimension].saturating_add(by);
@@ -204,6 +219,9 @@ impl Topology {
     /// # Errors
     /// If it does not fit.
     pub fn check(&self, own: Rank, ranks: u32) -> Result<(), TopologyError> {
+        if own.0 >= ranks {
+            return Err(TopologyError::Outside { rank: own.0, ranks: ranks.into() });
+        }
         match self {
             Topology::Cartesian(grid) if grid.points() != u64::from(ranks) => {
                 Err(TopologyError::Points { points: grid.points(), ranks })
@@ -228,20 +246,26 @@ impl Topology {
         }
     }
 
-    /// The neighbours of a rank. In a grid these are, for each dimension, the previous and the next rank.
-    pub fn neighbors(&self, rank: Rank) -> Neighbors {
+    /// The neighbours of a rank. In a grid these are, for each dimension, the previous and the next rank. In a graph they are those that
+    /// the rank has named.
+    ///
+    /// # Errors
+    /// If the grid has no such rank.
+    pub fn neighbors(&self, rank: Rank) -> Result<Neighbors, TopologyError> {
         match self {
             Topology::Cartesian(grid) => {
-                let pair = |dimension| grid.shift(rank, dimension, 1).unwrap_or((Rank::NULL, Rank::NULL));
-                let ranks = (0..grid.dimensions.len()).flat_map(|dimension| <[Rank; 2]>::from(pair(dimension)));
+                let mut ranks = Vec::with_capacity(2 * grid.dimensions.len());
+                for dimension in 0..grid.dimensions.len() {
+                    ranks.extend(<[Rank; 2]>::from(grid.shift(rank, dimension, 1)?));
+                }
                 let destinations: Vec<_> = (0..).zip(ranks).map(|(number, rank)| Neighbor { rank, number }).collect();
                 // What comes from one side was sent to the other one.
                 let sources =
                     destinations.iter().map(|&Neighbor { rank, number }| Neighbor { rank, number: number ^ 1 });
-                Neighbors { sources: sources.collect(), destinations }
+                Ok(Neighbors { sources: sources.collect(), destinations })
             }
             Topology::Graph { sources, destinations } => {
-                Neighbors { sources: numbered(sources), destinations: numbered(destinations) }
+                Ok(Neighbors { sources: numbered(sources), destinations: numbered(destinations) })
             }
         }
     }
@@ -262,99 +286,4 @@ fn numbered(ranks: &[Rank]) -> Vec<Neighbor> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_and_places_of_a_grid_are_one_to_one() {
-        let grid = Cartesian::new(&[(3, true), (4, false), (2, true)]);
-        for rank in 0..grid.points() as u32 {
-            let place = grid.coordinates(Rank(rank));
-            let place: Vec<i64> = place.into_iter().map(i64::from).collect();
-            assert_eq!(grid.rank(&place), Rank(rank));
-            assert_eq!(grid.rank(&[place[0] - 3, place[1], place[2] + 4]), Rank(rank), "around the ends");
-            assert_eq!(grid.rank(&[place[0], place[1] + 4, place[2]]), Rank::NULL);
-        }
-        assert_eq!(grid.coordinates(Rank(1)), [0, 0, 1], "the last dimension varies fastest");
-        assert_eq!(grid.rank(&[0, 0]), Rank::NULL);
-        assert_eq!(grid.shift(Rank(0), 0, 1), Ok((Rank(16), Rank(8))));
-        assert_eq!(grid.shift(Rank(0), 1, 1), Ok((Rank::NULL, Rank(2))));
-        assert!(grid.shift(Rank(0), 3, 1).is_err());
-    }
-
-    #[test]
-    fn grids_without_points_or_with_too_many_have_no_ranks_there() {
-        let empty = Cartesian::new(&[(0, true), (3, false)]);
-        assert_eq!((empty.coordinates(Rank(2)), empty.rank(&[0, 1])), (vec![0, 2], Rank::NULL));
-        let large = Cartesian::new(&[(1 << 16, false), (1 << 16, false), (2, false)]);
-        assert_eq!(large.rank(&[0, 0, 1]), Rank(1));
-        assert_eq!(large.rank(&[65_535, 65_535, 1]), Rank::NULL);
-    }
-
-    #[test]
-    fn ranks_are_divided_evenly() {
-        let cases: [(u32, &[u32], &[u32]); 8] = [
-            (1, &[0, 0, 0], &[1, 1, 1]),
-            (7, &[0, 0], &[7, 1]),
-            (16, &[0, 0], &[4, 4]),
-            (24, &[0, 0, 0], &[3, 4, 2]),
-            (36, &[0, 0], &[6, 6]),
-            (12, &[2, 0], &[2, 6]),
-            (100, &[0, 5, 0], &[5, 5, 4]),
-            (6, &[], &[]),
-        ];
-        for (ranks, given, expected) in cases {
-            let mut found = match Cartesian::balanced(ranks, given) {
-                Ok(found) => found,
-                Err(error) => {
-                    assert!(given.is_empty(), "{error}");
-                    continue;
-                }
-            };
-            let mut expected = expected.to_vec();
-            if given.iter().all(|&points| points == 0) {
-                found.sort_unstable();
-                expected.sort_unstable();
-            }
-            assert_eq!(found, expected, "{ranks} ranks");
-        }
-        // The greatest first, and as even as can be.
-        for (ranks, expected) in
-            [(24, [4, 3, 2]), (60, [5, 4, 3]), (20, [5, 2, 2]), (7, [7, 1, 1]), (1, [1; 3]), (64, [4; 3])]
-        {
-            assert_eq!(Cartesian::balanced(ranks, &[0, 0, 0]), Ok(expected.to_vec()));
-        }
-        assert!(Cartesian::balanced(0, &[0, 0]).is_err());
-        assert_eq!(Cartesian::balanced(u32::MAX, &[0, 0]), Ok(vec![65_537, 65_535]));
-        assert_eq!(Cartesian::balanced(6, &[4, 0]), Err(TopologyError::Points { points: 4, ranks: 6 }));
-        assert!(Cartesian::balanced(6, &[2, 2]).is_err());
-    }
-
-    /// What a rank sends to another one, that one expects, under the same number.
-    #[test]
-    fn both_ends_of_an_edge_give_it_one_number() {
-        let grids = [&[(2, true), (2, true)][..], &[(1, true), (3, false)], &[(4, true)], &[(1, true)]];
-        for grid in grids {
-            let topology = Topology::Cartesian(Cartesian::new(grid));
-            let points = Cartesian::new(grid).points() as u32;
-            topology.check(Rank(0), points).expect("it fits");
-            for rank in 0..points {
-                for sent in topology.neighbors(Rank(rank)).destinations {
-                    if sent.rank != Rank::NULL {
-                        let there = topology.neighbors(sent.rank).sources;
-                        let expected = Neighbor { rank: Rank(rank), number: sent.number };
-                        assert_eq!(there.iter().filter(|&&of| of == expected).count(), 1, "{grid:?}: {sent:?}");
-                    }
-                }
-            }
-        }
-        let ranks = [Rank(1), Rank(0), Rank(1)];
-        let graph = Topology::Graph { sources: ranks.to_vec(), destinations: vec![] };
-        let numbers: Vec<_> = graph.neighbors(Rank(0)).sources.iter().map(|of| of.number).collect();
-        assert_eq!(numbers, [0, 0, 1]);
-        assert_eq!(graph.check(Rank(0), 1), Err(TopologyError::Rank { rank: 1, last: 0 }));
-        let many = Topology::Graph { sources: vec![Rank(0); 257], destinations: vec![] };
-        assert_eq!(many.check(Rank(1), 2), Err(TopologyError::Parallel(257)));
-        assert_eq!(many.check(Rank(0), 2), Err(TopologyError::Own { sources: 257, destinations: 0 }));
-    }
-}
+mod tests;

@@ -88,7 +88,8 @@ impl Member<'_> {
     /// The neighbours of this rank in the communicator's topology.
     fn neighbors(self) -> Result<Neighbors, PostError> {
         let found = self.comms.topologies.iter().find(|(comm, _)| *comm == self.comm);
-        found.map(|(_, topology)| topology.neighbors(Rank(self.rank))).ok_or(PostError::NoTopology)
+        // A topology fits its communicator, so this rank is in it.
+        found.and_then(|(_, topology)| topology.neighbors(Rank(self.rank)).ok()).ok_or(PostError::NoTopology)
     }
 }
 

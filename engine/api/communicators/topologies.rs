@@ -54,7 +54,7 @@ impl Engine {
             let error = TopologyError::Dimension { given: stay.len(), dimensions: grid.dimensions().len() };
             return Err(self.raise_comm(comm, "cart_sub", error.into()));
         }
-        let at = grid.coordinates(rank);
+        let at = grid.coordinates(rank).map_err(|error| self.raise_comm(comm, "cart_sub", error.into()))?;
         // Ranks of one subgrid have the other coordinates in common.
         let parts = grid.dimensions().iter().zip(stay).zip(&at);
         let color =
