@@ -2,6 +2,7 @@
 //! forever must get an error.
 
 mod kinds;
+mod offers;
 
 use crate::kit::{all, clusters, dup, in_threads};
 use std::fmt::Debug;

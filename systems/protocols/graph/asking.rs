@@ -1,7 +1,7 @@
 //! When a member asks after messages, and how many of its questions may be open at a time. See [`super::inquiry`].
 
 use crate::procs::priorities::list_sender;
-use tickwire_components::limits::{INQUIRIES_MAX, INQUIRY_INTERVAL_NS_MAX};
+use tickwire_components::limits::{INQUIRIES_MAX, INQUIRY_FIRST_NS, INQUIRY_INTERVAL_NS_MAX};
 use tickwire_components::{Asking, Control, Inquiry, NIL, Progress, Row, Vc};
 
 /// Whether it is time to ask; then the next time is set.
@@ -12,6 +12,15 @@ pub(super) fn is_time(asking: &mut Asking, now_ns: u64) -> bool {
         asking.next_ns = now_ns.wrapping_add(asking.interval_ns);
     }
     is_time
+}
+
+/// A peer has answered, so further questions come soon: the next one after [`INQUIRY_FIRST_NS`] at the latest.
+pub(super) fn hurry(asking: &mut Asking, now_ns: u64) {
+    let soon_ns = now_ns.wrapping_add(INQUIRY_FIRST_NS);
+    if asking.next_ns.wrapping_sub(soon_ns).cast_signed() > 0 {
+        asking.next_ns = soon_ns;
+    }
+    asking.interval_ns = INQUIRY_FIRST_NS;
 }
 
 /// Queues an inquiry for a peer, unless one of its kind, of any operation, is queued for that peer already. `false` if so many inquiries
@@ -37,7 +46,6 @@ mod tests {
     use super::*;
     use crate::testing::TestWorld;
     use tickwire_components::VcState;
-    use tickwire_components::limits::INQUIRY_FIRST_NS;
 
     #[test]
     fn questions_are_one_a_peer_and_leave_room_for_answers() {
@@ -69,5 +77,15 @@ mod tests {
             (0..400).map(|look| look * INQUIRY_FIRST_NS / 2).filter(|&now_ns| is_time(&mut asking, now_ns)).collect();
         let between: Vec<u64> = asked.windows(2).map(|pair| (pair[1] - pair[0]) / INQUIRY_FIRST_NS).collect();
         assert_eq!((asked[0], &between[..]), (INQUIRY_FIRST_NS, &[2, 4, 8, 16, 32, 50, 50][..]));
+    }
+
+    #[test]
+    fn an_answer_brings_the_next_question_near_and_puts_none_off() {
+        for (next, expected) in [(100, 11), (11, 11), (10, 10), (3, 3)] {
+            let [now_ns, next_ns] = [10, next].map(|times| times * INQUIRY_FIRST_NS);
+            let mut asking = Asking { start: 1, interval_ns: INQUIRY_INTERVAL_NS_MAX, next_ns, cursor: 0 };
+            hurry(&mut asking, now_ns);
+            assert_eq!((asking.next_ns, asking.interval_ns), (expected * INQUIRY_FIRST_NS, INQUIRY_FIRST_NS));
+        }
     }
 }

@@ -5,18 +5,19 @@
 //! nobody sends. A member that has waited for long asks its peer, again and again at growing intervals ([`Kind::Inquiry`]). The peer says
 //! nothing if the message is still to come: it has yet to call the operation, or to come to the message. Otherwise it denies the message
 //! ([`Kind::Denial`]), and the operation of the member that has asked fails. A failed operation goes on asking after what it has offered.
+//! Each denial of an offer is followed by the next question at once. So an operation with many offers ends after as many round trips.
 //! Frames of a connection keep their order, so what was sent before a denial arrives before it.
 //!
 //! [`Kind::Inquiry`]: tickwire_components::wire::Kind::Inquiry
 //! [`Kind::Denial`]: tickwire_components::wire::Kind::Denial
 
-use super::asking::{is_time, send};
+use super::asking::{hurry, is_time, send};
 use super::remains::{ask_for_left, end_left};
 use crate::collectives::draft::PERSISTENT_TAG;
 use crate::procs::communicators::{Unclaimed, known, unclaimed};
 use crate::procs::priorities::list_sender;
 use crate::rows::Rows;
-use crate::steps::check::{NotTaken, answered};
+use crate::steps::check::{NotTaken, answered, was_offered};
 use crate::steps::credit::forget;
 use crate::steps::finish::abort;
 use crate::steps::posted::remove_posted;
@@ -265,5 +266,23 @@ pub(crate) fn take_denial(rows: &mut Rows<'_>, header: &Header, vc_row: Row) -> 
     }
     cars[row as usize].source = source;
     abort(progress, cars, row, car_flags::ABANDONED);
+    if denied.message != NIL {
+        ask_for_next_offer(rows, rows.nodes[row as usize].graph, &denied, vc_row);
+    }
     Ok(over)
+}
+
+/// A peer that has not taken one offer of a graph will hardly take the others, so it is asked after the next one at once. An offer ends
+/// only by its own denial: others may still be on their way.
+fn ask_for_next_offer(rows: &mut Rows<'_>, number: u32, denied: &Inquiry, vc_row: Row) {
+    let Rows { progress, cars, vcs, communicators, .. } = rows;
+    let now_ns = progress.now_ns;
+    let Some(graph) = progress.graphs.get_mut(number) else { return };
+    let is_open = |car: &Car| car.kind == CarKind::Send && was_offered(car, vc_row);
+    let next = graph.nodes.iter().find(|&&row| is_open(&cars[row as usize]));
+    let (Some(&message), Some(communicator)) = (next, known(communicators, denied.context)) else { return };
+    // A peer that cannot answer just now is asked again soon.
+    hurry(&mut graph.asking, now_ns);
+    let (source, tag) = (communicator.rank, cars[message as usize].tag);
+    send(progress, vcs, vc_row, Inquiry { source, tag, message, ..*denied });
 }

@@ -4,7 +4,7 @@
 //! other lengths, that may be nothing, so it is asked ([`super::inquiry`]). Messages that have come for an operation that is over are
 //! thrown away.
 
-use super::asking::{is_time, send};
+use super::asking::{hurry, is_time, send};
 use crate::collectives::draft::{PERSISTENT_TAG, STEP_BITS};
 use crate::procs::communicators::{give_back, known};
 use crate::rows::Rows;
@@ -63,21 +63,22 @@ fn is_left(left: &LeftReceive, cars: &[Car], requests: &[tickwire_components::Re
         && matches!(car.state, CarState::New | CarState::Posted)
 }
 
-/// A peer says that a message will never come. The receive that was left for it ends, and the peer is asked after the operation's other
-/// messages at once.
+/// A peer says that a message will never come. The receive that was left for it ends, and the peer is asked after the next of the
+/// operation's other messages at once.
 pub(super) fn end_left(rows: &mut Rows<'_>, denied: &Inquiry, vc_row: Row) {
-    let Rows { progress, cars, vcs, requests, .. } = rows;
+    let Rows { progress, cars, vcs, requests, communicators, .. } = rows;
     let now_ns = progress.now_ns;
-    let mut found = NIL;
+    let (mut found, mut next) = (NIL, None);
     for left in &mut progress.graphs.left {
         let car = &cars[left.row as usize];
         let is_of_it = (left.call, left.asking.start) == (denied.call, denied.start);
         if !is_of_it || (car.vc, car.context) != (vc_row, denied.context) || !is_left(left, cars, requests) {
             continue;
         }
-        (left.asking.interval_ns, left.asking.next_ns) = (INQUIRY_FIRST_NS, now_ns);
-        if car.tag == denied.tag {
-            found = left.row;
+        hurry(&mut left.asking, now_ns);
+        match car.tag == denied.tag && found == NIL {
+            true => found = left.row,
+            false => next = Some(car.tag),
         }
     }
     let removed = match cars.get(found as usize).map(|car| car.state) {
@@ -85,8 +86,12 @@ pub(super) fn end_left(rows: &mut Rows<'_>, denied: &Inquiry, vc_row: Row) {
         Some(CarState::New) => progress.new_receives.remove(cars, found),
         Some(_) => remove_posted(progress, cars, vcs, found),
     };
-    if removed {
-        abort(progress, cars, found, car_flags::ABANDONED);
+    if !removed {
+        return;
+    }
+    abort(progress, cars, found, car_flags::ABANDONED);
+    if let (Some(tag), Some(communicator)) = (next, known(communicators, denied.context)) {
+        send(progress, vcs, vc_row, Inquiry { source: communicator.rank, tag, ..*denied });
     }
 }
 
