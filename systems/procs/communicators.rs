@@ -22,8 +22,8 @@ use std::fmt::Debug;
 use tickwire_components::limits::CONTEXTS_MAX;
 use tickwire_components::wire::Header;
 use tickwire_components::{
-    Car, CarKind, CarState, CommState, Communicator, Destination, Ended, Group, Kept, Members, NIL, Pending, PostError,
-    Row, Unexpected, context,
+    Car, CarKind, CarState, CommState, Communicator, Destination, Ended, Graph, Group, Kept, Members, NIL, Pending,
+    PostError, Row, Unexpected, context,
 };
 
 /// The communicator that a handle names.
@@ -176,8 +176,8 @@ pub fn close(all: &mut Tables<'_>, row: Row) {
     comm.cursor = 0;
 }
 
-/// Whether nothing needs a closing communicator any more. Looks at each CAR row once, however often it is called. Persistent graphs that
-/// are not in progress do not need it: they can never be started again.
+/// Whether nothing needs a closing communicator any more. If only graphs have CAR rows, looks at those rows. Otherwise looks at each row
+/// once, however often it is called. Persistent graphs that are not in progress do not need it: they can never be started again.
 pub fn is_unused(all: &mut Tables<'_>, row: Row) -> bool {
     let Some(comm) = all.communicators.get_mut(row as usize) else { return false };
     if comm.agreements > 0 {
@@ -197,6 +197,12 @@ pub fn is_unused(all: &mut Tables<'_>, row: Row) -> bool {
             && !matches!(car.kind, CarKind::None | CarKind::Data)
             && !rests(row)
     };
+    let taken = all.cars.len() - all.progress.free_cars.count as usize;
+    let rows_of = |graph: &Graph| graph.nodes.len() + usize::from(graph.request != NIL);
+    if graphs.list.iter().flatten().map(|graph| rows_of(graph)).sum::<usize>() == taken {
+        let uses = |&row: &Row| all.cars.get(row as usize).is_some_and(|car| uses(row as usize, car));
+        return !graphs.list.iter().flatten().any(|graph| graph.nodes.iter().chain([&graph.request]).any(uses));
+    }
     let left = all.cars.iter().enumerate().skip(comm.cursor as usize);
     comm.cursor += left.take_while(|&(row, car)| !uses(row, car)).count() as Row;
     comm.cursor as usize >= all.cars.len()

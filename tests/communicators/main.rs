@@ -5,6 +5,7 @@
 #![allow(clippy::needless_range_loop, reason = "a rank names an engine and what is known of it alike")]
 
 mod failures;
+mod freeing;
 mod ids;
 mod kit;
 mod local;
