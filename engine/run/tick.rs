@@ -59,6 +59,23 @@ impl Engine {
         self.look(patient)
     }
 
+    /// Counts a call that does all by itself as a poll. Returns whether the engine is to look around, as every so many polls. Otherwise a
+    /// program that makes no other calls would never learn that a peer has failed.
+    #[inline(always)]
+    pub(crate) fn is_look_due(&mut self) -> bool {
+        self.polls += 1;
+        self.polls >= CLOCK_POLLS
+    }
+
+    /// Looks around if that is due, and does at most a tick's part of what it finds.
+    #[inline]
+    pub(crate) fn look_now_and_then(&mut self) {
+        if self.is_look_due() {
+            self.advance(false);
+            self.let_go();
+        }
+    }
+
     #[cold]
     #[inline(never)]
     fn advance_with_clock(&mut self, patient: bool) -> bool {

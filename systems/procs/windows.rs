@@ -119,7 +119,7 @@ pub struct Target {
     /// Number of operations that need no full fence any more: those before the last flush, and gets by loads. The next flush has such a
     /// fence if other operations were posted since.
     pub ordered: u64,
-    /// How an operation has failed, if nobody was told of it yet.
+    /// How an operation has failed, if nobody was told of it yet. That its owner has failed stays here: see [`Target::take_failure`].
     pub failure: Option<Failure>,
     /// A put by a fabric has failed. The fabric may have taken a part of it, which may still arrive.
     pub has_lost_put: bool,
@@ -361,6 +361,14 @@ impl Target {
             puts_by_fabric: 0,
             has_mail: false,
             mail_pause: 0,
+        }
+    }
+
+    /// Takes the failure that a call is about to tell. That the owner has failed is never taken, so all later flushes tell it, too.
+    pub fn take_failure(&mut self) -> Option<Failure> {
+        match self.failure {
+            Some(Failure::TargetFailed) => self.failure,
+            _ => self.failure.take(),
         }
     }
 

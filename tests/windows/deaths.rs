@@ -82,6 +82,13 @@ fn who_needs_a_dead_target_is_told() {
 }
 
 #[test]
+fn who_goes_on_with_a_dead_target_learns_of_it_without_ticks_and_is_told_again_and_again() {
+    for way in ["noticed-by-flushes", "noticed-by-unlocks", "noticed-before-complete"] {
+        killed(way);
+    }
+}
+
+#[test]
 fn calls_of_all_members_end_when_one_has_died() {
     for way in ["fence", "fence-middle", "free", "in-free", "around-free", "allocate"] {
         killed(way);
@@ -102,6 +109,11 @@ fn who_wants_a_lock_that_a_dead_member_holds_is_told_over_a_fabric() {
 #[test]
 fn who_needs_a_dead_target_is_told_over_a_fabric() {
     killed_over_a_fabric(&["target", "silent-target"]);
+}
+
+#[test]
+fn who_goes_on_with_a_dead_target_over_a_fabric_is_told_again_and_again() {
+    killed_over_a_fabric(&["noticed-by-flushes", "noticed-by-unlocks", "noticed-before-complete"]);
 }
 
 #[test]

@@ -170,12 +170,12 @@ impl Engine {
         let mut ended = Ok(());
         for rank in ranks {
             let done = self.complete_target(Rank(rank), handle);
-            let failure = self.target(Rank(rank), handle)?.failure.take();
+            let failure = self.target(Rank(rank), handle)?.take_failure();
             let lost_told = self.tell_lost(Rank(rank), handle);
             let sent = self.send(&[0u8; 0], Rank(rank), COMPLETED, comm_of(handle));
             if let Err(error @ OperationError::Post(PostError::Full { .. })) = sent {
                 // This target is still to be told, and those behind it.
-                self.window(handle)?.targets[rank as usize].failure = failure;
+                self.put_back(failure.map(|failure| (Rank(rank), failure)), handle)?;
                 return Err(error.into());
             }
             self.window(handle)?.targets[rank as usize].access = Access::None;

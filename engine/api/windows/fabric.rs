@@ -325,7 +325,7 @@ impl Engine {
     }
 
     /// Whether the target of a route has failed. This proc has not.
-    fn is_gone(&mut self, row: Row) -> bool {
+    pub(super) fn is_gone(&mut self, row: Row) -> bool {
         row != NIL && self.store.all().vcs.get(row as usize).is_none_or(|vc| vc.state == VcState::Failed)
     }
 

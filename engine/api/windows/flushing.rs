@@ -4,17 +4,20 @@ use crate::observe::one_sided::OneSidedCall;
 use crate::run::engine::Engine;
 use std::sync::atomic::{Ordering, fence};
 use tickwire_components::{Rank, VcState, Window, WindowError};
+use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_systems::procs::windows::{Access, Failure, Target};
 
 impl Engine {
     /// Waits until all operations on a rank's part are done there (`MPI_Win_flush`).
     ///
     /// # Errors
-    /// There is no such window or rank, no epoch is open towards the rank, or one of the operations has failed: the first that did.
+    /// There is no such window or rank, no epoch is open towards the rank, or one of the operations has failed: the first that did. Once
+    /// the rank has failed, each flush of it is an error.
     #[inline]
     pub fn win_flush<T>(&mut self, rank: Rank, window: Window<T>) -> Result<(), WindowError> {
         // The frequent case, without a result that may be an error: operations in memory are done when they return.
-        if self.is_quick()
+        if !self.is_look_due()
+            && self.is_quick()
             && let Some((target, _)) = self.near::<u8>(rank, 0, window.handle)
             && order(target)
         {
@@ -26,6 +29,7 @@ impl Engine {
     #[inline(never)]
     fn flush_slowly(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         self.told(OneSidedCall::towards("win_flush", rank, handle), |engine| {
+            engine.look_now_and_then();
             engine.check_epoch(rank, handle)?;
             engine.flush_target(rank, handle)
         })
@@ -34,9 +38,11 @@ impl Engine {
     /// As [`Engine::win_flush`], of all ranks (`MPI_Win_flush_all`).
     ///
     /// # Errors
-    /// As [`Engine::win_flush`]; an epoch towards one rank will do.
+    /// As [`Engine::win_flush`]; an epoch towards one rank will do. A rank that has failed counts only if an epoch is open towards it and
+    /// it was the target of an operation on the window before.
     pub fn win_flush_all<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
         self.told(OneSidedCall::on("win_flush_all", window.handle), |engine| {
+            engine.look_now_and_then();
             engine.check_epochs(window.handle, "win_flush_all")?;
             engine.flush_window(window.handle)
         })
@@ -49,6 +55,7 @@ impl Engine {
     /// As [`Engine::win_flush`].
     pub fn win_flush_local<T>(&mut self, rank: Rank, window: Window<T>) -> Result<(), WindowError> {
         self.told(OneSidedCall::towards("win_flush_local", rank, window.handle), |engine| {
+            engine.look_now_and_then();
             engine.check_epoch(rank, window.handle)?;
             engine.wait_sent(window.handle, rank)
         })
@@ -60,6 +67,7 @@ impl Engine {
     /// As [`Engine::win_flush_all`].
     pub fn win_flush_local_all<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
         self.told(OneSidedCall::on("win_flush_local_all", window.handle), |engine| {
+            engine.look_now_and_then();
             engine.flush_local_all(window.handle)
         })
     }
@@ -141,27 +149,31 @@ impl Engine {
         ended
     }
 
-    /// The error of a failure of an operation on a target that was not told yet.
+    /// The error of a failure of an operation on a target that was not told yet, or of the target itself.
     pub(super) fn take_failure(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
-        match self.target(rank, handle)?.failure.take() {
-            Some(failure) => Err(self.failed(failure, rank, handle)),
-            None => Ok(()),
-        }
+        let target = self.target(rank, handle)?;
+        // Operations on regions of a proc that has failed are errors by themselves, and no epoch of regions could leave that proc out.
+        let failure = if handle == REGIONS { target.failure.take() } else { target.take_failure() };
+        failure.map_or(Ok(()), |failure| Err(self.failed(failure, rank, handle)))
     }
 
-    /// Takes the failures of operations on a window that were not told yet: the ranks of their targets, and how they have failed.
+    /// Takes the failures of operations on a window that were not told yet, and those of targets: their ranks, and how they have failed.
     pub(super) fn take_failures(&mut self, handle: u32) -> Result<Vec<(Rank, Failure)>, WindowError> {
         let mut failures = Vec::new();
         for rank in (0..self.window(handle)?.targets.len() as u32).map(Rank) {
             if self.target(rank, handle)?.failure.is_some() && !self.is_unused(rank, handle)? {
-                failures.extend(self.target(rank, handle)?.failure.take().map(|failure| (rank, failure)));
+                failures.extend(self.target(rank, handle)?.take_failure().map(|failure| (rank, failure)));
             }
         }
         Ok(failures)
     }
 
     /// Gives failures back that were taken and not told.
-    pub(super) fn put_back(&mut self, failures: Vec<(Rank, Failure)>, handle: u32) -> Result<(), WindowError> {
+    pub(super) fn put_back(
+        &mut self,
+        failures: impl IntoIterator<Item = (Rank, Failure)>,
+        handle: u32,
+    ) -> Result<(), WindowError> {
         for (rank, failure) in failures {
             self.target(rank, handle)?.failure.get_or_insert(failure);
         }
@@ -174,11 +186,12 @@ impl Engine {
         first.map_or(Ok(()), |(rank, failure)| Err(self.failed(failure, rank, handle)))
     }
 
-    /// Whether a member has failed of which nothing was asked. A flush of all ranks does not fail because of it.
+    /// Whether a member has failed of which nothing was asked, or towards which no epoch is open. A flush of all ranks does not fail
+    /// because of it.
     fn is_unused(&mut self, rank: Rank, handle: u32) -> Result<bool, WindowError> {
-        let Target { issued, vc, .. } = *self.target(rank, handle)?;
+        let Target { issued, vc, access, .. } = *self.target(rank, handle)?;
         let vc = self.store.all().vcs.get(vc as usize);
-        Ok(issued == 0 && vc.is_some_and(|vc| vc.state == VcState::Failed))
+        Ok((issued == 0 || access == Access::None) && vc.is_some_and(|vc| vc.state == VcState::Failed))
     }
 
     /// Waits until the buffers of all operations posted on a rank's part so far may be used again. That includes all gets.
@@ -214,7 +227,7 @@ impl Engine {
     }
 
     /// Whether an epoch is open towards any rank.
-    fn check_epochs(&mut self, handle: u32, what: &'static str) -> Result<(), WindowError> {
+    pub(super) fn check_epochs(&mut self, handle: u32, what: &'static str) -> Result<(), WindowError> {
         let is_open = self.window(handle)?.targets.iter().any(|target| target.access != Access::None);
         if is_open { Ok(()) } else { Err(WindowError::NoEpochs(what)) }
     }

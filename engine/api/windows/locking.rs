@@ -50,11 +50,12 @@ impl Engine {
     /// Ends the epoch of [`Engine::win_lock`] (`MPI_Win_unlock`): all its operations are done at the target.
     ///
     /// # Errors
-    /// There is none, or one of its operations has failed.
+    /// There is none, or one of its operations has failed, or the rank. The epoch has ended all the same.
     #[inline]
     pub fn win_unlock<T>(&mut self, rank: Rank, window: Window<T>) -> Result<(), WindowError> {
         // The frequent case: all is done, and giving the lock back orders it before what the next holder does.
-        if self.is_quick()
+        if !self.is_look_due()
+            && self.is_quick()
             && let Some(row) = self.store.all().windows.get(window.handle)
             && !row.epochs.all_locked
             && let Some(target) = row.targets.get_mut(rank.0 as usize)
@@ -73,7 +74,10 @@ impl Engine {
 
     #[inline(never)]
     fn unlock_slowly(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
-        self.told(OneSidedCall::towards("win_unlock", rank, handle), |engine| engine.unlock_rank(rank, handle))
+        self.told(OneSidedCall::towards("win_unlock", rank, handle), |engine| {
+            engine.look_now_and_then();
+            engine.unlock_rank(rank, handle)
+        })
     }
 
     fn unlock_rank(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
@@ -125,9 +129,13 @@ impl Engine {
     /// Ends the epoch of [`Engine::win_lock_all`] (`MPI_Win_unlock_all`).
     ///
     /// # Errors
-    /// There is none, or one of its operations has failed: the first that did. The epoch has ended all the same.
+    /// There is none, or one of its operations has failed, or a rank that was the target of operations on the window: the first that did.
+    /// The epoch has ended all the same.
     pub fn win_unlock_all<T>(&mut self, window: Window<T>) -> Result<(), WindowError> {
-        self.told(OneSidedCall::on("win_unlock_all", window.handle), |engine| engine.unlock_all(window.handle))
+        self.told(OneSidedCall::on("win_unlock_all", window.handle), |engine| {
+            engine.look_now_and_then();
+            engine.unlock_all(window.handle)
+        })
     }
 
     fn unlock_all(&mut self, handle: u32) -> Result<(), WindowError> {

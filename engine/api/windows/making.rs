@@ -13,7 +13,7 @@ use tickwire_components::{
     WindowError,
 };
 use tickwire_systems::procs::routes::link_for;
-use tickwire_systems::procs::windows::{Epochs, OwnMemory, Reach, Target, WindowRow};
+use tickwire_systems::procs::windows::{Epochs, Failure, OwnMemory, Reach, Target, WindowRow};
 use tickwire_systems::protocols::one_sided::remove_window;
 use tickwire_transports::RemoteKey;
 use tickwire_transports::shared::SharedRun;
@@ -226,7 +226,9 @@ impl Engine {
                 true => part.take().map(Reach::Memory),
                 false => self.reach_of_part(comm, member as usize, run, members, fences),
             };
-            Target::new(row, bytes, reach.unwrap_or(Reach::Engine))
+            // What fails from now on is noted by the target, but not what has failed while the window was made.
+            let failure = self.is_gone(row).then_some(Failure::TargetFailed);
+            Target { failure, ..Target::new(row, bytes, reach.unwrap_or(Reach::Engine)) }
         });
         let targets: Vec<Target> = targets.collect();
         let farthest = targets.iter().map(|target| farness(target, is_shared)).max().unwrap_or(0);

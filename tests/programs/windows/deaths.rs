@@ -2,6 +2,7 @@
 //! need that rank. Where they do not, they go on.
 
 mod epochs;
+mod targets;
 
 use crate::kit::{
     PATIENCE, compute_until, die, die_at_write, die_later, fails, leave_number, names_failure, others_go_on, outlives,
@@ -53,6 +54,9 @@ pub(crate) fn death(engine: &mut Engine, way: &str, kind: &str, place: &Path) {
             engine.put(&[1], DOOMED, at, window)?;
             engine.win_flush(DOOMED, window)
         }),
+        "noticed-by-flushes" => case.noticed_by_flushes(),
+        "noticed-by-unlocks" => case.noticed_by_unlocks(),
+        "noticed-before-complete" => case.noticed_before_complete(),
         "fence" => case.before(Engine::win_fence),
         "fence-middle" => case.fence_middle(),
         "free" => case.before(Engine::win_free),

@@ -232,12 +232,12 @@ impl Case<'_> {
         }
     }
 
-    fn group(&mut self, ranks: &[u32]) -> Group {
+    pub(super) fn group(&mut self, ranks: &[u32]) -> Group {
         self.engine.comm_group(self.world).unwrap().include(ranks).unwrap()
     }
 
     /// The survivors make a window without the dead member. What has failed does not affect it.
-    fn without_the_dead(&mut self) {
+    pub(super) fn without_the_dead(&mut self) {
         let survivors = self.group(&[0, 1]);
         let (other, engine) = (self.other(), &mut *self.engine);
         let left = engine.comm_create_group(self.world, &survivors, Tag(1)).unwrap();
