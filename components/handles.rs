@@ -18,7 +18,8 @@ pub const ROWLESS: Row = 1 << 31;
 pub struct Rank(pub u32);
 
 impl Rank {
-    /// No proc (`MPI_PROC_NULL`). Sends to it and receives from it complete at once and move no bytes.
+    /// No proc (`MPI_PROC_NULL`). Sends to it, receives from it, and one-sided operations whose target it is complete at once and move no
+    /// bytes.
     // Far from all ranks, and from the values to which a negative rank wraps. So a program that steps out of the world gets an error.
     pub const NULL: Rank = Rank(u32::from_be_bytes(*b"null"));
 }

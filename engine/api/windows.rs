@@ -221,6 +221,18 @@ impl Engine {
         Some((target, displacement.checked_mul(size_of::<T>())?))
     }
 
+    /// Whether an operation goes to nobody ([`Rank::NULL`]), so that nothing is to be done. It needs an epoch towards any rank.
+    ///
+    /// # Errors
+    /// No such window, or no epoch.
+    #[inline]
+    fn is_to_nobody(&mut self, rank: Rank, handle: u32) -> Result<bool, WindowError> {
+        if rank == Rank::NULL {
+            self.check_epochs(handle, "one-sided operations")?;
+        }
+        Ok(rank == Rank::NULL)
+    }
+
     /// Checks an operation on `bytes` bytes of a rank's part, and says what is wrong. Returns the place in the part, in bytes.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ mod lost;
 mod many;
 mod model;
 mod mutexes;
+mod nobody;
 mod process;
 mod refusals;
 mod regions;

@@ -33,7 +33,7 @@ pub(crate) enum Posted {
 
 impl Engine {
     /// Writes elements into a rank's part of a window (`MPI_Put`). It returns when the buffer may be used again; the elements are there for
-    /// all after a flush or the end of the epoch.
+    /// all after a flush or the end of the epoch. A put to [`Rank::NULL`] does nothing.
     ///
     /// # Errors
     /// No epoch is open towards the rank, or the elements are not within its part.
@@ -55,7 +55,8 @@ impl Engine {
         self.move_slowly::<S::Item>(run, true, target, displacement, window.handle)
     }
 
-    /// Reads elements of a rank's part of a window (`MPI_Get`). It returns when they are there.
+    /// Reads elements of a rank's part of a window (`MPI_Get`). It returns when they are there. A get from [`Rank::NULL`] leaves the buffer
+    /// as it is.
     ///
     /// # Errors
     /// As [`Engine::put`].
@@ -164,6 +165,9 @@ impl Engine {
         length: usize,
         PartPlace { rank, displacement, handle }: PartPlace,
     ) -> Result<Posted, WindowError> {
+        if self.is_to_nobody(rank, handle)? {
+            return Ok(Posted::Done);
+        }
         let at = self.checked::<T>(rank, displacement, length, handle)?;
         self.post_moves(kind, &[RemoteMove { at, from, into, length }], rank, handle)
     }
@@ -177,8 +181,11 @@ impl Engine {
         rank: Rank,
         handle: u32,
     ) -> Result<Posted, WindowError> {
+        if moves.is_empty() {
+            // There is no way to nobody's part.
+            return self.window_row(handle).map(|_| Posted::Done);
+        }
         match self.way(rank, handle)? {
-            _ if moves.is_empty() => Ok(Posted::Done),
             way @ (Way::Kernel | Way::Fabric) if matches!(kind, RemoteKind::Put | RemoteKind::Get) => {
                 let writes = kind == RemoteKind::Put;
                 let runs: SmallVec<[_; 1]> =
@@ -238,6 +245,9 @@ impl Engine {
                 target.ordered += u64::from(!writes);
                 return Ok(());
             }
+        }
+        if self.is_to_nobody(rank, handle)? {
+            return Ok(());
         }
         let at = self.checked::<T>(rank, displacement, run.len(), handle)?;
         self.move_run(at, run, writes, rank, handle)

@@ -122,13 +122,15 @@ impl Engine {
         rank: Rank,
         handle: u32,
     ) -> Result<(), WindowError> {
+        if placed.is_empty() {
+            return Ok(());
+        }
         let mut packed = packed(from);
         let runs = spans(&mut packed, placed);
         if let [(at, run)] = runs[..] {
             return self.move_run(at, run, true, rank, handle);
         }
         match self.way(rank, handle)? {
-            _ if runs.is_empty() => Ok(()),
             Way::Memory => self.runs_in_memory(&runs, true, rank, handle),
             Way::Kernel => {
                 self.await_mail(rank, handle)?;
@@ -165,6 +167,9 @@ impl Engine {
         window: Window<T>,
     ) -> Result<(), WindowError> {
         let runs = self.runs_in::<T>(target, displacement, (of, count), into.size(), window.handle)?;
+        if runs.is_empty() {
+            return Ok(());
+        }
         self.await_mail(target, window.handle)?;
         self.get_placed(into, &runs, target, window.handle)
     }
@@ -177,10 +182,12 @@ impl Engine {
         rank: Rank,
         handle: u32,
     ) -> Result<(), WindowError> {
+        if placed.is_empty() {
+            return Ok(());
+        }
         let mut packed = vec![0u8; into.size()];
         let runs = spans(&mut packed, placed);
         match self.way(rank, handle)? {
-            _ if runs.is_empty() => {}
             Way::Memory => self.runs_in_memory(&runs, false, rank, handle)?,
             Way::Kernel => self.runs_by_kernel(&runs, false, rank, handle)?,
             Way::Fabric => self.runs_by_fabric(&runs, span_of(&mut packed), false, (rank, handle))?,
@@ -262,6 +269,9 @@ impl Engine {
         if given != needed {
             return Err(WindowError::Elements { what: "receive buffer (in bytes)", given, needed });
         }
+        if operands.is_empty() {
+            return Ok(());
+        }
         let mut before = vec![T::zeroed(); needed / size_of::<T>()];
         if matches!(self.way(target, window.handle)?, Way::Engine | Way::Fabric) {
             let kind = RemoteKind::FetchUpdate(Updater::of::<T, O>().code);
@@ -310,7 +320,7 @@ impl Engine {
         }
     }
 
-    /// Where elements of a datatype are in a rank's part; they must be so many bytes.
+    /// Where elements of a datatype are in a rank's part; they must be so many bytes. Nobody's part ([`Rank::NULL`]) has none.
     fn runs_in<T>(
         &mut self,
         target: Rank,
@@ -319,6 +329,9 @@ impl Engine {
         needed: usize,
         handle: u32,
     ) -> Result<Vec<Placed>, WindowError> {
+        if self.is_to_nobody(target, handle)? {
+            return Ok(Vec::new());
+        }
         let at = self.checked::<T>(target, displacement, 0, handle)?;
         let bytes = self.target(target, handle)?.bytes as usize;
         runs_within(at, of, bytes, needed)

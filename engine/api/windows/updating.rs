@@ -16,7 +16,7 @@ use tickwire_transports::windows::{Claim, HeldBy, Part, Updater};
 
 impl Engine {
     /// Combines elements of a rank's part of a window with these (`MPI_Accumulate`): each element is updated as a whole, and updates of one
-    /// origin keep their order. It returns when the buffer may be used again.
+    /// origin keep their order. It returns when the buffer may be used again. At [`Rank::NULL`] it does nothing.
     ///
     /// # Errors
     /// As [`Engine::put`], or the elements are not aligned in the target's memory.
@@ -35,7 +35,7 @@ impl Engine {
     }
 
     /// As [`Engine::accumulate`], and gets the values from before (`MPI_Get_accumulate`). With [`op::Keep`](crate::op::Keep) it reads
-    /// elements as a whole.
+    /// elements as a whole. At [`Rank::NULL`] it does nothing, and the second buffer stays as it is.
     ///
     /// # Errors
     /// As [`Engine::accumulate`], or the buffers differ in length.
@@ -54,7 +54,8 @@ impl Engine {
         self.update::<S::Item>("get_accumulate", updater, from.piece(0), into.piece(0), place)
     }
 
-    /// Combines an element of a rank's part of a window with a value, and returns the one from before (`MPI_Fetch_and_op`).
+    /// Combines an element of a rank's part of a window with a value, and returns the one from before (`MPI_Fetch_and_op`). At
+    /// [`Rank::NULL`] it does nothing, and returns zero.
     ///
     /// # Errors
     /// As [`Engine::accumulate`].
@@ -76,7 +77,7 @@ impl Engine {
     }
 
     /// Puts a value into an element of a rank's part of a window if the expected one is there; returns what was there
-    /// (`MPI_Compare_and_swap`).
+    /// (`MPI_Compare_and_swap`). At [`Rank::NULL`] it does nothing, and returns zero.
     ///
     /// # Errors
     /// As [`Engine::accumulate`].
@@ -164,6 +165,9 @@ impl Engine {
             return Ok(());
         }
         let PartPlace { rank, displacement, handle } = place;
+        if self.is_to_nobody(rank, handle)? {
+            return Ok(());
+        }
         let at = self.checked::<T>(rank, displacement, operands.len(), handle)?;
         let old = if into.is_empty() { std::ptr::null_mut() } else { into.start() };
         match self.way(rank, handle)? {
@@ -271,6 +275,9 @@ impl Engine {
             return Ok(old);
         }
         let PartPlace { rank, displacement, handle } = place;
+        if self.is_to_nobody(rank, handle)? {
+            return Ok([0; 8]);
+        }
         let size = number.size();
         // Bytes, since the type of the element is known here by its number only.
         let at = match displacement.checked_mul(size) {
