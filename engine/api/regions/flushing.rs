@@ -13,6 +13,7 @@ impl Engine {
     pub fn region_flush(&mut self, proc: ProcId) -> Result<(), WindowError> {
         self.told(OneSidedCall::towards("region_flush", Rank(proc.0), REGIONS), |engine| {
             engine.closed.check_post()?;
+            engine.look_now_and_then();
             match engine.known_target(proc) {
                 Some(target) => engine.flush_target(Rank(target), REGIONS),
                 None => Ok(()),
@@ -30,6 +31,7 @@ impl Engine {
 
     fn flush_all_regions(&mut self) -> Result<(), WindowError> {
         self.closed.check_post()?;
+        self.look_now_and_then();
         let targets = self.store.all().windows.get(REGIONS).map_or(0, |row| row.targets.len() as u32);
         let mut ended = Ok(());
         for target in 0..targets {

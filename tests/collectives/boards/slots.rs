@@ -22,10 +22,10 @@ fn until(engine: &mut Engine, what: &str, mut is_so: impl FnMut(&mut Engine) -> 
 
 /// Operations in which rank 0 needs nothing of the others.
 fn operation(kind: u32, count: usize, engine: &mut Engine, world: Comm) -> Result<(), OperationError> {
-    let own = vec![1u64; count];
+    let mut own = vec![1u64; count];
     match kind {
         0 => engine.scan(&own, &mut vec![0; count], op::Sum, world),
-        1 => engine.bcast(&mut vec![1u64; count], Rank(0), world),
+        1 => engine.bcast(&mut own, Rank(0), world),
         2 => engine.gather(&own, &mut vec![0; if engine.rank() == Rank(1) { 3 * count } else { 0 }], Rank(1), world),
         _ => {
             let scan: Request<_> = engine.iscan(own, vec![0; count], op::Sum, world).map_err(|e| e.error)?;
