@@ -214,8 +214,9 @@ impl Car {
 pub struct Large {
     /// Bytes of the message.
     pub length: u64,
-    /// Bytes of the message, from its beginning, that the receiver reads or asks the sender for. Written at the receiver when the RTS is
-    /// matched, and at the sender when the CTS arrives. 0 if nothing is asked for: the message comes in parts, or not yet.
+    /// How many bytes of the message, from its beginning, the receiver reads or asks the sender for, as far as this side knows. At first all
+    /// of them, until the receiver has less room (written there when the RTS is matched, and at the sender when the CTS arrives). If the
+    /// message is passed on while it arrives: as many as were asked for so far. Of a message in parts: 0, since nobody asks.
     pub wanted: u64,
     /// Of a receive that has failed because of its message's length: the size of its buffer, bytes, which a message of a graph must fill.
     /// Written when the receive ends.

@@ -29,8 +29,8 @@ pub mod one_sided;
 pub mod random_calls;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod scratch;
-pub mod sights;
 pub mod storm;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod sums;
 pub mod survivors;
+pub mod systems;

@@ -67,13 +67,26 @@ impl Engine {
         self.polls >= CLOCK_POLLS
     }
 
-    /// Looks around if that is due, and does at most a tick's part of what it finds.
+    /// Looks around if [`Engine::is_look_due`] says so, and does at most a tick's part of what it finds.
     #[inline]
     pub(crate) fn look_now_and_then(&mut self) {
         if self.is_look_due() {
-            self.advance(false);
-            self.let_go();
+            self.look_around_and_tick();
         }
+    }
+
+    /// As [`Engine::look_now_and_then`], for a call that is counted already.
+    #[inline]
+    pub(crate) fn look_if_due(&mut self) {
+        if self.polls >= CLOCK_POLLS {
+            self.look_around_and_tick();
+        }
+    }
+
+    #[cold]
+    fn look_around_and_tick(&mut self) {
+        self.advance(false);
+        self.let_go();
     }
 
     #[cold]

@@ -14,7 +14,7 @@ use tickwire::{
     Comm, Datatype, Engine, ProcId, Rank, RegionAccess, Request, RequestError, Status, Tag, Typed, WindowReach, op,
 };
 use tickwire_tests::one_sided::{KINDS, Parts};
-use tickwire_tests::sights::Sights;
+use tickwire_tests::systems::SeenEnds;
 
 /// Elements of an operation. If it goes in frames, it takes several.
 const COUNT: usize = 3_000;
@@ -287,19 +287,19 @@ fn operations_with_a_request_wait_for_no_earlier_put() {
 fn systems_of_the_application_see_operations_end_in_complete() {
     let hub = Hub::new(2, LOOPBACK_RING_BYTES).apart();
     for over in [Over::Loopback, Over::Fabric("tcp;ofi_rxm")] {
-        let sights = [Sights::default(), Sights::default()];
+        let seen_ends = [SeenEnds::default(), SeenEnds::default()];
         let builder = |rank: u32| {
             let builder = match over {
                 Over::Fabric(provider) => over_fabric(provider, 1),
                 _ => Engine::builder().include(["loopback"]).hub(hub.clone()),
             };
-            sights[rank as usize].add_to(builder)
+            seen_ends[rank as usize].add_to(builder)
         };
         each_of(2, builder, |engine, rank, world| {
             let window = engine.win_allocate::<u64>(COUNT, world).unwrap();
             engine.win_lock_all(window).unwrap();
             if rank == 0 {
-                let seen = &sights[0];
+                let seen = &seen_ends[0];
                 let put = |engine: &mut Engine| engine.rput(vec![5; COUNT], Rank(1), 0, window).unwrap();
                 let get = |engine: &mut Engine| engine.rget(vec![0; COUNT], Rank(1), 0, window).unwrap();
                 let add =

@@ -171,17 +171,19 @@ impl Engine {
         for rank in ranks {
             let done = self.complete_target(Rank(rank), handle);
             let failure = self.target(Rank(rank), handle)?.take_failure();
-            let lost_told = self.tell_lost(Rank(rank), handle);
-            let sent = self.send(&[0u8; 0], Rank(rank), COMPLETED, comm_of(handle));
-            if let Err(error @ OperationError::Post(PostError::Full { .. })) = sent {
+            let sent = match self.tell_lost(Rank(rank), handle) {
+                Ok(()) => self.send(&[0u8; 0], Rank(rank), COMPLETED, comm_of(handle)).map_err(WindowError::from),
+                Err(untold) => Err(untold),
+            };
+            if let Err(error @ WindowError::Post(PostError::Full { .. })) = sent {
                 // This target is still to be told, and those behind it.
                 self.put_back(failure.map(|failure| (Rank(rank), failure)), handle)?;
-                return Err(error.into());
+                return Err(error);
             }
             self.window(handle)?.targets[rank as usize].access = Access::None;
             let told = failure.map_or(Ok(()), |failure| Err(self.failed(failure, Rank(rank), handle)));
             let flushed = done.and(told);
-            ended = ended.and(flushed).and(lost_told).and(sent.map(drop).map_err(WindowError::from));
+            ended = ended.and(flushed).and(sent.map(drop));
         }
         self.window(handle)?.epochs.started = false;
         ended

@@ -236,54 +236,45 @@ impl Engine {
         comm: Comm,
     ) -> Result<u32, WindowError> {
         // What the application has in the engine may panic, and then the transport must not go on with the buffer.
-        self.lending(|engine| engine.post_each_over(route, kind, runs, (rank, handle), comm))
-    }
-
-    fn post_each_over(
-        &mut self,
-        route: Route,
-        kind: FabricKind,
-        runs: &[(usize, Span)],
-        (rank, handle): (Rank, u32),
-        comm: Comm,
-    ) -> Result<u32, WindowError> {
-        let mut references = SmallVec::new();
-        let request = match self.know_runs(&mut references, route.endpoint, runs, kind.writes(), comm) {
-            Ok(row) => row,
-            Err(error) => {
-                references.into_iter().for_each(|reference| self.forget_run(Some(reference)));
-                return Err(error);
-            }
-        };
-        let Route { endpoint, channel, vc, key } = route;
-        self.store.with(|rows, wire| {
-            activate(rows, request);
-            for reference in references {
-                rows.progress.registrations.hold(request, reference, false);
-                rows.progress.registered = rows.progress.registrations.users();
-            }
-            for &(at, run) in runs {
-                let operation = FabricOperation {
-                    number: rows.windows.number(),
-                    handle,
-                    target: rank.0,
-                    vc,
-                    request,
-                    is_alone: runs.len() == 1,
-                    endpoint,
-                    channel,
-                    remote: RemoteRun { key, offset: offset_in_key(handle, at) },
-                    run,
-                    kind,
-                    turn: None,
-                    failed: None,
-                    reason: String::new(),
-                };
-                post_by_fabric(rows, wire.endpoints, operation);
-            }
-        });
-        self.mind_boards();
-        Ok(request)
+        self.lending(|engine| {
+            let mut references = SmallVec::new();
+            let request = match engine.know_runs(&mut references, route.endpoint, runs, kind.writes(), comm) {
+                Ok(row) => row,
+                Err(error) => {
+                    references.into_iter().for_each(|reference| engine.forget_run(Some(reference)));
+                    return Err(error);
+                }
+            };
+            let Route { endpoint, channel, vc, key } = route;
+            engine.store.with(|rows, wire| {
+                activate(rows, request);
+                for reference in references {
+                    rows.progress.registrations.hold(request, reference, false);
+                    rows.progress.registered = rows.progress.registrations.users();
+                }
+                for &(at, run) in runs {
+                    let operation = FabricOperation {
+                        number: rows.windows.number(),
+                        handle,
+                        target: rank.0,
+                        vc,
+                        request,
+                        is_alone: runs.len() == 1,
+                        endpoint,
+                        channel,
+                        remote: RemoteRun { key, offset: offset_in_key(handle, at) },
+                        run,
+                        kind,
+                        turn: None,
+                        failed: None,
+                        reason: String::new(),
+                    };
+                    post_by_fabric(rows, wire.endpoints, operation);
+                }
+            });
+            engine.mind_boards();
+            Ok(request)
+        })
     }
 
     /// Registers what a fabric wants to know of runs, and takes a row for their request.

@@ -29,7 +29,7 @@ impl Engine {
     #[inline(never)]
     fn flush_slowly(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         self.told(OneSidedCall::towards("win_flush", rank, handle), |engine| {
-            engine.look_now_and_then();
+            engine.look_if_due();
             engine.check_epoch(rank, handle)?;
             engine.flush_target(rank, handle)
         })

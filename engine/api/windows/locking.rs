@@ -75,7 +75,7 @@ impl Engine {
     #[inline(never)]
     fn unlock_slowly(&mut self, rank: Rank, handle: u32) -> Result<(), WindowError> {
         self.told(OneSidedCall::towards("win_unlock", rank, handle), |engine| {
-            engine.look_now_and_then();
+            engine.look_if_due();
             engine.unlock_rank(rank, handle)
         })
     }

@@ -1,4 +1,4 @@
-//! Systems of an application that look at where requests end.
+//! Systems of an application: two that note where requests end, before Complete or in it.
 
 use bevy_ecs::prelude::*;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use tickwire::{Builder, ProgressSystems};
 
 /// What two systems have seen, one before Complete and one after it. For a program that has one request at a time.
 #[derive(Clone, Default, Debug)]
-pub struct Sights(Arc<Counts>);
+pub struct SeenEnds(Arc<Counts>);
 
 #[derive(Default, Debug)]
 struct Counts {
@@ -20,7 +20,7 @@ struct Counts {
     early: AtomicUsize,
 }
 
-impl Sights {
+impl SeenEnds {
     /// Adds the two systems to an engine.
     pub fn add_to(&self, builder: Builder) -> Builder {
         let (first, second) = (self.0.clone(), self.0.clone());
