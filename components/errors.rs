@@ -4,7 +4,7 @@ mod communicators;
 
 pub use communicators::CommError;
 
-use crate::{ProcId, Rank, Status};
+use crate::{ProcId, Rank, Status, Tag};
 use thiserror::Error;
 
 /// Why an operation could not be posted. Nothing has been queued.
@@ -12,7 +12,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum PostError {
     /// No such rank.
-    #[error("rank {rank} is out of range: the communicator has ranks 0 to {last}")]
+    #[error("rank {} is out of range: the communicator has ranks 0 to {last}", Rank(*rank))]
     Rank {
         /// What was given.
         rank: u32,
@@ -20,7 +20,7 @@ pub enum PostError {
         last: u32,
     },
     /// No such tag.
-    #[error("tag {tag} is above the bound: applications use tags from 0 to 2147483647")]
+    #[error("tag {} is above the bound: applications use tags from 0 to {}", Tag(*tag), Tag::MAX)]
     Tag {
         /// What was given.
         tag: u32,

@@ -1,5 +1,6 @@
 //! Groups: ordered lists of distinct procs, and the set operations on them (MPI 4.1 §7.3).
 
+use crate::Rank;
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -8,7 +9,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum GroupError {
     /// No such rank.
-    #[error("rank {rank} is not in a group of {size}: give ranks below {size}")]
+    #[error("rank {} is not in a group of {size}: give ranks below {size}", Rank(*rank))]
     Rank {
         /// What was given.
         rank: u32,

@@ -168,15 +168,23 @@ impl Status {
     pub const NULL: Status = Status { source: Rank::NULL, tag: Tag::ANY, length: 0 };
 }
 
+/// The number, or "NULL".
 impl fmt::Display for Rank {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        match *self {
+            Rank::NULL => f.pad("NULL"),
+            Rank(number) => number.fmt(f),
+        }
     }
 }
 
+/// The number, or "ANY".
 impl fmt::Display for Tag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        match *self {
+            Tag::ANY => f.pad("ANY"),
+            Tag(number) => number.fmt(f),
+        }
     }
 }
 
@@ -198,6 +206,12 @@ mod tests {
             assert!(rank != ANY && tag != ANY, "{number}");
             assert_eq!((rank, tag), (number.min(ANY - 1), number.min(ANY - 1)));
         }
+    }
+
+    #[test]
+    fn special_values_are_shown_by_name() {
+        assert_eq!(format!("{} {:>5} {:03}", Rank::NULL, Rank::NULL, Rank(7)), "NULL  NULL 007");
+        assert_eq!(format!("{} {:>4} {}", Tag::ANY, Tag::ANY, Tag::MAX), "ANY  ANY 2147483647");
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub enum TopologyError {
         ranks: u32,
     },
     /// A neighbour is not a rank of the communicator.
-    #[error("rank {rank} is no neighbour: ranks go to {last}")]
+    #[error("rank {} is no neighbour: ranks go to {last}", Rank(*rank))]
     Rank {
         /// Which rank.
         rank: u32,
@@ -41,7 +41,7 @@ pub enum TopologyError {
         last: u32,
     },
     /// The grid or the communicator has no such rank.
-    #[error("there is no rank {rank}: there are {ranks} ranks, from 0 on")]
+    #[error("there is no rank {}: there are {ranks} ranks, from 0 on", Rank(*rank))]
     Outside {
         /// Which rank.
         rank: u32,

@@ -1,7 +1,7 @@
 //! A PMI-1 server with the limits and the behaviour of Flux, since Flux itself is not available everywhere. The server
 //! starts the ranks as processes.
 
-use crate::kit::{RANK, reports, words};
+use super::kit::{RANK, reports, words};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;

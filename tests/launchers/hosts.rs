@@ -1,7 +1,7 @@
 //! Jobs on several hosts under other launchers.
 
-use crate::kit::{RANK, Running, comes, reports, run, start, tool, until, wait, words};
-use crate::network::Network;
+use super::kit::{RANK, Running, comes, reports, run, start, tool, until, wait, words};
+use super::network::Network;
 use std::path::Path;
 use std::process::Command;
 use tickwire_tests::binaries::example;

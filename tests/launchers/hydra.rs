@@ -1,6 +1,6 @@
 //! mpiexec of MPICH.
 
-use crate::kit::{self, Launcher, RANK, run, tool, words};
+use super::kit::{self, Launcher, RANK, run, tool, words};
 use std::path::PathBuf;
 use std::process::Command;
 

@@ -2,7 +2,7 @@
 //! cable to a switch. All hosts but the first have their own process namespace, so they do not see each other's
 //! processes.
 
-use crate::kit::until;
+use super::kit::until;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

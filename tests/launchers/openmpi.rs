@@ -1,6 +1,6 @@
 //! mpirun of Open MPI. It is prterun with its own options, and speaks PMIx.
 
-use crate::kit::{self, Launcher, RANK, run, tool, words};
+use super::kit::{self, Launcher, RANK, run, tool, words};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Our own launcher, in the tests that it shares with other launchers. All its other tests are those of
 //! `tickwire run`.
 
-use crate::kit::{self, Launcher, RANK, run, words};
+use super::kit::{self, Launcher, RANK, run, words};
 use std::process::Command;
 use tickwire_tests::binaries::binary;
 

@@ -1,9 +1,9 @@
 //! Commands that observe a job on several hosts, run on one of these hosts. The second host does not see the
 //! processes of the first.
 
-use crate::hosts::missing;
-use crate::kit::{RANK, run, start, tool, until, words};
-use crate::network::Network;
+use super::hosts::missing;
+use super::kit::{RANK, run, start, tool, until, words};
+use super::network::Network;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tickwire_tests::binaries::binary;

@@ -1,6 +1,6 @@
 //! srun in a small cluster that the test starts and stops: a controller and two nodes on this machine.
 
-use crate::kit::{self, Launcher, RANK, run, until, words};
+use super::kit::{self, Launcher, RANK, run, until, words};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;

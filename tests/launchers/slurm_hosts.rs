@@ -1,15 +1,15 @@
 //! Slurm on two hosts as on a real site: a controller and a node on the first host, a node on the second. It uses munge
 //! if that is installed.
 
-use crate::hosts::{draws, has_all_cases, know_their_places, missing, notice};
-use crate::kit::{until, wait, words};
-use crate::network::Network;
-use crate::slurm::{COMMON, LIBRARY, has_pmix, is_slurm_there};
+use super::hosts::{draws, has_all_cases, know_their_places, missing, notice};
+use super::kit::{until, wait, words};
+use super::network::Network;
+use super::slurm::{COMMON, LIBRARY, has_pmix, is_slurm_there};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use tickwire_tests::binaries::binary;
 
-/// As in [`crate::slurm`], but the nodes are hosts. Each node has its own folder for files of plugins. A node that is
+/// As in [`super::slurm`], but the nodes are hosts. Each node has its own folder for files of plugins. A node that is
 /// silent is soon given up.
 const CONFIGURATION: &str = "
 ClusterName=tickwire
@@ -147,7 +147,7 @@ fn ranks_on_two_hosts_find_each_other_by_both_plugins_and_are_seen() {
         let running = missing(cluster.network, &mut cluster.srun("pmi2", 2));
         until("one host shows who is missed on both", || {
             let seen = cluster.network.on("right", &binary("tickwire"), &["whowaits"]);
-            let said = words(&crate::kit::run(&mut { seen }));
+            let said = words(&super::kit::run(&mut { seen }));
             (0..3).all(|rank| said.contains(&format!("rank {rank} waits for tag 1 from rank 3")))
         });
         drop(running);

@@ -4,13 +4,16 @@
 
 #![allow(clippy::unwrap_used, reason = "what cannot be prepared fails the test")]
 
-mod flux;
-mod hosts;
-mod hydra;
-mod kit;
-mod network;
-mod openmpi;
-mod own;
-mod seeing;
-mod slurm;
-mod slurm_hosts;
+/// So that the names of these tests have a word in common by which `tests/run` selects them.
+mod launchers {
+    mod flux;
+    mod hosts;
+    mod hydra;
+    mod kit;
+    mod network;
+    mod openmpi;
+    mod own;
+    mod seeing;
+    mod slurm;
+    mod slurm_hosts;
+}
