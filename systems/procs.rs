@@ -8,6 +8,7 @@ pub mod connections;
 pub mod ending;
 pub mod endpoint;
 mod links;
+pub(crate) mod members;
 pub mod priorities;
 pub mod receipts;
 pub mod routes;

@@ -1,8 +1,8 @@
 //! How operations on boards end: done, given up, or failed since a member is gone.
 
-use super::meeting::{is_failed, slot_is_lost};
 use super::operation::{Around, Failure, NumberedCall, Operation, Step};
 use crate::procs::endpoint::Endpoint;
+use crate::procs::members::{is_failed, slot_is_lost};
 use crate::procs::seats::Seats;
 use tickwire_components::{Vc, car_flags};
 use tickwire_transports::boards::Stage;

@@ -4,9 +4,11 @@
 use super::ending::{abandoned, finish, give_up, wake};
 use super::moving;
 use super::operation::{Around, Failure, Meeting, NumberedCall, Operation};
-use crate::procs::seats::{Seat, Seats};
+use crate::procs::members::is_failed;
+pub(super) use crate::procs::members::slot_is_lost;
+use crate::procs::seats::Seats;
 use tickwire_components::limits::BOARD_SLOTS;
-use tickwire_components::{Reduction, Vc, VcState, car_flags};
+use tickwire_components::{Reduction, Vc, car_flags};
 use tickwire_transports::boards::{Called, Stage};
 
 /// Puts a short operation on the own board, if its slot is free, and looks which of its sources have begun. Returns whether all of them
@@ -87,31 +89,6 @@ pub fn end_short(
 #[inline(always)]
 pub(super) fn is_free(number: u64, seats: &mut Seats, vcs: &[Vc]) -> bool {
     has_finished(number.saturating_sub(BOARD_SLOTS as u64), seats, vcs)
-}
-
-/// Ranks of the members for which an operation waits before it begins: they have not finished the operation that used its slot before.
-pub(super) fn slot_waits_for(number: u64, seats: &Seats) -> impl Iterator<Item = u32> {
-    let before = number.saturating_sub(BOARD_SLOTS as u64);
-    let waits = move |seat: &Seat| !seat.board.is_closed() && seat.board.finished() < before;
-    seats.peers.iter().zip(0..).filter_map(move |(seat, rank)| seat.as_ref().is_some_and(waits).then_some(rank))
-}
-
-/// Whether an operation waits in vain before it begins: a member has failed or left, and one that is awaited has given its last operation
-/// up since. Whether that one ever calls another operation is up to its program. Returns the member that has failed or left.
-#[cold]
-pub(super) fn slot_is_lost(number: u64, seats: &Seats, vcs: &[Vc]) -> Option<u32> {
-    let is_gone = |seat: &Seat| seat.board.is_closed() || is_failed(seat, vcs);
-    let gone = seats.peers.iter().position(|seat| seat.as_ref().is_some_and(is_gone))?;
-    let has_given_up = |rank: u32| {
-        let seat = seats.peers[rank as usize].as_ref().filter(|seat| !is_failed(seat, vcs));
-        seat.is_some_and(|seat| seat.board.begun(seat.board.finished()) == Stage::Abandoned)
-    };
-    slot_waits_for(number, seats).any(has_given_up).then_some(gone as u32)
-}
-
-/// Whether the connection to a member has failed.
-pub(super) fn is_failed(seat: &Seat, vcs: &[Vc]) -> bool {
-    vcs.get(seat.vc as usize).is_none_or(|vc| vc.state == VcState::Failed)
 }
 
 /// Shows a short operation on the own board, whose slot is free.

@@ -1,8 +1,8 @@
 //! An operation on boards: its progress, and what it needs.
 
-use super::meeting::slot_waits_for;
 use super::shape::Shape;
 use crate::procs::endpoint::Endpoint;
+use crate::procs::members::slot_waits_for;
 use crate::procs::seats::Seats;
 use tickwire_components::{Collective, Reduction, Row, Vc};
 
