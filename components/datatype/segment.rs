@@ -4,7 +4,7 @@ use super::moving::Moving;
 use super::node::{Node, Shape};
 use super::overlap::has_twice;
 use super::walk::{Visit, walk};
-use super::{Datatype, DatatypeError, Described};
+use super::{Datatype, DatatypeError};
 use crate::Span;
 use smallvec::SmallVec;
 use std::sync::OnceLock;
@@ -122,7 +122,7 @@ impl Datatype {
     /// # Safety
     /// This is the layout of the value's type.
     #[expect(unsafe_code, reason = "raw copies")]
-    pub(crate) unsafe fn pack_value<T: Described>(&self, value: &mut T, out: &mut [u8]) {
+    pub(crate) unsafe fn pack_value<T>(&self, value: &mut T, out: &mut [u8]) {
         let length = self.size().min(out.len());
         // SAFETY: all bytes of a layout are within the value, and `out` has `length` bytes.
         let mut moving = unsafe { Moving::<true>::new(std::ptr::from_mut(value).cast(), out.as_mut_ptr()) };
@@ -134,7 +134,7 @@ impl Datatype {
     /// # Safety
     /// As [`Datatype::pack_value`].
     #[expect(unsafe_code, reason = "raw copies")]
-    pub(crate) unsafe fn unpack_value<T: Described>(&self, packed: &[u8], value: &mut T) {
+    pub(crate) unsafe fn unpack_value<T>(&self, packed: &[u8], value: &mut T) {
         let length = self.size().min(packed.len());
         // SAFETY: as in `pack_value`; `packed` is only read. The value stays valid, whatever its bytes are.
         let mut moving = unsafe { Moving::<false>::new(std::ptr::from_mut(value).cast(), packed.as_ptr().cast_mut()) };
