@@ -37,11 +37,11 @@ pub(crate) use closing::{close, close_link, fail_telling, give_up};
 #[cfg(all(test, not(miri)))]
 pub(crate) use deaths::process_ended;
 pub(crate) use line::Line;
-pub(crate) use medium::{Accepted, Medium, medium_fields};
+pub(crate) use medium::{Medium, medium_fields};
 pub(crate) use parts::Parts;
 #[cfg(all(test, not(miri)))]
 pub(crate) use sockets::accept;
-pub(crate) use sockets::{Heard, Message, NoRoom, Socket, Spare, has_news};
+pub(crate) use sockets::{Accepted, Heard, Message, NoRoom, Socket, Spare, has_news};
 pub(crate) use table::Connections;
 #[cfg(all(test, not(miri)))]
 pub(crate) use table::Stage;

@@ -1,9 +1,9 @@
 //! Connections that peers ask for.
 
 use super::line::{self, Line};
-use super::medium::{Accepted, Medium};
+use super::medium::Medium;
 use super::parts::Extra;
-use super::sockets::{Heard, Message, Socket};
+use super::sockets::{Accepted, Heard, Message, Socket};
 use super::table::{Stage, Visitor};
 use super::words::ungreeted;
 use super::{closing, lines, numbers};

@@ -2,20 +2,12 @@
 
 use super::call::Call;
 use super::parts::{Extra, Goodbye, Parts};
-use super::sockets::Socket;
+use super::sockets::{Accepted, Socket};
 use super::table::Connections;
 use super::words;
 use crate::handshake::{Greeting, Packet};
 use crate::processes::Process;
 use crate::watching::Watched;
-
-/// The result of [`Medium::accept`].
-pub(crate) enum Accepted<S> {
-    /// A peer whose greeting is expected.
-    Visitor(S),
-    /// A peer that has been refused at once.
-    Refused,
-}
 
 /// What an endpoint provides for its connections.
 pub(crate) trait Medium: Parts {

@@ -1,6 +1,5 @@
 //! Control sockets: the operations of each kind, and functions common to all kinds.
 
-use super::Accepted;
 use crate::handshake::{Greeting, Mismatch, Packet};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -64,6 +63,14 @@ pub(crate) enum Message<S: Socket> {
 /// Accepts the next waiting connection. It does not block, and child programs do not inherit it.
 pub(crate) fn accept(listener: &OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+}
+
+/// The next peer that waited at a listener.
+pub(crate) enum Accepted<S> {
+    /// A peer whose greeting is expected.
+    Visitor(S),
+    /// A peer that has been refused at once.
+    Refused,
 }
 
 /// A descriptor whose only use is to be closed for a moment when this process has no free number for a peer that waits.
