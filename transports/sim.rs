@@ -13,11 +13,13 @@ mod random;
 mod reading;
 mod receiving;
 mod sending;
+mod state;
 mod windows;
 
-pub use net::{Corruption, Death, Flight, SimConfig, SimNet};
+pub use net::{Death, Flight, SimConfig, SimNet};
 pub use provider::{Provider, ProviderConfig};
 pub use random::SplitMix;
+pub use state::Corruption;
 
 use crate::wrapping::hand_on;
 use crate::{Capabilities, CreditWindows, Direct, LinkEvent, Mapped, Memory, Sent, TagLimits, Take, Transport};

@@ -1,6 +1,7 @@
 //! Frames of one VC in flight: when they are due, the credit that is held back from them, and their corruption.
 
-use super::{Corruption, SplitMix};
+use super::random::SplitMix;
+use super::state::Corruption;
 use std::collections::VecDeque;
 use tickwire_components::NIL;
 use tickwire_components::credit::Credit;

@@ -4,28 +4,10 @@
 //! it later, each at a time of its own, as over a fabric.
 
 use super::net::SimNet;
+use super::state::{Expected, Told};
 use super::{Sim, take_first};
 use crate::{Direct, Transport, copy};
 use tickwire_components::{Arrival, ArrivalState, Destination, Row, Span};
-
-/// A message that a receiver expects from one sender.
-#[derive(Debug)]
-pub(super) struct Expected {
-    number: u32,
-    /// The receiver's CAR.
-    row: Row,
-    into: Span,
-}
-
-/// The end of a message that was moved, as one side is to hear of it.
-#[derive(Debug)]
-pub(super) struct Told {
-    due_ns: u64,
-    /// The proc at the other side.
-    other: u32,
-    /// The CAR of this side.
-    row: Row,
-}
 
 impl SimNet {
     /// Moves a message to the proc that expects it; the row of its receive. `None` if it expects no such message.

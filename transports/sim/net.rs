@@ -1,9 +1,8 @@
 //! The settings of a simulated network, and its state as seen from outside: which procs have died, which frames are in flight, which were
 //! corrupted.
 
-use super::SplitMix;
-use super::moving::{Expected, Told};
-use super::windows::Grants;
+use super::random::SplitMix;
+use super::state::{Corruption, Expected, Grants, Told};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,17 +48,6 @@ pub struct SimConfig {
     pub slow_rounds: u32,
     /// Time from a death until the others are told, in ns.
     pub notice_ns: u64,
-}
-
-/// How a frame is corrupted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Corruption {
-    /// Its header becomes one that no engine accepts, so its VC ends.
-    Refused,
-    /// One bit of its header is flipped, whatever results. If the payload no longer has the length that the header says, the link ends.
-    Header,
-    /// One bit of its payload is flipped. Only a receiver that knows what was sent can notice. The address in an offer is not changed.
-    Payload,
 }
 
 impl SimConfig {

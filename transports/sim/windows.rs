@@ -3,11 +3,7 @@
 use super::net::{SimNet, combine};
 use super::{Sim, SplitMix};
 use crate::{CreditWindows, Transport};
-use std::collections::VecDeque;
 use tickwire_components::credit::Credit;
-
-/// Grants from one proc to another that have not been collected, in their order: when each is due, ns.
-pub(super) type Grants = VecDeque<(u64, Credit)>;
 
 impl SimNet {
     /// A proc grants credit to another one, which may collect it from `due_ns` on.
