@@ -18,6 +18,7 @@
 mod moving;
 
 use self::moving::{LAST_MIN, LEAD_BYTES, Lead, Moving, PIECE_BYTES, Piece};
+use super::hints::message_hints;
 use super::registry::{Local, OfDomain, Place, Registry};
 use super::rma::MemoryMode;
 use super::slab::{Contexts, Slab};
@@ -98,7 +99,7 @@ impl Direct {
         let is_told = info.is_told_of_local_memory();
         let provider = info.provider().to_owned();
         let unknown = |found: &str| OfiError::Unknown { name: provider.clone(), found: found.into() };
-        let hints = Hints { provider: Some(provider.clone()), ..super::message_hints() };
+        let hints = Hints { provider: Some(provider.clone()), ..message_hints() };
         let same = |other: &Info| other.domain() == info.domain() && other.source() == info.source();
         let found = Info::list(info.library(), &hints)?.into_iter().find(same);
         let mut info = found.ok_or_else(|| unknown("it is gone"))?.copy()?;

@@ -1,7 +1,8 @@
 //! Decides whether an endpoint is opened in tagged mode, and why not.
 
+use super::hints::tagged_hints;
 use super::tags::{ProviderTags, TagFormat, TagMode};
-use super::{ENV_INCLUDE, Info, OfiError, tagged_hints};
+use super::{ENV_INCLUDE, Info, OfiError};
 use libfabric_sys as sys;
 
 /// Bytes of CQ data that are used: the sender's rank, and the length of an offered message, which a probe must report. With fewer bytes, a

@@ -5,7 +5,7 @@ mod opening;
 
 use super::card::Card;
 use super::control;
-use super::losses::Jam;
+use super::jam::Jam;
 use super::own::Own;
 use super::pace::Pace;
 use super::port::Port;

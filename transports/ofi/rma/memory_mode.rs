@@ -1,6 +1,7 @@
 //! How a provider requires memory to be registered, and which modes are refused. See fi_mr(3), `mr_mode`.
 
-use crate::ofi::{Info, MR_MODE};
+use crate::ofi::Info;
+use crate::ofi::hints::MR_MODE;
 use libfabric_sys as sys;
 
 /// The version of libfabric's interface that replaced two fixed modes by separate bits.

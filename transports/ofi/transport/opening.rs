@@ -5,7 +5,7 @@ use crate::connections::{self, Connections, Spare};
 use crate::ofi::card::{ADDRESS_BYTES_MAX, Card};
 use crate::ofi::choice::is_named;
 use crate::ofi::frame::LEAD_BYTES;
-use crate::ofi::losses::Jam;
+use crate::ofi::jam::Jam;
 use crate::ofi::mode::{self, Opening, Tags};
 use crate::ofi::own::{Own, random};
 use crate::ofi::pace::Pace;
