@@ -1,4 +1,4 @@
-//! The transforms of tickwire: one file is one system, and this file alone says in which order they run.
+//! The transforms of tickwire. [`configure`] puts the six systems in a schedule, in the order of [`ProgressSystems::ORDER`].
 
 pub mod collectives;
 pub mod procs;
@@ -21,15 +21,15 @@ use store::{StoreKey, row_system};
 /// Puts the systems of an engine with this store into a schedule, in order. Returns the type of each, by which an executor
 /// knows it.
 pub fn configure(schedule: &mut Schedule, key: &StoreKey) -> [(TypeId, ProgressSystems); 6] {
-    use ProgressSystems::*;
-    schedule.configure_sets((Post, Match, SupplyBuffers, Transfer, DrainCq, Complete).chain());
+    let [first, second, third, fourth, fifth, sixth] = ProgressSystems::ORDER;
+    schedule.configure_sets((first, second, third, fourth, fifth, sixth).chain());
     [
-        add::<0>(schedule, Post, key),
-        add::<1>(schedule, Match, key),
-        add::<2>(schedule, SupplyBuffers, key),
-        add::<3>(schedule, Transfer, key),
-        add::<4>(schedule, DrainCq, key),
-        add::<5>(schedule, Complete, key),
+        add::<0>(schedule, first, key),
+        add::<1>(schedule, second, key),
+        add::<2>(schedule, third, key),
+        add::<3>(schedule, fourth, key),
+        add::<4>(schedule, fifth, key),
+        add::<5>(schedule, sixth, key),
     ]
 }
 

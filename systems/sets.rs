@@ -6,8 +6,9 @@ use crate::tick;
 use bevy_ecs::prelude::*;
 use tickwire_components::Pending;
 
-/// The sets of a tick, in their order, which [`configure`](crate::configure) sets. A tick enters the cycle at [`ProgressSystems::DrainCq`] when something has
-/// arrived, and goes around until nothing is pending or its pass budget is spent: an eager message arrives in one tick.
+/// The sets of a tick. They run in the order of [`ProgressSystems::ORDER`], in a schedule of bevy ([`configure`](crate::configure)) and in
+/// the engine's own loop. A tick enters the cycle at [`ProgressSystems::DrainCq`] when something has arrived, and goes around until nothing
+/// is pending or its pass budget is spent: an eager message arrives in one tick.
 #[derive(SystemSet, Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ProgressSystems {
     /// Takes what other threads submitted into CARs, and sends the envelopes that may go.
@@ -25,7 +26,7 @@ pub enum ProgressSystems {
 }
 
 impl ProgressSystems {
-    /// All sets, in order.
+    /// All sets, in the order in which they run. They are declared in the same order.
     pub const ORDER: [ProgressSystems; 6] =
         [Self::Post, Self::Match, Self::SupplyBuffers, Self::Transfer, Self::DrainCq, Self::Complete];
 
