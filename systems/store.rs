@@ -192,11 +192,7 @@ impl Store {
     /// What a poll reads that finds nothing to do: the engine's singleton row, submissions, and endpoints.
     #[inline(always)]
     pub fn look(&mut self) -> (&mut Progress, &mut Inbound, &mut [Endpoint]) {
-        // SAFETY: the store is borrowed for as long as the columns are.
-        #[expect(unsafe_code, reason = "columns of a borrowed store")]
-        unsafe {
-            self.shared.addresses.look()
-        }
+        self.shared.look(&mut self.world)
     }
 
     /// Why the world is lost, if it is. See [`StoreMut::verify`].
@@ -230,7 +226,7 @@ impl StoreMut<'_> {
     /// The endpoints.
     #[inline(always)]
     pub fn endpoints(&mut self) -> &mut [Endpoint] {
-        self.all().endpoints
+        self.shared.look(self.world).2
     }
 
     /// Why the world is lost, if it is. See [`StoreMut::verify`].

@@ -3,11 +3,13 @@
 //! Code of the application gets the whole world: its systems do, and so do hooks and observers that run when the engine spawns rows. This
 //! code may put another world in its place, clear it, or move rows. Whatever bevy allows of that without `unsafe` leaves traces that can be
 //! seen without reading a row: the world's id, a mark on the engine's singleton row that no other code can make, the number of rows of
-//! each table, and the archetypes of rows that were in another table. Hooks refuse the changes that would leave no trace: despawning a row, and removing or replacing one of its components.
+//! each table, and the archetypes of rows that were in another table. Hooks refuse the changes that would leave no trace: despawning a row,
+//! and removing or replacing one of its components.
 
 use super::addresses::{Addresses, Columns, TABLES};
 use super::spawn::{Mark, Plan, spawn};
 use super::tables::Tables;
+use crate::procs::endpoint::Endpoint;
 use bevy_ecs::archetype::Archetype;
 use bevy_ecs::component::ComponentId;
 use bevy_ecs::entity::Entity;
@@ -16,7 +18,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tickwire_components::Progress;
-use tickwire_components::submission::Submissions;
+use tickwire_components::submission::{Inbound, Submissions};
 use tickwire_transports::AnyTransport;
 
 /// The tables whose rows are counted.
@@ -202,6 +204,16 @@ impl Shared {
         #[expect(unsafe_code, reason = "a column of a borrowed store")]
         unsafe {
             self.addresses.progress()
+        }
+    }
+
+    /// See [`Store::look`](super::Store::look).
+    #[inline(always)]
+    pub(super) fn look<'w>(&'w self, _: &'w mut World) -> (&'w mut Progress, &'w mut Inbound, &'w mut [Endpoint]) {
+        // SAFETY: the store is borrowed for as long as the columns are.
+        #[expect(unsafe_code, reason = "columns of a borrowed store")]
+        unsafe {
+            self.addresses.look()
         }
     }
 }
