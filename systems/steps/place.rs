@@ -6,10 +6,10 @@ use crate::protocols::graph::blocks;
 use crate::rows::Rows;
 use crate::steps::chain::is_passage;
 use crate::steps::finish::{end_plain, finish_car};
+pub(crate) use crate::steps::supply::pool::span as buffer_span;
 use tickwire_components::limits::{UNPACKED_BYTES, UNPACKED_MIN};
 use tickwire_components::{
-    Arrival, ArrivalState, Buffer, Car, CarState, Destination, Ended, NIL, PartPlace, Pending, Progress, Row, Span,
-    Stretch,
+    Arrival, ArrivalState, Car, CarState, Destination, Ended, NIL, PartPlace, Pending, Progress, Row, Span, Stretch,
 };
 use tickwire_transports::copy;
 
@@ -195,14 +195,6 @@ pub(crate) fn unpack(into: Stretch, from: Span) -> usize {
             return moved;
         }
     }
-}
-
-/// The bytes of a temporary.
-pub(crate) fn buffer_span(buffer: &mut Buffer) -> Span {
-    let length = buffer.length as usize;
-    let bytes = &mut buffer.bytes()[..length];
-    // SAFETY: the storage is the row's own, used for a copy that ends before anything else touches the row.
-    unsafe { Span::new(bytes.as_mut_ptr(), bytes.len()) }
 }
 
 /// Places one part of a message that arrives in parts. The last part ends the receive. The first one, in the frame with the envelope, has
