@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Longest line, bytes.
 const LINE_MAX: usize = 1 << 20;
@@ -146,19 +146,11 @@ pub(crate) fn lines_of_records(input: impl Read, put: &mut Put<'_>) -> Result<bo
 }
 
 impl Reading {
-    /// Reads a file that [`TraceFile`](crate::TraceFile) has written, or that [`join`](crate::join) has made. An event that is cut at
-    /// the end of the file is left out, and counted.
+    /// Reads the content of a file that [`TraceFile`](crate::TraceFile) has written, or that [`join`](crate::join) has made. An event that
+    /// is cut at the end is left out, and counted.
     ///
     /// # Errors
-    /// If the file cannot be read, or is no trace.
-    pub fn of_file(path: &Path) -> Result<Self, ReadError> {
-        Self::of(File::open(path)?)
-    }
-
-    /// Reads the content of a file.
-    ///
-    /// # Errors
-    /// As [`Reading::of_file`].
+    /// If it cannot be read, or is no trace.
     pub fn of(input: impl Read) -> Result<Self, ReadError> {
         let mut gathered = Gathered::default();
         gathered.read(BufReader::new(input))?;
@@ -308,7 +300,7 @@ mod tests {
             }
         }
         merge(&path, 2).unwrap();
-        let reading = Reading::of_file(&path).unwrap();
+        let reading = Reading::of_files(std::slice::from_ref(&path)).unwrap();
         assert_eq!(reading.ranks.keys().copied().collect::<Vec<_>>(), [0, 1]);
         let drains = &reading.ranks[&1].tracks[&6];
         assert_eq!((&*reading.ranks[&1].name, &*drains.name), ("rank 1", "drain_cq"));
