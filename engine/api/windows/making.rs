@@ -195,7 +195,7 @@ impl Engine {
         members: &Members<'_>,
     ) -> u8 {
         let (_, context) = self.context_of(comm);
-        let Members { offers, vcs, rank, fabric, .. } = *members;
+        let Members { offers, rank, fabric, .. } = *members;
         let (size, fences) = (offers.len() as u32, members.have(FENCES));
         let (place, copied) = match brought.memory {
             Brings::Allocated => (Memory::Behind(brought.bytes), None),
@@ -219,18 +219,7 @@ impl Engine {
         if !is_shared {
             part.lock_all_updates();
         }
-        let mut part = Some(part);
-        let targets = (0..).zip(runs).zip(offers.iter().zip(vcs)).map(|((member, run), (offer, &row))| {
-            let bytes = if offer.has & ATTACHED != 0 { usize::MAX as u64 } else { offer.bytes };
-            let reach = match member == rank {
-                true => part.take().map(Reach::Memory),
-                false => self.reach_of_part(comm, member as usize, run, members, fences),
-            };
-            // What fails from now on is noted by the target, but not what has failed while the window was made.
-            let failure = self.is_gone(row).then_some(Failure::TargetFailed);
-            Target { failure, ..Target::new(row, bytes, reach.unwrap_or(Reach::Engine)) }
-        });
-        let targets: Vec<Target> = targets.collect();
+        let targets = self.targets_of(comm, part, runs, members, fences);
         let farthest = targets.iter().map(|target| farness(target, is_shared)).max().unwrap_or(0);
         let (epochs, served, domain) = (Epochs::default(), VecDeque::new(), AtomicsDomain::Engine);
         let window = WindowRow {
@@ -256,6 +245,30 @@ impl Engine {
         }
         self.mind_boards();
         farthest
+    }
+
+    /// The targets of a window: the own part, and how the parts of all others are reached.
+    fn targets_of(
+        &mut self,
+        comm: Comm,
+        own: Part,
+        runs: Vec<Option<SharedRun>>,
+        members: &Members<'_>,
+        fences: bool,
+    ) -> Vec<Target> {
+        let mut own = Some(own);
+        let each = (0..).zip(runs).zip(members.offers.iter().zip(members.vcs));
+        each.map(|((member, run), (offer, &row))| {
+            let bytes = if offer.has & ATTACHED != 0 { usize::MAX as u64 } else { offer.bytes };
+            let reach = match member == members.rank {
+                true => own.take().map(Reach::Memory),
+                false => self.reach_of_part(comm, member as usize, run, members, fences),
+            };
+            // What fails from now on is noted by the target, but not what has failed while the window was made.
+            let failure = self.is_gone(row).then_some(Failure::TargetFailed);
+            Target { failure, ..Target::new(row, bytes, reach.unwrap_or(Reach::Engine)) }
+        })
+        .collect()
     }
 
     /// How the part of another member is reached, by the run that it has passed or by a fabric. `None` if its engine must help.
