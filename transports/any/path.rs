@@ -11,7 +11,7 @@ use tickwire_components::wire::Header;
 use tickwire_components::{Access, Arrival, Pieces, Span, Spans, Stretch};
 
 impl AnyTransport {
-    /// See [`Transport::send`]. `state` is the row state, needed only where [`AnyTransport::keeps_rows`].
+    /// See [`Transport::send`]. `state` is the row state. Only [`AnyTransport::Outside`] uses it.
     #[inline(always)]
     pub fn send<P: Pieces + ?Sized>(
         &mut self,
@@ -101,11 +101,6 @@ impl AnyTransport {
                 AnyTransport::Outside(t) => t.send_batch(link, frames, state),
             }
         }
-    }
-
-    /// Whether it has a row state of its own.
-    pub fn keeps_rows(&self) -> bool {
-        matches!(self, AnyTransport::Outside(_))
     }
 
     /// See [`Transport::flush`].
