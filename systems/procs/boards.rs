@@ -1,5 +1,10 @@
 //! The table of boards: for each communicator whose members are all on this host, the boards of its members and the operations that
 //! run on them. What a board is: [`tickwire_transports::boards`]. How operations run: [`crate::protocols::board`].
+//!
+//! *Reads* nothing else. *Writes* its own table.
+//! *Bound* the communicators with boards, or the persistent operations. What each poll needs takes one look ([`Boards::open`]).
+//! *Why* boards belong to a communicator and outlive its operations. The row of a communicator may go to another one, so each entry keeps
+//! the context word of its own.
 
 use super::seats::Seats;
 use crate::protocols::board::{Failure, Operation};

@@ -13,6 +13,7 @@
 //!
 //! *Reads* link events, `Progress::calls`. *Writes* VCs (state, endpoint, link) and [`Routes`](tickwire_components::Routes).
 //! *Bound* the endpoints, for each VC that connects.
+//! *Why* both sides may call at once, over different transports. They must come to the same link, and no message may be lost meanwhile.
 //!
 //! [`Kind::Call`]: tickwire_components::wire::Kind::Call
 //! [`Kind::Accept`]: tickwire_components::wire::Kind::Accept

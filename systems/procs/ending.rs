@@ -1,6 +1,9 @@
 //! Ends VCs: every operation that needs the peer ends too, and receives from any source are told.
 //!
+//! *Reads* communicators, cards. *Writes* the VC, each CAR that needs it, requests that are told, the unexpected queue, windows, side
+//! links.
 //! *Bound* a look at each CAR row, once for each VC that ends.
+//! *Why* an operation may be in any queue when its peer goes. It must end once, and no queue may keep its row.
 
 use crate::procs::cards::card_of;
 use crate::procs::communicators::known;

@@ -1,4 +1,9 @@
 //! The links of VCs: the one for messages, when it opens and while it is in use, and side links, which end with their VC.
+//!
+//! *Reads* CARs, endpoints. *Writes* the VC (state, credit that is owed, queues), receives that are matched elsewhere from now on, side
+//! links.
+//! *Bound* a look at each CAR row, when a VC connects beside a transport that matches, or when a second link opens.
+//! *Why* calls and endings both do these steps, and each step leaves queues and links in agreement.
 
 use crate::procs::priorities::list_sender;
 use crate::steps::check::was_offered;
