@@ -108,7 +108,7 @@ pub struct Inlet {
     /// The application's elements. Without an operation the bytes go there; with an operation they are its other operand.
     /// [`Span::EMPTY`] if there are none.
     pub segment: Span,
-    /// On which side the application's elements stand when they are combined with the incoming ones.
+    /// When the application's elements are combined with the incoming ones.
     pub combine: Combine,
     /// The operation that combines them; `None` if the bytes are only copied.
     pub operation: Option<Operand>,

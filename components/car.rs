@@ -83,7 +83,7 @@ pub enum CarState {
 
 /// Bits of [`Car::flags`].
 pub mod car_flags {
-    /// The message was longer than the receive.
+    /// The message was longer than the receive. Of an operation on boards: another member has called it with a greater length.
     pub const TRUNCATED: u16 = 1;
     /// The operation was cancelled.
     pub const CANCELLED: u16 = 1 << 1;
@@ -107,9 +107,10 @@ pub mod car_flags {
     pub const REFUSED: u16 = 1 << 10;
     /// The message has another type than the receive.
     pub const OTHER_TYPE: u16 = 1 << 11;
-    /// Of a receive in a graph: the message is shorter than all members must send.
+    /// Of a receive in a graph: the message is shorter than all members must send. Of an operation on boards: another member has called it
+    /// with a smaller length.
     pub const SHORT: u16 = 1 << 12;
-    /// Of an operation in a graph: a member of the communicator cannot go on with it.
+    /// Of an operation in a graph or on boards: a member of the communicator cannot go on with it.
     pub const ABANDONED: u16 = 1 << 13;
     /// Of a receive whose message is forwarded while it arrives: it has asked the sender for a part of the message.
     pub const ASKED: u16 = 1 << 14;
@@ -124,7 +125,8 @@ pub mod car_flags {
 
 /// A row of CAR work; one cache line.
 ///
-/// Written by posting (all fields), Match (`source`, `tag`, `done`, `state`), Transfer (`done`, `state`) and Complete (frees the row).
+/// Written by posting (all fields), and by Post, Match, SupplyBuffers, Transfer, Deliver, Complete and the end of a VC (`state` and what
+/// belongs to it). The row of a request is freed when the request is taken, and its other rows when it ends.
 #[derive(Component, Clone, Copy, Debug)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]
 #[repr(C, align(64))]

@@ -22,7 +22,8 @@ pub enum VcState {
 
 /// A virtual connection: the state of a contacted proc that point-to-point, RMA and collectives share. 56 B.
 ///
-/// Written by posting and Post (queues, state, credit), Match and Deliver (`posted`, credit that is owed) and DrainCq (state, link).
+/// Written by posting and by every system but DrainCq (queues, credit), and between passes by calls, links and endings (`state`,
+/// `endpoint`, `link`).
 /// See [`crate::credit`] for the meaning of credit.
 #[derive(Component, Clone, Copy, Debug)]
 #[component(immutable, on_discard = crate::car::refuse_removal)]

@@ -82,7 +82,7 @@ pub struct Moved {
     /// Bytes that Transfer has copied into receive buffers and temporary buffers, has read out of a sender's memory, or has given to
     /// transports in pieces.
     pub transfer: u64,
-    /// Bytes that Deliver, which does the work of four systems, has copied into receive buffers.
+    /// Bytes of whole messages that Deliver, and sends to the own rank, have copied. What Deliver reads counts under `transfer`.
     pub deliver: u64,
 }
 

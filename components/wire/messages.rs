@@ -1,4 +1,5 @@
-//! The headers of the frames of messages. Each is made here and nowhere else, so this file says what stands in which field.
+//! The headers of the frames of messages. They are made here and nowhere else, so this file says what stands in which field. All other
+//! headers are made where their frames are sent.
 
 use super::{ADDRESS_BYTES, DIRECT, Header, Kind, READABLE, WIDER};
 
