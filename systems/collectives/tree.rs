@@ -28,7 +28,7 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    /// The better one for so many pieces, which ranks pass on one by one.
+    /// The faster tree for a message of this many pieces.
     pub(super) fn of(pieces: usize, ranks: u32) -> Self {
         if pieces >= ranks as usize { Shape::Chain } else { Shape::Binomial }
     }

@@ -36,15 +36,16 @@ pub enum Place {
     Mapped,
 }
 
-/// What sets the sends of an endpoint apart from the frequent case, so that this case asks one thing only.
+/// Which function sends: the plain one, the one of a prompt transport, or the one that records. One value, so that the frequent case takes
+/// one branch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Aside {
-    /// Nothing.
+    /// The plain one.
     No,
-    /// Its transport is [prompt](Endpoint::prompt).
+    /// That of a [prompt](Endpoint::prompt) transport.
     Prompt,
-    /// Its messages are noted, whether it is prompt or not.
+    /// The one that records each message, whether the transport is prompt or not.
     Noted,
 }
 
@@ -89,7 +90,7 @@ pub struct Endpoint {
     pub matches: bool,
     /// Polling it costs next to nothing, so it is polled in every tick.
     pub cheap_poll: bool,
-    /// Polling it is expensive, so the poll itself delivers what it finds. Then `cheap_poll` is not set.
+    /// Polling is expensive. So one poll both finds messages and delivers them. Then `cheap_poll` is not set.
     pub prompt: bool,
     /// See [`Aside`]. Fixed before the first contact.
     pub aside: Aside,
@@ -110,7 +111,7 @@ pub struct Endpoint {
     pub sure_bytes: u64,
     /// Its transport's column in the CAR table.
     pub rows: Option<RowStates>,
-    /// Reports its messages to a sink, if there is one: then [`Endpoint::aside`] says so. Written by whatever sends and receives.
+    /// Records messages for the trace. `Some` only if `aside` is [`Aside::Noted`]. Written by whatever sends and receives.
     pub messages: Exclusive<Option<Box<Messages>>>,
 }
 

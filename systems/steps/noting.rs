@@ -1,7 +1,7 @@
 //! Messages that a sink is told of: notes what has been sent and what has been taken.
 //!
-//! The step around which it stands is the same with a sink and without one, and so is everything below. Only what calls the step differs: a
-//! send looks at [`Endpoint::aside`], and whoever runs Deliver for a watcher takes frames through `Noting`.
+//! Recording does not change the step. Only its caller differs: a send looks at [`Endpoint::aside`], and whoever runs Deliver for a watcher
+//! takes frames through `Noting`.
 
 use crate::procs::communicators::proc_of;
 use crate::procs::endpoint::Endpoint;

@@ -1,8 +1,9 @@
-//! Deliver: DrainCq, Match, Transfer and Complete in one go, for whole messages whose receives are posted, here or at a
-//! transport that matches.
+//! Deliver: DrainCq, Match, Transfer and Complete in one go, and, for an offered message that is read, SupplyBuffers. It serves whole
+//! messages whose receives are posted, here or at a transport that matches.
 //!
-//! *Reads* frames of the transports, communicators. *Writes* the application's segments, CARs and requests (as Match,
-//! Transfer and Complete do), the queues of posted receives, the finished list (what Complete must look at).
+//! *Reads* frames of the transports, communicators. *Writes* the application's segments, CARs and requests (as Match, Transfer and Complete
+//! do, and, for an offered message that is read, SupplyBuffers), the queues of posted receives, the finished list (what Complete must look
+//! at).
 //! *Bound* the tick's budget, and the endpoints at which a look has found something.
 //! *Why* most messages are short and awaited. As four systems, each reads what the one before has written, and for one message that is
 //! more work than the message. In one go, the four take less than half of those instructions. Deliver leaves any other frame where it is,

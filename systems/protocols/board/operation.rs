@@ -21,7 +21,7 @@ pub fn order_of_start(made: u32) -> u32 {
     made | PERSISTENT
 }
 
-/// A call that has its number among those of its communicator, and what follows from both.
+/// A collective call with its number on these boards, and how its operands are laid out.
 #[derive(Clone, Copy, Debug)]
 pub struct NumberedCall {
     /// What was called.
@@ -77,7 +77,7 @@ pub struct Operation {
     pub(super) shown: [bool; 2],
     /// Whether each member first reduces its slice of a chunk, and all collect the slices then.
     pub(super) two_rounds: bool,
-    /// Chunks that this member has copied from its own operand to its own result.
+    /// Chunks of the own operand that were copied into the own result.
     pub(super) own_taken: u64,
     /// A copy of the operand that the others read, if the result would overwrite the operand meanwhile. Before the operation begins: room
     /// for it, of an earlier start.
