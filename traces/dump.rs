@@ -329,7 +329,7 @@ data! {
         pub name: String,
         /// Its number among the collective operations of the communicator, from 0; `None` for a persistent one.
         pub number: Option<u32>,
-        /// Of a persistent one: which one it is, and how often it was started.
+        /// Of a persistent operation: its number among those of the communicator, and how many times it was started.
         #[serde(default)]
         pub start: Option<StartDump>,
     }

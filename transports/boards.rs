@@ -221,8 +221,8 @@ impl OwnBoard {
         }
     }
 
-    /// Shows that this member takes part in no further operation on the board. If it has begun a long one, that one is given up. The operand
-    /// of a short one is in its slot as a whole, so others may still end it.
+    /// Says that this member takes part in no further operation. A long operation that has begun is given up. A short one is complete in
+    /// its slot, so others may still finish it.
     pub fn close(&self) {
         let next = words::read(self.view.finished()) + 1;
         if self.long.load(Ordering::Relaxed) == next

@@ -34,8 +34,8 @@ pub unsafe trait Memory {
     /// The runs are valid for writes.
     unsafe fn read(&mut self, link: u32, reads: &[MemoryRead]) -> Result<(), String>;
 
-    /// As [`Memory::read`] of one run, if that takes no system call, or if it is `alone`: if nothing else is to be read, and the peer will
-    /// not help with it. `false` if neither is so, or the read is impossible; any part of `into` may have been written then.
+    /// Reads one run now if that needs no system call. If nothing else is to be read (`alone`) and the peer does not help, it may make one.
+    /// On `false`, `into` may be partly written.
     ///
     /// # Safety
     /// `into` is valid for writes.
@@ -204,7 +204,7 @@ pub unsafe trait OneSided {
     /// The next operation that has failed. It is complete.
     fn failed_operation(&mut self) -> Option<FailedOperation>;
 
-    /// Progresses operations now, also those of peers, however long there has been nothing to do.
+    /// Progresses operations now, also those of peers, even if recent polls found nothing.
     fn progress(&mut self);
 
     /// Whether operations of peers have ended a sleep since the last call. They need this proc to progress, and others are likely to

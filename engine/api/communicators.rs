@@ -168,8 +168,8 @@ impl Engine {
         }
     }
 
-    /// Frees the id of a closing communicator, if nothing needs it any more. A transport that matches messages itself drops what it holds
-    /// for it.
+    /// Frees the id of a closing communicator, if nothing needs it any more. A matching transport hands over the messages that it keeps for
+    /// the communicator, and they are dropped.
     fn reap_communicator(&mut self, row: Row) -> bool {
         let mut all = self.store.all();
         // A message whose bytes have no place yet cannot be dropped. The next look around tries again.

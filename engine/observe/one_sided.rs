@@ -11,7 +11,7 @@ use tickwire_systems::procs::windows::regions::REGIONS;
 use tickwire_traces::tracy::Zone;
 use tickwire_traces::{About, Access, Event, Trace};
 
-/// A one-sided call: its name, and what it is about.
+/// A one-sided call as traces show it: name, window, target, bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct OneSidedCall {
     name: &'static str,

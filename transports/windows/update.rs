@@ -130,7 +130,7 @@ pub(super) trait AtomicBits: Bits {
     /// An atomic operation that has one of its own, or is made of a comparison and a swap.
     unsafe fn update(at: *mut Self, operand: Self, native: Native, combine: impl Fn(Self) -> Self) -> Self;
 
-    /// Puts `new` there if `expected` is there; what was there.
+    /// Stores `new` if the memory holds `expected`. Returns the old value.
     unsafe fn compare_swap(at: *mut Self, expected: Self, new: Self) -> Self;
 }
 

@@ -28,7 +28,7 @@ impl Drop for Agreeing {
     }
 }
 
-/// Leaves a communicator that nobody takes to its engine, which frees it.
+/// Has the engine free a communicator that was made but that nobody has taken.
 fn leave(home: &Home, epoch: u64, made: Option<Made>) {
     if let Some(Ok(Some(comm))) = made {
         home.others.push((Dropped::Comm(comm), epoch));

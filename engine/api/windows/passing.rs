@@ -212,8 +212,8 @@ impl Engine {
         links.iter().map(|link| self.number_of(link.map(|(endpoint, _)| endpoint))).collect()
     }
 
-    /// Passes the own run to all members that share memory with this one, and takes theirs. Without `told` it only tells them that it has
-    /// none.
+    /// Passes the own run to all members that share memory with this one, and takes theirs. `told` is what the members have told of their
+    /// runs and links. If it is `None`, this member passes no run: it tells the others so, and waits for none of theirs.
     pub(super) fn pass_runs(
         &mut self,
         key: u64,

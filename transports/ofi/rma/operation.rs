@@ -25,8 +25,9 @@ pub(super) struct Operation {
     pub(super) is_used: bool,
     pub(super) channel: Channel,
     pub(super) epoch: u32,
-    /// Its number in its channel, and the number that its caller has given it.
+    /// Its position in its channel.
     pub(super) sequence: u64,
+    /// The number that its caller gave it.
     pub(super) number: u64,
     pub(super) what: What,
     pub(super) to: sys::fi_addr_t,

@@ -47,8 +47,8 @@ pub(super) struct Grown {
     pub(super) incoming: Places,
 }
 
-/// The larger places of one ring: the one that it uses, and the one in which it will continue. The first one is missing while the ring
-/// uses the memory that the connection was opened with, the second one while the ring is not about to grow.
+/// The grown memory of a ring: what it uses now, unless that is its first memory; then what it is about to move to, if it is about to
+/// grow.
 #[derive(Default)]
 pub(super) struct Places(SmallVec<[Passed; 1]>);
 
