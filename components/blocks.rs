@@ -50,7 +50,7 @@ pub struct IncomingPassage {
     /// the message.
     pub told: u64,
     /// Bytes in `scratch` of an element that has arrived only in part.
-    pub carried: u32,
+    pub carried: usize,
 }
 
 /// A message that leaves.
@@ -140,7 +140,7 @@ pub struct Operand {
     /// The operation.
     pub reduce: Reduction,
     /// Bytes of an element; more than 0.
-    pub size: u32,
+    pub size: usize,
     /// On which side the incoming elements stand.
     pub side: Side,
 }

@@ -86,7 +86,7 @@ pub struct Limits {
     pub check_types: bool,
     /// Frames that a tick reads at most; at least 2.
     pub tick_budget: usize,
-    /// Passes of a tick at most.
+    /// Passes of a tick at most. Without systems of the application, two are always possible.
     pub passes_max: u32,
     /// Time between two polls of the sockets, µs.
     pub control_us: u32,

@@ -305,7 +305,8 @@ impl Engine {
         }
         self.observer.found();
         progress.budget = std::mem::replace(&mut self.budget, self.delivered_max);
-        // The frequent case: nothing is pending but arrivals of messages that are awaited. No code of the application runs here.
+        // The frequent case: nothing is pending but arrivals of messages that are awaited. No code of the application runs here:
+        // Deliver leaves what may call its functions to the systems.
         if may_deliver(progress, self.delivers, Pending::DRAIN) {
             self.counters.ran(DELIVER);
             let is_left = match self.watching.is_on() {

@@ -33,6 +33,8 @@ use meeting::{is_free, slot_is_lost};
 pub use operation::{Around, Failure, Meeting, NumberedCall, Operation, Step, order_of_call, order_of_start};
 use shape::Shape;
 pub use shape::is_possible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 use tickwire_components::{Collective, CollectiveKind, Reduction, Span, car_flags};
 use tickwire_transports::boards::Called;
 
@@ -76,6 +78,16 @@ pub fn advance(operation: &mut Operation, seats: &mut Seats, around: &mut Around
             Err(failure) => Step::Failed(failure),
         },
     }
+}
+
+/// As [`advance`], for an operation that is in no queue. If a function of the application panics, the others are told before the operation
+/// is dropped: they may be reading its memory.
+pub fn advance_apart(operation: &mut Operation, seats: &mut Seats, around: &mut Around<'_>) -> thread::Result<Step> {
+    let advanced = catch_unwind(AssertUnwindSafe(|| advance(operation, seats, around)));
+    if advanced.is_err() && operation.has_begun() {
+        give_up(operation.numbered.number, seats, around.endpoints);
+    }
+    advanced
 }
 
 #[inline(never)]

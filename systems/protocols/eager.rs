@@ -10,7 +10,7 @@ use crate::steps::posted::key;
 use crate::steps::signatures::{check_peer, compare};
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::Header;
-use tickwire_components::{Arrival, ArrivalState, CarState, Destination, NIL, Row, Span};
+use tickwire_components::{Arrival, ArrivalState, CarState, Destination, NIL, Row, Span, context};
 
 /// Pairs a message with its posted receive. Returns the receive's row.
 ///
@@ -57,6 +57,10 @@ fn receive_apart(rows: &mut Rows<'_>, origin: u64, name: u64, payload: Span, vc_
     let header = Header::eager_of(origin, name, payload.len() as u64);
     let Rows { progress, cars, vcs, communicators, .. } = rows;
     if check_envelope(&header, vcs.get(vc_row as usize), communicators).is_err() {
+        return false;
+    }
+    // A message of a block may call a function of the application. That may panic, and only the systems catch it.
+    if context::plane(header.context()) == context::BLOCK {
         return false;
     }
     match find_first(progress, vc_row, &header, cars, vcs) {

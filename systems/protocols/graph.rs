@@ -64,7 +64,7 @@ pub fn start(rows: &mut Rows<'_>, wire: &mut Wire<'_>, number: u32) {
         }
     }
     if graph.blocks.is_some() {
-        blocks::start(rows, number);
+        blocks::start(rows, wire, number);
     }
     start_nodes(rows, wire);
 }

@@ -6,7 +6,7 @@ use crate::steps::registering;
 use crate::steps::signatures::mismatch;
 use tickwire_components::submission::OwedToThread;
 use tickwire_components::{
-    Car, CarKind, CarState, Held, Large, NIL, OtherType, Outcome, Pending, ProcId, ProcTable, Progress, Rank, Refusal,
+    Car, CarKind, CarState, Large, NIL, OtherType, Outcome, Pending, ProcId, ProcTable, Progress, Rank, Refusal,
     Request, RequestError, RequestState, Row, Status, Tag, Vc, VcState, car_flags,
 };
 
@@ -193,25 +193,6 @@ pub(crate) fn part(progress: &mut Progress, cars: &mut [Car], large: &mut [Large
     count.max(1)
 }
 
-/// Ends a request whose last CAR is done.
-#[inline]
-pub(crate) fn finish_request(
-    progress: &mut Progress,
-    cars: &mut [Car],
-    requests: &mut [Request],
-    held: &mut [Held],
-    row: Row,
-) {
-    if finish_awaited(progress, &mut requests[row as usize]) {
-        return;
-    }
-    progress.active -= 1;
-    progress.work.completed += 1;
-    held[row as usize].0.clear();
-    progress.registrations.let_go(row);
-    free_request(progress, cars, requests, row);
-}
-
 /// Ends a request that another thread waits for. That thread is told between passes.
 #[cold]
 pub(crate) fn finish_submitted(progress: &mut Progress, requests: &mut [Request], row: Row) {
@@ -223,7 +204,7 @@ pub(crate) fn finish_submitted(progress: &mut Progress, requests: &mut [Request]
 
 /// Ends a finished request if only the owner of its token will ask for the result, which is the frequent case. `false` leaves it as it is.
 #[inline(always)]
-fn finish_awaited(progress: &mut Progress, request: &mut Request) -> bool {
+pub(crate) fn finish_awaited(progress: &mut Progress, request: &mut Request) -> bool {
     if request.state != RequestState::Active || request.notified {
         return false;
     }

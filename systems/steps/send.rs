@@ -197,25 +197,7 @@ fn send_offer_noted(vc: &Vc, endpoint: &mut Endpoint, header: Header, run: Span)
 /// Decides how an envelope leaves. `None` if there is no credit for it.
 pub(crate) fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut Endpoint, row: Row) -> Option<Way> {
     let (length, flags) = (large[row as usize].length, cars[row as usize].flags);
-    let place = match place_of(&cars[row as usize], endpoint, length) {
-        // Without envelope credit it cannot be offered now, so it goes as if it were not mapped.
-        Place::Mapped if vc.envelopes == 0 => Place::Run,
-        place => place,
-    };
-    // A transport that matches by itself reports when a receive has been paired. So a short synchronous message goes eagerly, and its
-    // header goes with it as payload.
-    let tells = endpoint.matches && flags & car_flags::SYNCHRONOUS != 0;
-    let asks = flags & car_flags::ASKING & if tells { !car_flags::SYNCHRONOUS } else { !0 } != 0;
-    let header = if tells { wire::HEADER_BYTES as u64 } else { 0 };
-    let offered = asks || length != capacity(cars, row);
-    let protocol = match endpoint.protocol(length + header, place, offered) {
-        // This connection's frames are too short for the message.
-        Protocol::Eager if endpoint.fits(vc.link, length) < length => match place {
-            Place::Runs => Protocol::Pieces,
-            _ => Protocol::Parts,
-        },
-        protocol => protocol,
-    };
+    let protocol = preferred(cars, large, vc, endpoint, row);
     if matches!(protocol, Protocol::Eager | Protocol::Parts) {
         if vc.lines < cost(length) {
             collect(vc, endpoint);
@@ -232,6 +214,37 @@ pub(crate) fn choose(cars: &[Car], large: &[Large], vc: &mut Vc, endpoint: &mut 
         collect(vc, endpoint);
     }
     (vc.envelopes > 0).then_some(Way::Offered)
+}
+
+/// Whether there is no credit for an envelope, so that it waits.
+pub fn lacks_credit(cars: &[Car], large: &[Large], vc: &Vc, endpoint: &mut Endpoint, row: Row) -> bool {
+    let is_offered = !matches!(preferred(cars, large, vc, endpoint, row), Protocol::Eager | Protocol::Parts);
+    vc.envelopes == 0 && (is_offered || vc.lines < cost(large[row as usize].length))
+}
+
+/// The protocol by which a message goes if there is credit for it.
+#[inline(always)]
+fn preferred(cars: &[Car], large: &[Large], vc: &Vc, endpoint: &mut Endpoint, row: Row) -> Protocol {
+    let (length, flags) = (large[row as usize].length, cars[row as usize].flags);
+    let place = match place_of(&cars[row as usize], endpoint, length) {
+        // Without envelope credit it cannot be offered now, so it goes as if it were not mapped.
+        Place::Mapped if vc.envelopes == 0 => Place::Run,
+        place => place,
+    };
+    // A transport that matches by itself reports when a receive has been paired. So a short synchronous message goes eagerly, and its
+    // header goes with it as payload.
+    let tells = endpoint.matches && flags & car_flags::SYNCHRONOUS != 0;
+    let asks = flags & car_flags::ASKING & if tells { !car_flags::SYNCHRONOUS } else { !0 } != 0;
+    let header = if tells { wire::HEADER_BYTES as u64 } else { 0 };
+    let offered = asks || length != capacity(cars, row);
+    match endpoint.protocol(length + header, place, offered) {
+        // This connection's frames are too short for the message.
+        Protocol::Eager if endpoint.fits(vc.link, length) < length => match place {
+            Place::Runs => Protocol::Pieces,
+            _ => Protocol::Parts,
+        },
+        protocol => protocol,
+    }
 }
 
 /// Where the bytes of an envelope's message are.

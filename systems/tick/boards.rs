@@ -119,7 +119,6 @@ pub fn end(rows: &mut Rows<'_>, comm: Row, request: Row, ended: Result<(), Failu
         return;
     }
     let vc = ended.err().map_or(NIL, |failure| vc_of(&rows.boards, comm, failure.rank));
-    forget_detached(rows, request);
     let Rows { progress, cars, large, requests, .. } = rows;
     match ended {
         Ok(()) => finish_at_once(progress, cars, requests, request, 0),
@@ -136,14 +135,6 @@ pub fn end(rows: &mut Rows<'_>, comm: Row, request: Row, ended: Result<(), Failu
 fn note_failed(rows: &mut Rows<'_>, request: Row) {
     let kept = rows.boards.persistent.iter_mut().flatten().find(|kept| kept.request == request);
     kept.into_iter().for_each(|kept| kept.failed = true);
-}
-
-/// A persistent operation whose token was dropped while it was active is never started again.
-#[inline(always)]
-fn forget_detached(rows: &mut Rows<'_>, request: Row) {
-    if rows.requests[request as usize].state == RequestState::Detached {
-        rows.boards.forget_persistent(request);
-    }
 }
 
 /// The VC of a member.
@@ -170,7 +161,6 @@ pub fn cancel_boards(rows: &mut Rows<'_>, wire: &mut Wire<'_>, whose: impl Fn(Ro
     for comm in 0..rows.boards.comms.len() {
         let is_meant = |operation: &Operation| operation.request != NIL && whose(operation.request);
         for request in cancel_those(rows, wire, comm, is_meant) {
-            forget_detached(rows, request);
             abort(&mut rows.progress, &mut rows.cars, request, car_flags::CANCELLED);
             note_failed(rows, request);
         }

@@ -7,9 +7,10 @@
 //! *Why* a request of several CARs is done when the last of them is. They are counted here, so an application never sees a request
 //! that is half done. A request of one CAR may end where the CAR ends.
 
+use crate::protocols::graph::kept::release;
 use crate::protocols::graph::{self, start_nodes};
 use crate::rows::{Rows, Wire};
-use crate::steps::finish::{finish_request, finish_submitted, outcome, take_part};
+use crate::steps::finish::{finish_awaited, finish_submitted, free_request, outcome, take_part};
 use std::panic::resume_unwind;
 use tickwire_components::limits::ROUNDS_A_RUN;
 use tickwire_components::{CarState, NIL, Pending, Queue, Row, car_flags};
@@ -49,7 +50,7 @@ fn complete_finished(rows: &mut Rows<'_>) {
     let mut finished = std::mem::replace(&mut rows.progress.finished, Queue::EMPTY);
     while let Some(row) = finished.pop(&mut rows.cars) {
         let Some(owner) = end(rows, row) else { continue };
-        let Rows { progress, procs, callbacks, vcs, cars, large, requests, held, .. } = rows;
+        let Rows { progress, procs, callbacks, vcs, cars, large, requests, .. } = rows;
         if std::mem::take(&mut requests[owner as usize].notified) {
             callbacks.tell(owner, &outcome(progress, cars, large, vcs, procs, owner));
             progress.late |= callbacks.has_panic();
@@ -58,8 +59,22 @@ fn complete_finished(rows: &mut Rows<'_>) {
                 continue;
             }
         }
-        finish_request(progress, cars, requests, held, owner);
+        if !finish_awaited(progress, &mut requests[owner as usize]) {
+            finish_detached(rows, owner);
+        }
     }
+}
+
+/// Ends a request whose token was dropped, and frees what it holds.
+#[cold]
+fn finish_detached(rows: &mut Rows<'_>, row: Row) {
+    release(rows, row);
+    let Rows { progress, cars, requests, held, .. } = rows;
+    progress.active -= 1;
+    progress.work.completed += 1;
+    held[row as usize].0.clear();
+    progress.registrations.let_go(row);
+    free_request(progress, cars, requests, row);
 }
 
 /// Starts a graph. Nodes that end as they start are completed here, unless something else waits for Complete already.
@@ -89,7 +104,7 @@ pub fn complete_cancelled(rows: &mut Rows<'_>, row: Row) {
     // What comes behind Complete is to see it too.
     rows.progress.pending |= Pending::COMPLETE;
     let Some(owner) = end(rows, row) else { return };
-    let Rows { progress, procs, callbacks, vcs, cars, large, requests, held, .. } = rows;
+    let Rows { progress, procs, callbacks, vcs, cars, large, requests, .. } = rows;
     if std::mem::take(&mut requests[owner as usize].notified) {
         callbacks.tell_later(owner, &outcome(progress, cars, large, vcs, procs, owner));
         progress.late = true;
@@ -97,13 +112,14 @@ pub fn complete_cancelled(rows: &mut Rows<'_>, row: Row) {
             return finish_submitted(progress, requests, owner);
         }
     }
-    finish_request(progress, cars, requests, held, owner);
+    if !finish_awaited(progress, &mut requests[owner as usize]) {
+        finish_detached(rows, owner);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::steps::finish::free_request;
     use crate::testing::{Posted, TestWorld};
     use std::sync::Arc;
     use tickwire_components::CarKind;

@@ -5,6 +5,7 @@
 
 mod datatypes;
 mod deaths;
+mod functions;
 mod kit;
 mod model;
 mod passing;

@@ -3,7 +3,7 @@
 use crate::kit::{BOUND, Held, TAG, all_at_rest, clusters, numbers, pass_along, posted, start_chain};
 use tickwire::internals::components::limits::{FORWARD_WINDOW, PASSED_WHOLE_MAX};
 use tickwire::testing::{Cluster, STEP_NS, SimConfig, SimNet, rows};
-use tickwire::{Engine, Persistent, Rank, Tag, Test, op};
+use tickwire::{Builder, Engine, Limits, Persistent, Rank, Tag, Test, op};
 
 /// The number of rounds until the last engine of a chain has all bytes.
 fn rounds(cluster: &mut Cluster, bytes: &[u8]) -> u32 {
@@ -241,6 +241,47 @@ fn persistent_blocks_give_what_is_in_their_buffers_at_each_start() {
             drop((first, middle, last));
             all_at_rest(&mut cluster);
         }
+    }
+}
+
+/// All rows of windows are in use when the blocks end, and a tick ends with them. So they are not in the list of free rows when the blocks
+/// start again.
+#[test]
+fn as_many_windows_as_there_are_rows_can_be_asked_for_again_at_once() {
+    let part = 8192;
+    for passes_max in [1, 2, 8] {
+        let limits = |builder: Builder| builder.limits(Limits { passes_max, ..Limits::default() });
+        let mut cluster = Cluster::loopback_with(3, limits);
+        assert_eq!(pass_along(&mut cluster, b"hello"), b"hello");
+        let world = cluster.engines[0].comm_world();
+        let windows = rows(&mut cluster.engines[1]).supplies.len();
+        let bytes = numbers(windows * part);
+        let first = cluster.engines[0].gather_block(Rank(1), TAG, world).send(bytes.clone()).persistent().unwrap();
+        let mut middle = cluster.engines[1].scatter_block(Rank(0), TAG, world);
+        for _ in 0..windows {
+            middle = middle.forward(part, Rank(2));
+        }
+        let middle = middle.persistent().unwrap();
+        let last = cluster.engines[2].scatter_block(Rank(1), TAG, world).recv(vec![0u8; bytes.len()]);
+        let mut last = last.persistent().unwrap();
+        assert_eq!(rows(&mut cluster.engines[1]).supplies.len(), windows, "the last free row is used");
+        for _ in 0..6 {
+            cluster.engines[2].buffer(&mut last).unwrap().1.fill(0);
+            cluster.engines[0].start(&first).unwrap();
+            cluster.engines[1].start(&middle).unwrap();
+            cluster.engines[2].start(&last).unwrap();
+            cluster.tick_until(BOUND, "all are done", |cluster| {
+                let ended = [
+                    cluster.engines[0].test(&first).unwrap(),
+                    cluster.engines[1].test(&middle).unwrap(),
+                    cluster.engines[2].test(&last).unwrap(),
+                ];
+                !ended.contains(&Test::Pending)
+            });
+            assert!(*cluster.engines[2].buffer(&mut last).unwrap().1 == bytes);
+        }
+        drop((first, middle, last));
+        all_at_rest(&mut cluster);
     }
 }
 

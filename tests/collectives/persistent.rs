@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use tickwire::internals::components::NIL;
 use tickwire::internals::systems::procs::boards::Boards;
 use tickwire::internals::transports::sim::Death;
-use tickwire::testing::{Cluster, SimConfig, SimNet};
-use tickwire::{Engine, Persistent, PostError, Rank, RequestError, RequestId, Tag, Test, op};
+use tickwire::testing::{Cluster, SimConfig, SimNet, rows};
+use tickwire::{Engine, Limits, Persistent, PostError, Rank, RequestError, RequestId, Tag, Test, op};
 
 /// Makes a sum of one buffer into another on every engine.
 fn sums(cluster: &mut Cluster, count: usize) -> Vec<Persistent<(Vec<i64>, Vec<i64>)>> {
@@ -237,6 +237,26 @@ fn persistent_operations_that_were_made_before_boards_run_on_them_as_soon_as_the
             until_these_have_graphs(engine, &[]);
         });
     }
+}
+
+/// A persistent operation ends in Complete, and its token is dropped before that.
+#[test]
+fn nothing_is_left_of_one_whose_token_is_dropped_while_it_is_active() {
+    on_threads(2, |_, bootstrap| {
+        let limits = Limits { deliver: false, ..Limits::default() };
+        let mut engine = Engine::builder().limits(limits).build(bootstrap).unwrap();
+        let world = engine.comm_world();
+        engine.barrier(world).unwrap();
+        for round in 0..20 {
+            let sum = engine.allreduce_init(vec![round], vec![0i64], op::Sum, world).unwrap();
+            engine.start(&sum).unwrap();
+            drop(sum);
+            let next = engine.iallreduce(vec![1i64], vec![0i64], op::Sum, world).unwrap();
+            assert_eq!(engine.wait_take(next).unwrap().0.1, [2]);
+        }
+        assert_eq!(rows(&mut engine).boards.persistent.iter().flatten().count(), 0);
+        engine.finalize(Duration::from_secs(20)).unwrap();
+    });
 }
 
 /// A member leaves before boards are opened. Its last operation went by messages.

@@ -248,6 +248,10 @@ fn a_datatype_of_several_runs_goes_to_attached_memory_of_the_shared_heap_by_stor
         engine.win_read(&mut got, own / size_of::<u64>(), window.cast()).unwrap();
         let put = u64::from(other.0) + 5;
         assert_eq!([0, 1, 3, 4, 6, 7].map(|index: usize| got[index]), [put; 6]);
+        engine.win_lock_all(window).unwrap();
+        engine.put_typed(&from, Rank(rank), own, (&strided, 1), window).unwrap();
+        assert_eq!(engine.win_counts(Rank(rank), window).unwrap().issued, 1, "to the own part too");
+        engine.win_unlock_all(window).unwrap();
         engine.win_free(window).unwrap();
     });
 }

@@ -105,7 +105,7 @@ pub(super) struct InSketch {
     pub(super) bytes: u64,
     pub(super) segment: Span,
     pub(super) combine: Combine,
-    pub(super) operation: Option<(Reduction, u32)>,
+    pub(super) operation: Option<(Reduction, usize)>,
     /// The outgoing messages that pass it on.
     pub(super) to: Vec<u32>,
 }
@@ -321,7 +321,6 @@ impl<'e, 'b, B: NoLayout> GraphBuilder<'e, 'b, B> {
         if let Some((_, element)) = operation {
             self.check_elements(own, element);
         }
-        let operation = operation.map(|(reduce, element)| (reduce, element as u32));
         self.push_in(from, InSketch { bytes: own.span.len() as u64, segment: own.span, combine, operation, to });
     }
 

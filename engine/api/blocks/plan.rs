@@ -127,7 +127,7 @@ impl Plan {
     /// Plans an incoming message, whose inlets begin at `first`.
     fn incoming(&mut self, parts: &[InSketch], first: u32) -> IncomingPassage {
         let mut incoming = IncomingPassage::new(incoming_parts(parts, first));
-        let sizes = parts.iter().filter_map(|part| part.operation.as_ref()).map(|(_, size)| *size as usize);
+        let sizes = parts.iter().filter_map(|part| part.operation.as_ref()).map(|(_, size)| *size);
         if let Some(largest) = sizes.max() {
             incoming.scratch = self.temporary(COMBINED_BYTES.max(2 * largest));
         }
@@ -209,8 +209,8 @@ fn starts_after(sketch: &Sketch, first: u32, then: u32) -> bool {
 /// The length of a grant of about this many bytes that holds whole elements. Bytes are combined element by element. If the end of a grant
 /// cut an element, its first part would stay there, and the grant would not be free for the next one. `None` if an element is longer than a
 /// grant may be.
-fn whole_elements(bytes: u32, element: u32) -> Option<u32> {
-    let element = element.max(1);
+fn whole_elements(bytes: u32, element: usize) -> Option<u32> {
+    let element = u32::try_from(element.max(1)).ok()?;
     let most = GRANT_BYTES as u32 / element * element;
     let more = bytes.checked_next_multiple_of(element).filter(|&more| more <= most).unwrap_or(most);
     (more > 0).then_some(more)

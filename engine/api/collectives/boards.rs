@@ -7,6 +7,7 @@ use super::persistent::is_unmoved;
 use super::request::own_request;
 use crate::run::engine::Engine;
 use std::collections::VecDeque;
+use std::panic::resume_unwind;
 use tickwire_components::{
     CarState, Collective, Comm, Communicator, NIL, Pieces, PostError, Reduction, RequestId, RequestState, Row, Span,
     context,
@@ -14,8 +15,8 @@ use tickwire_components::{
 use tickwire_systems::procs::boards::{Boards, Members, PersistentCall, Standing};
 use tickwire_systems::procs::communicators::live;
 use tickwire_systems::protocols::board::{
-    Around, Meeting, NumberedCall, Operation, Step, advance, cancel, end_short, look, order_of_call, order_of_start,
-    refuse,
+    Around, Meeting, NumberedCall, Operation, Step, advance_apart, cancel, end_short, look, order_of_call,
+    order_of_start, refuse,
 };
 use tickwire_systems::protocols::graph::kept::dissolve;
 use tickwire_systems::rows::Rows;
@@ -84,7 +85,7 @@ impl Engine {
                 operation.copy = persistent.get_mut(*number as usize).and_then(|kept| kept.as_mut()?.copy.take());
             }
             if is_first && is_long {
-                match advance(&mut operation, seats, &mut around) {
+                match advance_apart(&mut operation, seats, &mut around).unwrap_or_else(|panic| resume_unwind(panic)) {
                     Step::Done => {
                         rows.boards.keep_copy(&mut operation);
                         end(rows, row as Row, request, Ok(()));

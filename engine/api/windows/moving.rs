@@ -294,7 +294,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Moves runs to or from a target's memory by loads and stores, and counts them. The own memory may consist of several buffers.
+    /// Moves runs to or from a target's memory by loads and stores, and counts them as one operation. The own memory may consist of several buffers.
     pub(super) fn runs_in_memory(
         &mut self,
         runs: &[(usize, Span)],
@@ -322,9 +322,9 @@ impl Engine {
                 });
             }
         }
-        let (target, count) = (&mut window.targets[rank.0 as usize], runs.len() as u64);
-        (target.issued, target.completed) = (target.issued + count, target.completed + count);
-        target.ordered += if writes { 0 } else { count };
+        let target = &mut window.targets[rank.0 as usize];
+        (target.issued, target.completed) = (target.issued + 1, target.completed + 1);
+        target.ordered += u64::from(!writes);
         Ok(())
     }
 }

@@ -1,13 +1,13 @@
 //! The operations and messages of a dump.
 
-use tickwire_components::credit::cost;
 use tickwire_components::limits::ANY;
 use tickwire_components::{
-    Car, CarKind, CarState, Control, ControlFrame, NIL, Request, RequestState, Row, Stamp, Unexpected, Vc, VcState,
-    Way, car_flags, context,
+    Car, CarKind, CarState, Control, ControlFrame, NIL, Request, RequestState, Row, Stamp, Unexpected, VcState, Way,
+    car_flags, context,
 };
 use tickwire_systems::collectives::draft::STEP_BITS;
 use tickwire_systems::steps::chain::capacity;
+use tickwire_systems::steps::send::lacks_credit;
 use tickwire_systems::store::Tables;
 use tickwire_traces::dump::{Age, CollectiveDump, Kind, MessageDump, Obstacle, OperationDump, Plane, Stage, StartDump};
 
@@ -19,13 +19,15 @@ pub(super) fn is_used(car: &Car, request: &Request) -> bool {
     operation && in_turn && request.state != RequestState::Inactive
 }
 
-pub(super) fn operation(all: &Tables<'_>, row: Row, now: Stamp) -> OperationDump {
+pub(super) fn operation(all: &mut Tables<'_>, row: Row, now: Stamp) -> OperationDump {
+    let stage = stage(&all.cars[row as usize]);
+    let obstacle = if stage == Stage::Queued { obstacle(all, all.cars[row as usize].vc) } else { Obstacle::None };
+    let all = &*all;
     let (car, large, request) = (&all.cars[row as usize], &all.large[row as usize], &all.requests[row as usize]);
     let kind = match car.kind {
         CarKind::Send => Kind::Send,
         _ => Kind::Receive,
     };
-    let stage = stage(car);
     let vc = all.vcs.get(car.vc as usize);
     let peer = vc.map(|vc| vc.proc);
     let comm = all.communicators.get(context::id(car.context) as usize);
@@ -43,7 +45,7 @@ pub(super) fn operation(all: &Tables<'_>, row: Row, now: Stamp) -> OperationDump
         row,
         kind,
         stage,
-        obstacle: vc.filter(|_| stage == Stage::Queued).map_or(Obstacle::None, |vc| obstacle(all, vc)),
+        obstacle,
         synchronous: kind == Kind::Send && car.flags & car_flags::SYNCHRONOUS != 0,
         ready: kind == Kind::Send && car.flags & car_flags::READY != 0,
         plane: plane(car.context),
@@ -89,22 +91,25 @@ fn stage(car: &Car) -> Stage {
 }
 
 /// What the sends in a VC's queue wait for. All of them wait for what the first one waits for.
-fn obstacle(all: &Tables<'_>, vc: &Vc) -> Obstacle {
-    let (Some(car), Some(large)) = (all.cars.get(vc.sends.head as usize), all.large.get(vc.sends.head as usize)) else {
-        return Obstacle::None;
-    };
+fn obstacle(all: &mut Tables<'_>, vc: Row) -> Obstacle {
+    let Some(vc) = all.vcs.get(vc as usize) else { return Obstacle::None };
+    let row = vc.sends.head;
+    let Some(large) = all.large.get(row as usize) else { return Obstacle::None };
     match vc.state {
-        VcState::Unconnected | VcState::Connecting => Obstacle::Connection,
-        VcState::Failed => Obstacle::None,
+        VcState::Unconnected | VcState::Connecting => return Obstacle::Connection,
+        VcState::Failed => return Obstacle::None,
+        VcState::Connected => {}
+    }
+    if large.way != Way::Undecided {
         // The way in which this message goes is decided, and its credit is paid.
-        VcState::Connected if large.way != Way::Undecided => Obstacle::Room,
-        VcState::Connected if vc.envelopes > 0 => Obstacle::None,
-        VcState::Connected if vc.lines < cost(large.length) || car.flags & car_flags::ASKING != 0 => Obstacle::Credit,
-        // A message longer than the eager limit must be offered, for which there is no credit.
-        VcState::Connected => match all.endpoints.get(vc.endpoint as usize) {
-            Some(endpoint) if large.length <= endpoint.eager_max => Obstacle::None,
-            _ => Obstacle::Credit,
+        return Obstacle::Room;
+    }
+    match all.endpoints.get_mut(vc.endpoint as usize) {
+        Some(endpoint) => match lacks_credit(all.cars, all.large, vc, endpoint, row) {
+            true => Obstacle::Credit,
+            false => Obstacle::None,
         },
+        None => Obstacle::None,
     }
 }
 

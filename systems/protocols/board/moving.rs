@@ -4,11 +4,14 @@
 //! spoils the result and nothing else.
 
 use super::combine::{Combiner, OPERANDS_BYTES, SCRATCH_BYTES, copy, copy_operand};
+use super::ending::abandoned;
 use super::operation::{Around, Failure, NumberedCall, Operation};
 use super::shape::{Piece, slice};
 use crate::procs::seats::{Seat, Seats};
+use std::sync::atomic::{Ordering, fence};
 use tickwire_components::limits::CACHE_LINE;
 use tickwire_components::{CollectiveKind, Reduction, Span, VcState, car_flags};
+use tickwire_transports::boards::Stage;
 
 /// Puts a short operand into the own slot.
 #[inline(always)]
@@ -85,14 +88,22 @@ pub(super) fn reduce_slice(operation: &Operation, seats: &Seats, around: &mut Ar
 
 /// Collects the slices of a chunk of the result that others have reduced.
 fn collect_slices(operation: &Operation, seats: &Seats, piece: Piece, around: &mut Around<'_>) -> Result<(), Failure> {
-    let output = operation.numbered.call.output.part(piece.first, piece.length);
+    let numbered = &operation.numbered;
+    let output = numbered.call.output.part(piece.first, piece.length);
     for (rank, seat) in (0..).zip(&seats.peers) {
         let Some(seat) = seat else { continue };
-        let (first, length) = slice(output, rank, seats.size, operation.numbered.call.element);
+        let (first, length) = slice(output, rank, seats.size, numbered.call.element);
         let to = output.part(first, length);
-        let from = match seat.board.called(operation.numbered.number).result {
+        let from = match seat.board.called(numbered.number).result {
             0 => seat.board.cells(piece.cell + first, length),
-            result => fetch((rank, seat), result.wrapping_add((piece.first + first) as u64), length, to, around)?,
+            result => fetch(
+                numbered.number,
+                (rank, seat),
+                result.wrapping_add((piece.first + first) as u64),
+                length,
+                to,
+                around,
+            )?,
         };
         copy_bytes(to, from);
     }
@@ -118,7 +129,14 @@ fn shown(
         0 => Ok(seat.board.cells(piece.cell + place, piece.length)),
         address => {
             let part = if call.has_parts() { seats.rank as usize * call.part } else { 0 };
-            fetch((rank, seat), address.wrapping_add((part + piece.first) as u64), piece.length, room, around)
+            fetch(
+                numbered.number,
+                (rank, seat),
+                address.wrapping_add((part + piece.first) as u64),
+                piece.length,
+                room,
+                around,
+            )
         }
     }
 }
@@ -126,6 +144,7 @@ fn shown(
 /// Returns `length` bytes that a member has at an address: in its shared heap, if this process maps that, else read by the kernel into
 /// `room`. The chunks that the kernel reads are short enough for the room ([`super::shape`]); others need none.
 fn fetch(
+    number: u64,
     (rank, seat): (u32, &Seat),
     address: u64,
     length: usize,
@@ -146,10 +165,15 @@ fn fetch(
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     let fetched =
         room.len() == length && boards.is_some_and(|boards| unsafe { boards.fetch(seat.link, address, room) });
-    match fetched {
-        true => Ok(room),
-        false => Err(Failure { flags: car_flags::PEER_FAILED, rank, sent: 0, expected: 0 }),
+    if fetched {
+        return Ok(room);
     }
+    // A member that has given the operation up has its memory back, and may have freed it.
+    fence(Ordering::Acquire);
+    Err(match seat.board.begun(number) {
+        Stage::Abandoned => abandoned(rank),
+        _ => Failure { flags: car_flags::PEER_FAILED, rank, sent: 0, expected: 0 },
+    })
 }
 
 /// Takes a piece of all sources to where it goes.

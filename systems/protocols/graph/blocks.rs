@@ -22,11 +22,11 @@
 
 use super::intake::take_in;
 use super::passing::meet;
-use crate::rows::Rows;
+use crate::rows::{Rows, Wire};
 use crate::steps::answer::answer;
 use crate::steps::check::NotTaken;
 use crate::steps::finish::{abort, finish_car};
-use crate::steps::supply::hand_out::{enqueue, ready, release};
+use crate::steps::supply::hand_out::{SupplyTables, enqueue, ready, release};
 use smallvec::SmallVec;
 use tickwire_components::limits::PASSED_WHOLE_MAX;
 use tickwire_components::{
@@ -35,8 +35,8 @@ use tickwire_components::{
 };
 
 /// Resets the messages in parts of a graph that starts, and asks for its windows.
-pub(super) fn start(rows: &mut Rows<'_>, number: u32) {
-    let Rows { progress, cars, supplies, .. } = rows;
+pub(super) fn start(rows: &mut Rows<'_>, wire: &mut Wire<'_>, number: u32) {
+    let Rows { progress, cars, supplies, buffers, vcs, .. } = rows;
     let progress = &mut **progress;
     let graph = progress.graphs.list.get_mut(number as usize).and_then(Option::as_deref_mut);
     // The blocks are taken out of the progress row meanwhile, since the queues of supplies are in that row too.
@@ -54,8 +54,13 @@ pub(super) fn start(rows: &mut Rows<'_>, number: u32) {
             let from_vc = cars[from as usize].vc;
             let supplier = inlet.supplier;
             let supply = Supply { from, from_vc, to, to_vc, supplier, bytes: part.bytes, minimum, ..Supply::default() };
-            // There are as many rows as windows of all graphs.
-            inlet.memory = InletMemory::Window(enqueue(progress, supplies, supply).unwrap_or(NIL));
+            // There are as many rows as windows of all graphs, but windows of graphs that have just ended may still be in the queue.
+            if progress.free_supplies.count == 0 {
+                SupplyTables { progress, supplies, buffers, vcs, endpoints: wire.endpoints }.take_all_back();
+            }
+            let row = enqueue(progress, supplies, supply);
+            debug_assert!(row.is_some(), "there is a row for each window");
+            inlet.memory = InletMemory::Window(row.unwrap_or(NIL));
         }
     }
     blocks.inlets.iter_mut().for_each(|inlet| inlet.come = 0);
@@ -165,9 +170,9 @@ pub(crate) fn ask(rows: &mut Rows<'_>, row: Row) {
     let mut mark = message.wanted;
     for part in &passage.parts[passage.at as usize..] {
         let PartKind::Inlet(index) = part.what else { continue };
-        let granted = match blocks.inlets[index as usize].supply() {
-            Some(supply) => supplies[supply as usize].granted,
-            None => part.bytes,
+        let granted = match blocks.inlets[index as usize].memory {
+            InletMemory::Window(supply) => supplies.get(supply as usize).map_or(0, |supply| supply.granted),
+            InletMemory::None | InletMemory::Place(_) => part.bytes,
         };
         mark = part.start + granted;
         if granted < part.bytes {
@@ -281,6 +286,15 @@ pub(crate) fn place(rows: &mut Rows<'_>, arrival: &Arrival, row: Row) -> bool {
 /// A whole message for a receive of a message in parts, which ends.
 #[cold]
 pub(crate) fn receive_whole(rows: &mut Rows<'_>, row: Row, length: u64, payload: Span) {
+    if length > PASSED_WHOLE_MAX as u64 {
+        // Longer ones are offered. There may be no room for it, since nobody has asked for it.
+        let Rows { progress, cars, .. } = rows;
+        progress
+            .ended
+            .push((cars[row as usize].vc, Ended::Corrupt("a long message of a block that was not offered".into())));
+        progress.pending |= Pending::WORLD;
+        return abort(progress, cars, row, car_flags::PEER_FAILED);
+    }
     let failed = rows.progress.graphs.get(rows.nodes[row as usize].graph).is_none_or(|graph| graph.failed);
     // The application's buffers may be gone with the failure.
     let misfit = if failed { Some(car_flags::ABANDONED) } else { misfit(rows, row, length) };

@@ -93,15 +93,15 @@ fn combine(
     inlet: &mut Inlet,
     supplies: &mut [Supply],
     scratch: Span,
-    carried: &mut u32,
+    carried: &mut usize,
     offset: usize,
     from: Span,
 ) -> usize {
     let Some(operand) = &inlet.operation else { return 0 };
-    let before = *carried as usize;
+    let before = *carried;
     // SAFETY: memory of the graph's own; a payload is there until it is released.
     let taken = unsafe { copy::copy(scratch.part(before, usize::MAX), from) };
-    let size = operand.size as usize;
+    let size = operand.size;
     let whole = (before + taken) / size * size;
     let (come, elements) = (offset - before, scratch.part(0, whole));
     let own = inlet.segment.part(come, whole);
@@ -121,6 +121,6 @@ fn combine(
     let rest = scratch.part(whole, before + taken - whole);
     // SAFETY: both are in memory of the graph's own, and may overlap.
     unsafe { scratch.start().copy_from(rest.start(), rest.len()) };
-    *carried = rest.len() as u32;
+    *carried = rest.len();
     taken
 }

@@ -120,7 +120,7 @@ impl SupplyTables<'_> {
     }
 
     /// Takes back all memory whose bytes have left, and removes the operations that are over.
-    fn take_all_back(&mut self) {
+    pub(crate) fn take_all_back(&mut self) {
         let (mut previous, mut row) = (NIL, self.progress.supplies.head);
         while row != NIL {
             let next = self.supplies[row as usize].next;

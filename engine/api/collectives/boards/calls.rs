@@ -14,7 +14,8 @@ use tickwire_components::{Car, Collective, Comm, NIL, Rank, Reduction, RequestEr
 use tickwire_systems::procs::boards::{Boards, Members, Standing};
 use tickwire_systems::procs::seats::Seats;
 use tickwire_systems::protocols::board::{
-    Around, Failure, Meeting, NumberedCall, Operation, Step, advance, finish, give_up, look, order_of_call, take_short,
+    Around, Failure, Meeting, NumberedCall, Operation, Step, advance_apart, finish, give_up, look, order_of_call,
+    take_short,
 };
 use tickwire_systems::steps::finish::outcome;
 use tickwire_systems::tick::boards::{as_row, cancel_call, finish_first, vc_of};
@@ -244,8 +245,7 @@ fn go_on(
     let count = if queue.is_empty() && !operation.numbered.is_short() { looks.count() } else { 0 };
     for look in 1..=count {
         looks.pause(look);
-        // A function of the application may panic in it.
-        match catch_unwind(AssertUnwindSafe(|| advance(&mut operation, seats, around))) {
+        match advance_apart(&mut operation, seats, around) {
             Ok(Step::Done) => return Called::Ended(Ok(())),
             Ok(Step::Failed(failure)) => {
                 keep_failed(operation, queue, busy, row);
