@@ -292,6 +292,12 @@ pub enum WindowError {
         /// What is open.
         open: &'static str,
     },
+    /// Nothing is attached there.
+    #[error("nothing is attached at {displacement}: give what win_attach has returned")]
+    NotAttached {
+        /// What was given.
+        displacement: usize,
+    },
     /// The call would end an epoch that is not open.
     #[error("{what} has nothing to end: {needed} comes first")]
     NothingOpen {

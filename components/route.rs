@@ -1,6 +1,7 @@
 //! Routes: the transports by which a proc can be reached, and the results of those that were tried.
 
 use crate::{NIL, Row};
+use std::collections::BTreeMap;
 
 /// A class of traffic. Each class uses the best route that exists for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -80,8 +81,9 @@ pub struct CallWord {
 /// The state of the routes to contacted procs, except for the links of their VCs.
 #[derive(Clone, Debug, Default)]
 pub struct Routes {
-    /// The attempts of VCs that are connecting, or that were not connected by their first route. Few.
-    pub attempts: Vec<Attempt>,
+    /// The attempts of VCs that are connecting, or that were not connected by their first route; by VC. Usually few, but an application
+    /// may contact all procs before one of them answers.
+    pub attempts: BTreeMap<Row, Attempt>,
     /// Additional links, beside those of VCs. Few.
     pub sides: Vec<SideLink>,
     /// VCs whose peers have called over the link that is used, and wait for the answer. Each VC is listed once.
@@ -94,21 +96,25 @@ pub struct Routes {
 impl Routes {
     /// The attempt of a VC, if there is one.
     pub fn attempt(&mut self, vc: Row) -> Option<&mut Attempt> {
-        self.attempts.iter_mut().find(|attempt| attempt.vc == vc)
+        self.attempts.get_mut(&vc)
     }
 
     /// The attempt of a VC. Adds one if there is none.
     pub fn attempt_of(&mut self, vc: Row) -> &mut Attempt {
-        let at = self.attempts.iter().position(|attempt| attempt.vc == vc).unwrap_or_else(|| {
-            self.attempts.push(Attempt { vc, failed: Vec::new(), stage: CallStage::Calling });
-            self.attempts.len() - 1
-        });
-        &mut self.attempts[at]
+        let new = || Attempt { vc, failed: Vec::new(), stage: CallStage::Calling };
+        self.attempts.entry(vc).or_insert_with(new)
+    }
+
+    /// Ends the attempt of a VC that is connected or has ended. What has failed is kept.
+    pub fn end_attempt(&mut self, vc: Row) {
+        if self.failed(vc).is_empty() {
+            self.attempts.remove(&vc);
+        }
     }
 
     /// The endpoints of a VC that could not connect, and why.
     pub fn failed(&self, vc: Row) -> &[(u8, String)] {
-        self.attempts.iter().find(|attempt| attempt.vc == vc).map_or(&[], |attempt| &attempt.failed)
+        self.attempts.get(&vc).map_or(&[], |attempt| &attempt.failed)
     }
 
     /// Records that an endpoint could not connect to a VC's proc.

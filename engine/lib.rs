@@ -62,9 +62,9 @@
 //! # Datatypes
 //!
 //! A buffer's elements are a message, or those of its bytes that a [`Datatype`](struct@Datatype) says:
-//! `engine.isend(Typed::new(buffer, &column, 4)?, …)`. Every call that takes a buffer takes a [`Typed`] one, and structs are
-//! described by `#[derive(Datatype)]` ([`Described`]). Bytes go straight from their places into the transport's
-//! memory and out of it, a piece at a time, so a message costs what packing it would.
+//! `engine.isend(Typed::new(buffer, &column, 4)?, …)`. Every call that sends or receives takes a [`Typed`] buffer; collective
+//! operations and blocks take a [`Packed`] one. Structs are described by `#[derive(Datatype)]` ([`Described`]). Bytes go straight
+//! from their places into the transport's memory and out of it, a piece at a time, so a message costs what packing it would.
 //!
 //! # Collective operations
 //!

@@ -331,6 +331,7 @@ fn wrong_use_is_one_line_and_status_2() {
             "leave --mode tagged out",
         ),
         (&["info", "--procs", "0"], "tickwire info: ", "0"),
+        (&["perf", "self", "0"], "tickwire perf: ", "0"),
         (&["trace"], "tickwire trace: ", "<FILE>"),
         (&["trace", "a.json"], "tickwire trace: ", "--png"),
         (&["trace", "a.json", "--png", "a.png", "--from", "7"], "tickwire trace: ", "such as 1.5ms"),

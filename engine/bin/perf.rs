@@ -13,7 +13,7 @@ mod vector;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValuesParser, RangedU64ValueParser};
 use clap::{Args, Subcommand};
 use tickwire::bootstrap::is_launched;
 use tickwire::internals::transports::ofi::tags::TagMode;
@@ -96,7 +96,7 @@ enum Suite {
     #[command(name = "self")]
     Own {
         /// Number of messages
-        #[arg(value_name = "N", default_value = "1000000")]
+        #[arg(value_name = "N", default_value = "1000000", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
         messages: usize,
         /// Send each message through a ring and a tick, as messages to others go; else the send delivers it to the posted receive
         #[arg(long)]

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use tickwire_components::limits::{DROP_TIME_MAX, WAIT_TIME_MAX};
 use tickwire_components::wire::{Header, Kind, UNFINISHED};
 use tickwire_components::{
-    Attempt, CallStage, Car, CarKind, CarState, Control, ControlFrame, FinalizeError, Pending, RequestState, Row,
-    VcState, car_flags, posting,
+    CallStage, Car, CarKind, CarState, Control, ControlFrame, FinalizeError, Pending, RequestState, Row, VcState,
+    car_flags, posting,
 };
 use tickwire_systems::procs::ending::may_use;
 use tickwire_systems::procs::receipts::uses;
@@ -174,8 +174,9 @@ impl Engine {
                 let all = self.store.all();
                 let vc = all.vcs[row];
                 // While this side still waits for the answer to its call, the peer may already use the link.
-                let is_called = |attempt: &Attempt| attempt.vc as usize == row && attempt.stage != CallStage::Calling;
-                let may_be_used = vc.state == VcState::Connecting && all.procs.routes.attempts.iter().any(is_called);
+                let attempt = all.procs.routes.attempts.get(&(row as Row));
+                let is_called = attempt.is_some_and(|attempt| attempt.stage != CallStage::Calling);
+                let may_be_used = vc.state == VcState::Connecting && is_called;
                 if !(vc.state == VcState::Connected || may_be_used) || vc.proc == me {
                     break;
                 }

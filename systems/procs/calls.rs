@@ -157,7 +157,7 @@ fn use_link(all: &mut Tables<'_>, row: Row, endpoint: u8, link: u32) {
     (vc.endpoint, vc.link) = (endpoint, link);
     let routes = &mut all.procs.routes;
     routes.set_one_sided(row, None);
-    routes.attempts.retain(|attempt| attempt.vc != row || !attempt.failed.is_empty());
+    routes.end_attempt(row);
     // Closing these links tells the peer that another link is used.
     let is_over = |side: &mut SideLink| side.vc == row && (side.is_asked || side.endpoint == endpoint);
     let over: Vec<SideLink> = routes.sides.extract_if(.., is_over).collect();
@@ -260,7 +260,7 @@ pub(crate) fn say(all: &mut Tables<'_>) {
         !has_room
     });
     let mut is_full = !routes.owed.is_empty();
-    for attempt in routes.attempts.iter_mut().filter(|attempt| attempt.stage == CallStage::Open) {
+    for attempt in routes.attempts.values_mut().filter(|attempt| attempt.stage == CallStage::Open) {
         match control.push(attempt.vc, Control::Call(number(attempt.vc))) {
             true => (attempt.stage, is_said) = (CallStage::Asked, true),
             false => is_full = true,

@@ -75,7 +75,7 @@ pub(crate) fn end_sides(all: &mut Tables<'_>, row: Row) {
     let routes = &mut all.procs.routes;
     routes.set_one_sided(row, None);
     routes.owed.retain(|&owed| owed != row);
-    routes.attempts.retain(|attempt| attempt.vc != row || !attempt.failed.is_empty());
+    routes.end_attempt(row);
     let sides: Vec<SideLink> = routes.sides.extract_if(.., |side| side.vc == row).collect();
     for side in sides {
         close_side(all, side.endpoint, side.link);

@@ -25,11 +25,12 @@ mod operation;
 mod shape;
 
 use crate::procs::endpoint::Endpoint;
+use crate::procs::members::slot_is_lost;
 use crate::procs::seats::Seats;
 pub use ending::{finish, give_up, leave};
 use ending::{stuck, wake};
+use meeting::is_free;
 pub use meeting::{end_met, end_short, look, look_at};
-use meeting::{is_free, slot_is_lost};
 pub use operation::{Around, Failure, Meeting, NumberedCall, Operation, Step, order_of_call, order_of_start};
 use shape::Shape;
 pub use shape::is_possible;

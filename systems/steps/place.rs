@@ -6,7 +6,7 @@ use crate::protocols::graph::blocks;
 use crate::rows::Rows;
 use crate::steps::chain::is_passage;
 use crate::steps::finish::{end_plain, finish_car};
-pub(crate) use crate::steps::supply::pool::span as buffer_span;
+use crate::steps::supply::pool;
 use tickwire_components::limits::{UNPACKED_BYTES, UNPACKED_MIN};
 use tickwire_components::{
     Arrival, ArrivalState, Car, CarState, Destination, Ended, NIL, PartPlace, Pending, Progress, Row, Span, Stretch,
@@ -108,7 +108,7 @@ pub(crate) fn place_rest(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     let row = match arrival.to {
         Destination::Receive(row) => row,
         Destination::Temporary(buffer) => {
-            let storage = buffer_span(&mut rows.buffers[buffer as usize]);
+            let storage = pool::span(&mut rows.buffers[buffer as usize]);
             // SAFETY: the row's own storage; a payload is there until the transport is told to release it.
             rows.progress.moved.transfer +=
                 unsafe { copy::copy_long(storage.part(at, usize::MAX), arrival.payload) } as u64;

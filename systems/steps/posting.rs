@@ -15,7 +15,7 @@ use tickwire_components::{
 };
 use tickwire_transports::Sent;
 
-/// How a message is given to the transport, by what sets its endpoint [aside](Aside). Each way is compiled on its own.
+/// How a frame is given to the transport. There is one type for each [`Aside`], so that each is compiled by itself.
 pub trait Leaves {
     /// Gives a frame to the transport of a VC.
     fn send<P: Pieces + ?Sized>(vc: &Vc, endpoint: &mut Endpoint, header: Header, pieces: &P) -> Sent;

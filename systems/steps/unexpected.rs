@@ -9,11 +9,11 @@ use crate::steps::credit::{owe_lines, release_offer};
 use crate::steps::dismiss::dismiss;
 use crate::steps::finish::{abort, finish_car};
 use crate::steps::offer::{Offered, body_of, offer};
-use crate::steps::place::{buffer_span, put};
+use crate::steps::place::put;
 use crate::steps::posted::key;
 use crate::steps::signatures::compare;
 use crate::steps::streams::{begin, take_over};
-use crate::steps::supply::pool::give_buffer;
+use crate::steps::supply::pool::{self, give_buffer};
 use tickwire_components::credit::cost;
 use tickwire_components::wire::Header;
 use tickwire_components::{
@@ -169,7 +169,7 @@ pub(crate) fn receive_copies(rows: &mut Rows<'_>) {
         car.done = 0;
         let mut moved = 0;
         if buffer != NIL {
-            let payload = buffer_span(&mut rows.buffers[buffer as usize]);
+            let payload = pool::span(&mut rows.buffers[buffer as usize]);
             owe_lines(&mut rows.progress, &mut rows.vcs, vc_row, payload.len() as u64);
             let payload = payload.part(0, length as usize);
             rows.progress.kept_copied += payload.len() as u64;

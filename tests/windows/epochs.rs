@@ -99,6 +99,9 @@ fn an_epoch_of_a_fence_ends_by_a_lock_if_nothing_was_done_in_it() {
         let other = Rank(1 - rank);
         engine.win_fence(window).unwrap();
         refused(engine.win_exclusive(window).map(drop), "a fence's epoch is open");
+        engine.win_lock_all(window).unwrap();
+        refused(engine.win_exclusive(window).map(drop), "win_exclusive is not possible while");
+        engine.win_unlock_all(window).unwrap();
         engine.win_lock(LockKind::Exclusive, other, window).unwrap();
         engine.put(&[5], other, 0, window).unwrap();
         engine.win_unlock(other, window).unwrap();

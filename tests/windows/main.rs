@@ -25,7 +25,7 @@ mod updates;
 mod withdrawals;
 
 use kit::{ALL, Over, SHARED, each_rank, next, own, refused, values, windows};
-use tickwire::{AtomicsDomain, Comm, Engine, LockKind, Rank, Window, WindowReach, op};
+use tickwire::{AtomicsDomain, Comm, Engine, LockKind, Rank, Window, WindowError, WindowReach, op};
 
 /// Elements of a part: none, one word, a few words, one request, several requests, and many requests.
 const COUNTS: [usize; 6] = [0, 1, 3, 500, 5_000, 100_000];
@@ -280,7 +280,8 @@ fn memory_is_attached_and_detached_and_what_is_not_there_is_an_error() {
             engine.barrier(world).unwrap();
             let back: Vec<u64> = engine.win_detach(at, window).unwrap().expect("it is the buffer");
             assert_eq!((back[0], back[1], back[11]), (1, 0x0707_0707_0707_0707, 0));
-            assert!(engine.win_detach::<Vec<u64>>(at, window).is_err());
+            let none = WindowError::NotAttached { displacement: at };
+            assert_eq!(engine.win_detach::<Vec<u64>>(at, window), Err(none));
             engine.barrier(world).unwrap();
             engine.win_lock_all(window).unwrap();
             let put = engine.put(&[7u8; 8], other, there, window);

@@ -88,7 +88,7 @@ impl Builder {
                 let open: Vec<_> = endpoints.iter_mut().map(|e| e.transport.get().name().to_owned()).collect();
                 let words =
                     format!("it is to carry {}, and is not open: name it among the transports, too", class.name());
-                return Err(failed(name, format!("{words}; open are {}", open.join(", "))));
+                return Err(failed(name, format!("{words}; {}", are_open(&open))));
             }
         }
         Ok(())
@@ -158,8 +158,8 @@ impl Builder {
             if !known && name != "shm" && (procs > 1 || !fabric::is_named(name, fabric::NAME)) {
                 let open: Vec<_> = endpoints.iter_mut().map(|e| e.transport.get().name().to_owned()).collect();
                 let words = "there is no such transport here; there are loopback, shm, and ofi with a provider's exact \
-                             name, as in ofi:tcp;ofi_rxm; open are";
-                return Err(failed(name, format!("{words} {}", open.join(", "))));
+                             name, as in ofi:tcp;ofi_rxm";
+                return Err(failed(name, format!("{words}; {}", are_open(&open))));
             }
         }
         Ok(())
@@ -194,6 +194,11 @@ pub(super) fn choose_matcher(
         endpoints.push(endpoint);
     }
     Ok((matcher, tags))
+}
+
+/// Says which transports are open.
+fn are_open(names: &[String]) -> String {
+    if names.is_empty() { "none is open".to_owned() } else { format!("open are {}", names.join(", ")) }
 }
 
 /// Checks that names are unique and not too long: they are used to choose transports, and to find a transport's part of a card.

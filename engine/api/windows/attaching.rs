@@ -67,7 +67,7 @@ impl Engine {
         window: Window<u8>,
     ) -> Result<Option<B>, WindowError> {
         let row = self.window(window.handle)?;
-        let none = out_of_bounds(row.rank, displacement);
+        let none = WindowError::NotAttached { displacement };
         let OwnMemory::Attached(runs) = &row.own else { return Err(none) };
         let here: Vec<&AttachedRun> = runs.iter().filter(|run| is_at(run, displacement)).collect();
         if here.is_empty() {

@@ -164,7 +164,10 @@ impl Engine {
             let instead = "use win_read and win_write, at least until its process is known to have ended";
             return Err(WindowError::OwnPart { what: "one that an origin which has failed may still write", instead });
         }
-        self.win_lock(LockKind::Exclusive, rank, window)?;
+        self.win_lock(LockKind::Exclusive, rank, window).map_err(|error| match error {
+            WindowError::EpochOpen { open, .. } => WindowError::EpochOpen { what: "win_exclusive", open },
+            error => error,
+        })?;
         let row = self.window(window.handle)?;
         let memory = row.own_part().and_then(|part| part.memory()).unwrap_or(Span::EMPTY);
         // An origin tells it before it gives the lock back for which this has waited.

@@ -5,7 +5,6 @@ use super::ending::{abandoned, finish, give_up, wake};
 use super::moving;
 use super::operation::{Around, Failure, Meeting, NumberedCall, Operation};
 use crate::procs::members::is_failed;
-pub(super) use crate::procs::members::slot_is_lost;
 use crate::procs::seats::Seats;
 use tickwire_components::limits::BOARD_SLOTS;
 use tickwire_components::{Reduction, Vc, car_flags};
