@@ -69,15 +69,21 @@ impl Queue {
 
     /// Removes `row` wherever it is; `false` if it is not in the list.
     pub fn remove<L: Link>(&mut self, rows: &mut [L], row: Row) -> bool {
-        let (mut previous, mut at) = (NIL, self.head);
+        self.walk_and_remove(rows, row).is_some()
+    }
+
+    /// As [`Queue::remove`]. Returns how many rows are before `row`; `None` if it is not in the list.
+    pub fn walk_and_remove<L: Link>(&mut self, rows: &mut [L], row: Row) -> Option<u32> {
+        let (mut previous, mut at, mut walked) = (NIL, self.head, 0);
         while at != NIL {
             if at == row {
                 self.unlink(rows, previous, row);
-                return true;
+                return Some(walked);
             }
             (previous, at) = (at, *rows[at as usize].next_mut());
+            walked += 1;
         }
-        false
+        None
     }
 }
 

@@ -22,8 +22,8 @@ impl Lengths {
 /// How posted receives and unexpected messages are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Matching {
-    /// Ordered lists while they are short. Once a look-up has walked past [`WALK_MAX`](crate::limits::WALK_MAX) entries, an index,
-    /// until it is empty.
+    /// Ordered lists while they are short. Once a look-up or a cancellation has walked past [`WALK_MAX`](crate::limits::WALK_MAX) entries,
+    /// an index, until it is empty.
     #[default]
     Auto,
     /// Always ordered lists and the wildcard counter, however long the lists are.

@@ -2,10 +2,10 @@
 //! Deliver. The [tables](crate::steps::posted) are lists or an index.
 
 use crate::steps::finish::abort;
-use crate::steps::posted::{first_match, key, leave_index, make_index, renumber};
+use crate::steps::posted::{first_match, index_after, key, leave_index, make_index, renumber};
 use crate::steps::provider;
 use tickwire_components::index::EnvelopeKey;
-use tickwire_components::limits::{ANY, Matching, WALK_MAX};
+use tickwire_components::limits::ANY;
 use tickwire_components::wire::Header;
 use tickwire_components::{Car, CarState, Progress, Row, Vc, VcState, car_flags};
 
@@ -128,9 +128,7 @@ pub(crate) fn find_otherwise(
         let queue = if wild_first { &mut progress.wildcard } else { &mut vc.posted };
         queue.unlink(cars, previous, row);
     }
-    if walked > WALK_MAX && progress.matching == Matching::Auto {
-        make_index(progress, cars, vcs);
-    }
+    index_after(progress, cars, vcs, walked);
     found.map(|(_, row)| row)
 }
 

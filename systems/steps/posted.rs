@@ -8,7 +8,7 @@
 //! [`Limits::matching`]: tickwire_components::limits::Limits::matching
 
 use tickwire_components::index::EnvelopeKey;
-use tickwire_components::limits::Matching;
+use tickwire_components::limits::{Matching, WALK_MAX};
 use tickwire_components::{Car, CarKind, CarState, NIL, Progress, Queue, Row, Vc, car_flags};
 
 /// The envelope that a receive matches.
@@ -45,9 +45,19 @@ pub fn remove_posted(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], 
         leave_index(progress);
         return true;
     }
-    match car.flags & car_flags::ANY_SOURCE {
-        0 => vcs[car.vc as usize].posted.remove(cars, row),
-        _ => progress.wildcard.remove(cars, row),
+    let removed = match car.flags & car_flags::ANY_SOURCE {
+        0 => vcs[car.vc as usize].posted.walk_and_remove(cars, row),
+        _ => progress.wildcard.walk_and_remove(cars, row),
+    };
+    index_after(progress, cars, vcs, removed.unwrap_or(0));
+    removed.is_some()
+}
+
+/// Moves all posted receives into the index, if a look at a list has walked past too many of them.
+#[inline(always)]
+pub(crate) fn index_after(progress: &mut Progress, cars: &mut [Car], vcs: &mut [Vc], walked: u32) {
+    if walked > WALK_MAX && progress.matching == Matching::Auto {
+        make_index(progress, cars, vcs);
     }
 }
 

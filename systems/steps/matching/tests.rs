@@ -1,7 +1,7 @@
 use super::*;
 use crate::steps::posted::remove_posted;
 use crate::testing::TestWorld;
-use tickwire_components::limits::{ANY, Limits};
+use tickwire_components::limits::{ANY, Limits, Matching, WALK_MAX};
 use tickwire_components::wire::Kind;
 
 /// The reference model: a plain list of receives in the order of posting.
@@ -42,6 +42,25 @@ fn cancel(world: &mut TestWorld, model: &mut Model, place: usize) {
     assert!(remove_posted(all.progress, all.cars, all.vcs, row));
     all.cars[row as usize].state = CarState::Matched;
     assert!(!remove_posted(all.progress, all.cars, all.vcs, row), "it is posted no more");
+}
+
+/// Receives of one source, or of any, are cancelled, the youngest first. So each look at a list walks past all the others.
+#[test]
+fn a_cancellation_that_walks_far_makes_an_index() {
+    for (matching, source) in [Matching::Auto, Matching::Lists].into_iter().flat_map(|of| [(of, 2), (of, ANY)]) {
+        let (mut world, _) = world(limits(matching, 32));
+        let mut model = Model::new();
+        (0..=WALK_MAX + 1).for_each(|tag| post(&mut world, &mut model, source, tag));
+        cancel(&mut world, &mut model, 1);
+        assert!(!world.all().progress.indexed(), "it is found soon");
+        let last = model.len() - 1;
+        cancel(&mut world, &mut model, last);
+        assert!(!world.all().progress.indexed(), "{WALK_MAX} are before it");
+        (0..3).for_each(|tag| post(&mut world, &mut model, source, tag));
+        let last = model.len() - 1;
+        cancel(&mut world, &mut model, last);
+        assert_eq!(world.all().progress.indexed(), matching == Matching::Auto);
+    }
 }
 
 /// A stream of numbers from a seed.
