@@ -44,8 +44,6 @@ pub enum CallStage {
 /// The routes of a VC that were tried. Kept as long as the VC is connecting, or some routes have failed.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// The VC.
-    pub vc: Row,
     /// Endpoints that could not connect, and why.
     pub failed: Vec<(u8, String)>,
     /// The stage of the call over the VC's own link.
@@ -101,7 +99,7 @@ impl Routes {
 
     /// The attempt of a VC. Adds one if there is none.
     pub fn attempt_of(&mut self, vc: Row) -> &mut Attempt {
-        let new = || Attempt { vc, failed: Vec::new(), stage: CallStage::Calling };
+        let new = || Attempt { failed: Vec::new(), stage: CallStage::Calling };
         self.attempts.entry(vc).or_insert_with(new)
     }
 

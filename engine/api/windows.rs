@@ -109,8 +109,7 @@ pub type PostedUpdate<B> = Result<Request<B>, RejectedUpdate<B>>;
 /// Operations of this proc on one member's part of a window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WindowCounts {
-    /// How many were posted. An operation on several runs of memory counts once; over a fabric, once for
-    /// each run.
+    /// How many were posted. An operation on several runs of memory counts once; over a fabric, once for each run.
     pub issued: u64,
     /// How many of them are done at the target.
     pub completed: u64,

@@ -260,8 +260,8 @@ pub(crate) fn say(all: &mut Tables<'_>) {
         !has_room
     });
     let mut is_full = !routes.owed.is_empty();
-    for attempt in routes.attempts.values_mut().filter(|attempt| attempt.stage == CallStage::Open) {
-        match control.push(attempt.vc, Control::Call(number(attempt.vc))) {
+    for (&row, attempt) in routes.attempts.iter_mut().filter(|(_, attempt)| attempt.stage == CallStage::Open) {
+        match control.push(row, Control::Call(number(row))) {
             true => (attempt.stage, is_said) = (CallStage::Asked, true),
             false => is_full = true,
         }

@@ -85,10 +85,9 @@ impl Builder {
             // A proc that is alone does not open the other transports.
             let missing = names.iter().zip(is_open).find(|(_, is_open)| !is_open && procs > 1);
             if let Some((name, _)) = missing {
-                let open: Vec<_> = endpoints.iter_mut().map(|e| e.transport.get().name().to_owned()).collect();
                 let words =
                     format!("it is to carry {}, and is not open: name it among the transports, too", class.name());
-                return Err(failed(name, format!("{words}; {}", are_open(&open))));
+                return Err(failed(name, format!("{words}; {}", are_open(endpoints))));
             }
         }
         Ok(())
@@ -156,10 +155,9 @@ impl Builder {
         for name in self.include.iter().flatten() {
             let known = endpoints.iter_mut().any(|e| fabric::is_named(e.transport.get().name(), name));
             if !known && name != "shm" && (procs > 1 || !fabric::is_named(name, fabric::NAME)) {
-                let open: Vec<_> = endpoints.iter_mut().map(|e| e.transport.get().name().to_owned()).collect();
                 let words = "there is no such transport here; there are loopback, shm, and ofi with a provider's exact \
                              name, as in ofi:tcp;ofi_rxm";
-                return Err(failed(name, format!("{words}; {}", are_open(&open))));
+                return Err(failed(name, format!("{words}; {}", are_open(endpoints))));
             }
         }
         Ok(())
@@ -197,7 +195,8 @@ pub(super) fn choose_matcher(
 }
 
 /// Says which transports are open.
-fn are_open(names: &[String]) -> String {
+fn are_open(endpoints: &mut [Endpoint]) -> String {
+    let names: Vec<_> = endpoints.iter_mut().map(|endpoint| endpoint.transport.get().name().to_owned()).collect();
     if names.is_empty() { "none is open".to_owned() } else { format!("open are {}", names.join(", ")) }
 }
 
