@@ -1,8 +1,7 @@
 //! Eager: a message in one frame, with envelope and bytes.
 
 use crate::rows::{Rows, Wire};
-use crate::steps::check::NotTaken;
-use crate::steps::check::check_envelope;
+use crate::steps::check::{NotTaken, check_envelope, check_envelope_for};
 use crate::steps::credit::{add_owed, list_granter, owe_lines};
 use crate::steps::matching::{find_first, find_otherwise, find_posted, meet};
 use crate::steps::place::receive_whole;
@@ -56,11 +55,9 @@ pub(crate) fn receive(rows: &mut Rows<'_>, header: &Header, payload: Span, vc_ro
 fn receive_apart(rows: &mut Rows<'_>, origin: u64, name: u64, payload: Span, vc_row: Row) -> bool {
     let header = Header::eager_of(origin, name, payload.len() as u64);
     let Rows { progress, cars, vcs, communicators, .. } = rows;
-    if check_envelope(&header, vcs.get(vc_row as usize), communicators).is_err() {
-        return false;
-    }
-    // A message of a block may call a function of the application. That may panic, and only the systems catch it.
-    if context::plane(header.context()) == context::BLOCK {
+    // A message of a block may call a function of the application. That may panic, which is caught around the systems alone.
+    let takes = |word| context::plane(word) != context::BLOCK;
+    if check_envelope_for(&header, vcs.get(vc_row as usize), communicators, takes).is_err() {
         return false;
     }
     match find_first(progress, vc_row, &header, cars, vcs) {

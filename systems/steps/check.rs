@@ -15,6 +15,18 @@ pub(crate) fn check_envelope(
     vc: Option<&Vc>,
     communicators: &[Communicator],
 ) -> Result<(), &'static str> {
+    check_envelope_for(header, vc, communicators, |_| true)
+}
+
+/// As [`check_envelope`], if the message's context word is also one that `takes` accepts. That is not asked for ordinary messages in the
+/// world's communicator, which are the most frequent ones.
+#[inline(always)]
+pub(crate) fn check_envelope_for(
+    header: &Header,
+    vc: Option<&Vc>,
+    communicators: &[Communicator],
+    takes: impl FnOnce(u32) -> bool,
+) -> Result<(), &'static str> {
     let Some(vc) = vc else { return Err("a frame on a link that belongs to no proc") };
     if header.tag() > TAG_MAX || header.length > MESSAGE_MAX {
         return Err("an envelope with an impossible tag or length");
@@ -25,6 +37,9 @@ pub(crate) fn check_envelope(
     // The context word of the world's communicator is 0, and there a rank is the proc's number.
     if header.origin == u64::from(vc.proc) << 32 {
         return Ok(());
+    }
+    if !takes(header.context()) {
+        return Err("a message of another kind");
     }
     match known(communicators, header.context()) {
         Some(comm) if comm.proc(header.source()) != Some(vc.proc) => {
