@@ -1,8 +1,11 @@
 //! The examples as their users see them: the real programs, with little work.
 
 use super::{good, text, tickwire, wrong};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Output};
-use tickwire_tests::binaries::example;
+use std::time::Duration;
+use tickwire_tests::binaries::{binary, example};
 use tickwire_tests::scratch;
 
 pub(super) fn heat(args: &[&str]) -> Output {
@@ -121,4 +124,25 @@ fn heat_says_in_one_line_what_it_cannot_use() {
     wrong(&heat(&["-n", "7", "--width", "3", "--height", "3"]), "heat: ", "7 ranks cannot share 3 x 3 cells");
     wrong(&heat(&["-n", "0"]), "heat: ", "0");
     wrong(&heat(&["--output", "/no/such/place.png"]), "heat: ", "cannot be written");
+}
+
+#[test]
+fn an_error_is_a_single_write_so_that_lines_of_ranks_do_not_mix() {
+    let (run, heat, boids) = (&["run", "-n", "1", "--", "/no/such/program"][..], example("heat"), example("boids"));
+    for (program, args, start) in [
+        (binary("tickwire"), &["no-such-command"][..], "tickwire: unrecognized"),
+        (binary("tickwire"), run, "tickwire run: "),
+        (heat, &["--width", "x"], "heat: invalid value"),
+        (boids, &["--boids", "x"], "boids: invalid value"),
+    ] {
+        // Each write to such a socket is a message of its own.
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        ours.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        let mut child = Command::new(program).args(args).stderr(OwnedFd::from(theirs)).spawn().unwrap();
+        let mut bytes = [0; 4096];
+        let length = ours.recv(&mut bytes).unwrap();
+        let line = text(&bytes[..length]);
+        assert!(line.starts_with(start) && line.ends_with('\n'), "{line:?}");
+        assert!(!child.wait().unwrap().success());
+    }
 }

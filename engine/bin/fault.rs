@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use anstream::AutoStream;
 use anstyle::{AnsiColor, Style};
 use clap::error::ErrorKind;
 
@@ -98,6 +99,13 @@ fn say(command: &str, words: &str) {
     let space = if command.is_empty() { "" } else { " " };
     // Parts of it may come from other processes and hosts. Without control characters they cannot move the terminal's cursor.
     let words = words.replace(char::is_control, " ");
-    // `anstream` removes colours if stderr is no terminal. A closed stderr is no reason to panic.
-    let _ = writeln!(anstream::stderr(), "{red}tickwire{space}{command}:{red:#} {words}");
+    write_line(&format!("{red}tickwire{space}{command}:{red:#} {words}"));
+}
+
+/// Writes a whole line to stderr, with its colours removed if that is no terminal. It is a single write, so that lines of several ranks do
+/// not mix. A closed stderr is no reason to panic.
+pub(crate) fn write_line(words: &str) {
+    let mut shown = AutoStream::new(Vec::new(), AutoStream::choice(&io::stderr()));
+    let _ = writeln!(shown, "{words}");
+    let _ = io::stderr().write_all(&shown.into_inner());
 }

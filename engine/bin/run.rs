@@ -1,13 +1,14 @@
 //! `tickwire run`: starts the ranks of a job on this host.
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, FromArgMatches, ValueEnum, ValueHint};
 use tickwire::launch::{Job, OnFailure};
+
+use crate::fault::write_line;
 
 /// Starts N ranks of a program on this host and waits for them.
 ///
@@ -104,13 +105,12 @@ pub(crate) fn run(args: RunArgs) -> Result<ExitCode, clap::Error> {
     Ok(match job.print_name(args.print_job).tag_output(args.tag_output).pin(args.pin).on_failure(on_failure).run() {
         Ok(outcome) => {
             if let Some(error) = &outcome.trace_error {
-                let _ = writeln!(std::io::stderr(), "tickwire run: {error}");
+                write_line(&format!("tickwire run: {error}"));
             }
             ExitCode::from(outcome.code().clamp(0, 255) as u8)
         }
         Err(error) => {
-            // A closed stderr is no reason to panic.
-            let _ = writeln!(std::io::stderr(), "tickwire run: {error}");
+            write_line(&format!("tickwire run: {error}"));
             ExitCode::from(if error.is_wrong_use() { 2 } else { 1 })
         }
     })

@@ -96,9 +96,9 @@ fn run(args: &Args) -> Result<ExitCode, Fault> {
     })
 }
 
-/// Writes one line to stderr. A closed stderr is no reason to panic.
+/// Writes one line to stderr, at once, so that lines of several ranks do not mix. A closed stderr is no reason to panic.
 fn say(words: &str) {
-    let _ = writeln!(std::io::stderr(), "boids: {words}");
+    let _ = std::io::stderr().write_all(format!("boids: {words}\n").as_bytes());
 }
 
 /// How many frames the flock has moved, and whether the rank has reported what it has in the end.

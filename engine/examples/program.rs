@@ -35,8 +35,8 @@ pub(crate) fn run<A: Parser>(
         }
     };
     result.unwrap_or_else(|Fault(code, words)| {
-        // A closed stderr is no reason to panic.
-        let _ = writeln!(std::io::stderr(), "{name}: {words}");
+        // A single write, so that lines of several ranks do not mix. A closed stderr is no reason to panic.
+        let _ = std::io::stderr().write_all(format!("{name}: {words}\n").as_bytes());
         ExitCode::from(code)
     })
 }

@@ -33,8 +33,9 @@ const FLUSH: Duration = Duration::from_secs(2);
 pub(super) fn run(job: &Job, files: &[PathBuf]) -> Result<JobOutcome, LaunchError> {
     let name = unique_job("job");
     if job.print_name {
-        // If stderr is closed, the line is lost, which is no error.
-        let _ = writeln!(io::stderr(), "tickwire run: job {name}, launcher {}", std::process::id());
+        // A single write, so that lines of several launchers do not mix. If stderr is closed, the line is lost, which is no error.
+        let line = format!("tickwire run: job {name}, launcher {}\n", std::process::id());
+        let _ = io::stderr().write_all(line.as_bytes());
     }
     let starter = Starter::new(job, &name, files)?;
     let mut supervisor = Supervisor::new(job, &name)?;

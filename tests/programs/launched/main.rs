@@ -5,6 +5,7 @@
 
 mod cases;
 
+use std::io::Write;
 use std::path::Path;
 use std::process::exit;
 use std::time::{Duration, Instant};
@@ -16,12 +17,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let bootstrap = Bootstrap::from_env().unwrap_or_else(|error| {
-        eprintln!("tests-launched: {error}");
+        say(&error.to_string());
         exit(9)
     });
     let words = bootstrap.describe();
     let mut engine = Engine::builder().build(bootstrap).unwrap_or_else(|error| {
-        eprintln!("tests-launched: {error}");
+        say(&error.to_string());
         exit(9)
     });
     if args[1] != "start" {
@@ -43,6 +44,11 @@ fn main() {
         other => panic!("no such test: {other}"),
     }
     engine.finalize(PATIENCE).unwrap();
+}
+
+/// Writes one line to stderr at once. Otherwise lines of several ranks would mix.
+fn say(words: &str) {
+    std::io::stderr().write_all(format!("tests-launched: {words}\n").as_bytes()).unwrap();
 }
 
 /// All ranks exchange short and long messages with their neighbours.
@@ -81,7 +87,7 @@ fn fail(engine: &mut Engine) {
     }
     let world = engine.comm_world();
     let error = engine.recv(&mut [0u8; 1], Rank(1), Tag(1), world).unwrap_err();
-    eprintln!("tests-launched: {error}");
+    say(&error.to_string());
     exit(4);
 }
 
