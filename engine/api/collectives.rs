@@ -18,11 +18,13 @@ mod spread;
 
 use crate::api::communicators::state::Comms;
 pub(crate) use boards::activate;
+pub(crate) use persistent::check_buffer;
 pub use reduction::reduce_local;
 use std::any::TypeId;
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use tickwire_components::{
-    Collective, Comm, Element, List, Neighbors, OneRun, Operation, PostError, Rank, Reduction, Sequence, Span,
+    Collective, Comm, Element, List, Neighbors, OneRun, Operation, Pieces, PostError, Rank, Reduction, Sequence, Span,
 };
 use tickwire_systems::collectives::draft::Draft;
 use tickwire_systems::protocols::board::is_possible;
@@ -61,26 +63,31 @@ impl Member<'_> {
         self,
         call: Collective,
         reduction: Option<Reduction>,
-        draw: impl FnOnce(&mut Draft),
+        draw: impl Fn(&mut Draft),
     ) -> Result<Plan, PostError> {
         if self.has_boards && is_possible(&call, self.size) {
             return Ok(Plan::Boards(call, reduction));
         }
-        let mut draft = self.drawn(reduction, draw);
-        draft.on_boards = Some(call).filter(|call| is_possible(call, self.size));
-        Ok(Plan::Drawn(draft))
+        let on_boards = Some(call).filter(|call| is_possible(call, self.size));
+        Ok(Plan::Drawn(self.drawn(reduction, on_boards, &draw)))
     }
 
     /// Plans an operation that runs by messages even where there are boards.
-    fn draw(self, reduction: Option<Reduction>, draw: impl FnOnce(&mut Draft)) -> Result<Plan, PostError> {
-        Ok(Plan::Drawn(self.drawn(reduction, draw)))
+    #[inline(always)]
+    fn draw(self, reduction: Option<Reduction>, draw: impl Fn(&mut Draft)) -> Result<Plan, PostError> {
+        Ok(Plan::Drawn(self.drawn(reduction, None, &draw)))
     }
 
-    /// Draws what this member does by messages.
+    /// Draws what this member does by messages. `on_boards` is the operation as it would run on boards.
     #[inline(never)]
-    fn drawn(self, reduction: Option<Reduction>, draw: impl FnOnce(&mut Draft)) -> Box<Draft> {
+    fn drawn(
+        self,
+        reduction: Option<Reduction>,
+        on_boards: Option<Collective>,
+        draw: &dyn Fn(&mut Draft),
+    ) -> Box<Draft> {
         let hosts = self.comms.hosts_of(self.comm);
-        let mut draft = Box::new(Draft { reduction, hosts, ..Draft::new(self.rank, self.size) });
+        let mut draft = Box::new(Draft { reduction, on_boards, hosts, ..Draft::new(self.rank, self.size) });
         draw(&mut draft);
         draft
     }
@@ -121,6 +128,32 @@ impl<B, D: Draw<B>> Call<B, D> {
     fn reducing<T: Element, O: Operation<T>>(self, root: u32) -> Self {
         if size_of::<O>() == 0 { self.like::<(T, O)>(root) } else { self }
     }
+}
+
+impl<B: Pieces, D: Draw<B>> Call<B, D> {
+    /// Runs `part` with this call. Returns its result, and the buffer.
+    fn with<T>(self, comm: Comm, part: impl FnOnce(&mut AnyCall<'_>) -> T) -> (B, T) {
+        let Call { name, buffer, draw, same } = self;
+        // After a panic a peer may still read the buffers that were lent, so they are not freed.
+        let buffer = ManuallyDrop::new(buffer);
+        let mut once = Some(draw);
+        let mut draw = |member: Member<'_>| match once.take() {
+            Some(draw) => draw(member, &*buffer),
+            None => unreachable!("a call is planned once"),
+        };
+        let done = part(&mut AnyCall { name, comm, buffer: &*buffer, draw: &mut draw, same });
+        (ManuallyDrop::into_inner(buffer), done)
+    }
+}
+
+/// A [`Call`] without the types of its buffers. What takes one is compiled once, and not for each type of buffer.
+pub(crate) struct AnyCall<'a> {
+    name: &'static str,
+    comm: Comm,
+    buffer: &'a dyn Pieces,
+    /// See [`Draw`]. It is called at most once.
+    draw: &'a mut dyn FnMut(Member<'_>) -> Result<Plan, PostError>,
+    same: Option<(u32, TypeId)>,
 }
 
 /// The size of an element in operations that only copy, bytes: members count bytes, whatever the type of the elements.

@@ -2,6 +2,7 @@
 
 mod buffers;
 
+use crate::api::collectives::check_buffer;
 use crate::api::request::{Rejected, Request, Waitable};
 use crate::api::send_options::SendOptions;
 use crate::run::engine::Engine;
@@ -43,7 +44,7 @@ pub struct Persistent<B> {
 
 /// What a persistent request starts.
 #[derive(Clone, Copy, Debug)]
-enum What {
+pub(crate) enum What {
     /// A message. Only sends use the mode and the options.
     Message { operation: Operation, mode: Mode, options: SendOptions },
     /// The graph of a collective operation, by its number.
@@ -67,14 +68,9 @@ impl<B> Persistent<B> {
         self.token.id()
     }
 
-    /// The persistent request of a collective operation, with the number of its graph.
-    pub(crate) fn of_graph(token: Request<B>, graph: u32, comm: Comm) -> Self {
-        Persistent { token, what: What::Graph(graph), comm, _invariant: PhantomData }
-    }
-
-    /// The persistent request of a collective operation on boards, with its number.
-    pub(crate) fn on_boards(token: Request<B>, number: u32, comm: Comm) -> Self {
-        Persistent { token, what: What::Boards(number), comm, _invariant: PhantomData }
+    /// The persistent request of a collective operation or of blocks.
+    pub(crate) fn collective(token: Request<B>, what: What, comm: Comm) -> Self {
+        Persistent { token, what, comm, _invariant: PhantomData }
     }
 
     /// Gives the messages of a send a priority of their own. See [`SendOptions::priority`]. Messages of a collective operation always have
@@ -218,74 +214,84 @@ impl Engine {
     }
 
     fn try_start<B: Pieces>(&mut self, persistent: &Persistent<B>, inline: bool) -> Result<(), PostError> {
-        let (operation, mode, options) = match persistent.what {
-            What::Message { operation, mode, options } => (operation, mode, options),
+        let comm = persistent.comm;
+        match persistent.what {
+            What::Message { operation, mode, options } => {
+                let (row, lent) = (persistent.id().row, self.lent(persistent)?);
+                self.start_message((row, comm), &lent, (operation, mode, options), inline)
+            }
             What::Graph(number) => {
-                live(self.store.all().communicators, persistent.comm.0)?;
+                live(self.store.all().communicators, comm.0)?;
                 let row = self.idle_row(persistent)?;
                 // SAFETY: the token's type is the one its buffer was put with.
                 #[expect(unsafe_code, reason = "type-erased ownership")]
-                let start = |engine: &mut Engine| unsafe { engine.start_graph::<B>(row, number) };
-                return self.start_noted((row, persistent.comm), |engine| engine.name_of_graph(number), start);
+                let start = |engine: &mut Engine| unsafe { engine.start_graph(row, number, check_buffer::<B>) };
+                self.start_noted((row, comm), Engine::name_of_graph, number, start)
             }
             What::Boards(number) => {
                 let row = self.idle_row(persistent)?;
-                let comm = persistent.comm;
                 // SAFETY: the token's type is the one its buffer was put with.
                 #[expect(unsafe_code, reason = "type-erased ownership")]
-                let start = |engine: &mut Engine| unsafe { engine.start_kept::<B>(comm, row, number) };
-                return self.start_noted((row, comm), |engine| engine.name_of_kept(number), start);
+                let start = |engine: &mut Engine| unsafe { engine.start_kept(comm, row, number, check_buffer::<B>) };
+                self.start_noted((row, comm), Engine::name_of_kept, number, start)
             }
-        };
-        let lent = self.lent(persistent)?;
-        let (row, length, comm) = (persistent.id().row, lent.total(), persistent.comm);
+        }
+    }
+
+    /// Starts a persistent send or receive. Its row is not active.
+    fn start_message(
+        &mut self,
+        (row, comm): (Row, Comm),
+        lent: &Lent,
+        (operation, mode, options): (Operation, Mode, SendOptions),
+        inline: bool,
+    ) -> Result<(), PostError> {
+        let length = lent.total();
         let Some(envelope) = self.check_persistent(operation, comm, length)? else {
             self.end_at_once(row, Rank::NULL, Tag::ANY, 0);
             return Ok(());
         };
-        let flags = match operation {
-            Operation::Receive { .. } => 0,
+        let sends = match operation {
+            Operation::Receive { .. } => None,
             Operation::Send { to, tag } => match mode {
                 Mode::Buffered => {
-                    self.send_buffered(&lent, to, tag, comm)?;
+                    self.send_buffered(lent, to, tag, comm)?;
                     self.end_at_once(row, to, tag, length);
                     return Ok(());
                 }
-                Mode::Synchronous => car_flags::SYNCHRONOUS,
-                Mode::Ready if self.asks_when_ready(to, comm, length) => car_flags::READY,
-                _ if inline && self.send_at_once(&lent, to, tag, comm) => {
+                Mode::Synchronous => Some(car_flags::SYNCHRONOUS),
+                Mode::Ready if self.asks_when_ready(to, comm, length) => Some(car_flags::READY),
+                _ if inline && self.send_at_once(lent, to, tag, comm) => {
                     self.end_at_once(row, to, tag, length);
                     return Ok(());
                 }
-                _ => 0,
+                _ => Some(0),
             },
         };
-        self.start_rows(&lent, persistent, options, &envelope, flags)
+        self.start_rows((row, comm), lent, sends.map(|flags| (flags, options)), &envelope)
     }
 
-    fn start_rows<B: Pieces>(
+    /// Queues a persistent send, with its flags and options, or a receive.
+    fn start_rows(
         &mut self,
+        (row, Comm(comm)): (Row, Comm),
         lent: &Lent,
-        persistent: &Persistent<B>,
-        options: SendOptions,
+        send: Option<(u16, SendOptions)>,
         envelope: &Envelope,
-        flags: u16,
     ) -> Result<(), PostError> {
-        let (row, Comm(comm)) = (persistent.id().row, persistent.comm);
-        let receives = persistent.receives();
         let vc_row = if envelope.proc == NIL { NIL } else { self.reach(envelope.proc)? };
         if lent.pieces() != 1 {
             self.need_rows(rows_of(lent))?;
         }
         let all = self.store.all();
         let failed = all.vcs.get(vc_row as usize).is_some_and(|vc| vc.state == VcState::Failed);
-        if failed && !receives {
+        if failed && send.is_some() {
             let reason = all.procs.reason(vc_row).to_owned();
             return Err(PostError::PeerFailed { proc: ProcId(envelope.proc), reason });
         }
-        let car = match receives {
-            true => receive_car(all.progress, envelope, vc_row),
-            false => {
+        let car = match send {
+            None => receive_car(all.progress, envelope, vc_row),
+            Some((flags, options)) => {
                 let priority = options.priority_or(all.communicators[Communicator::row(comm)].priority);
                 Car { priority, ..send_car(envelope, vc_row, flags) }
             }
@@ -299,9 +305,9 @@ impl Engine {
         }
         // The scope that lent the buffer ends the request, however often it is started.
         all.requests[row as usize].scoped = scoped;
-        match receives {
-            true => queue_receive(all.progress, all.cars, all.vcs, row),
-            false => queue_send(all.progress, all.cars, all.large, all.vcs, row, envelope.length),
+        match send {
+            None => queue_receive(all.progress, all.cars, all.vcs, row),
+            Some(_) => queue_send(all.progress, all.cars, all.large, all.vcs, row, envelope.length),
         }
         Ok(())
     }

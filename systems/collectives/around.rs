@@ -55,7 +55,7 @@ impl Around {
 pub(super) fn hear_of_all(
     draft: &mut Draft,
     members: Around,
-    rank: impl Fn(u32) -> u32,
+    rank: &dyn Fn(u32) -> u32,
     entered: Option<NodeId>,
 ) -> Option<NodeId> {
     let (mut step, mut distance, mut heard): (u32, u32, Option<NodeId>) = (0, 1, entered);
@@ -77,8 +77,8 @@ pub(super) fn hear_of_all(
 pub(super) fn gather_around(
     draft: &mut Draft,
     members: Around,
-    rank: impl Fn(u32) -> u32,
-    place: impl Fn(u32, u32) -> Span,
+    rank: &dyn Fn(u32) -> u32,
+    place: &dyn Fn(u32, u32) -> Span,
     came: &mut Vec<NodeId>,
 ) {
     let mut step = 0;

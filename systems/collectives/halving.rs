@@ -244,7 +244,7 @@ pub(super) fn deliver(
     fold: Fold,
     down: &Down,
     all: Stretch,
-    start: impl Fn(u32) -> usize,
+    start: &dyn Fn(u32) -> usize,
     output: Span,
     in_place: bool,
 ) {
@@ -252,7 +252,7 @@ pub(super) fn deliver(
     let own = (start(rank), start(rank + 1));
     for Reduced { half, value, left, .. } in &down.reduced {
         let held = (left.start(), left.end());
-        let mut to = owner(draft.size, held.0, &start);
+        let mut to = owner(draft.size, held.0, start);
         while to < draft.size && start(to) < held.1 {
             let (first, end) = (start(to).max(held.0), start(to + 1).min(held.1));
             if first < end {
@@ -279,7 +279,7 @@ pub(super) fn deliver(
 }
 
 /// The first rank whose part ends after a byte.
-fn owner(size: u32, byte: usize, start: &impl Fn(u32) -> usize) -> u32 {
+fn owner(size: u32, byte: usize, start: &dyn Fn(u32) -> usize) -> u32 {
     let (mut low, mut high) = (0, size);
     while low < high {
         let middle = low + (high - low) / 2;

@@ -45,7 +45,7 @@ pub(super) fn barrier(draft: &mut Draft, hosts: &Hosts) {
                 entered = vec![draft.copy(Span::EMPTY, Span::EMPTY, &entered)];
             }
             let around = Around { own: hosts.host(draft.rank), count: hosts.count() };
-            hear_of_all(draft, around, |host| hosts.leader(host), entered.first().copied())
+            hear_of_all(draft, around, &|host| hosts.leader(host), entered.first().copied())
         }
     };
     for child in children {
@@ -72,7 +72,7 @@ pub(super) fn broadcast_links(hosts: &Hosts, rank: u32, root: u32, pieces: usize
 pub(super) fn allgather(
     draft: &mut Draft,
     hosts: &Hosts,
-    place: impl Fn(u32, u32) -> Span,
+    place: &dyn Fn(u32, u32) -> Span,
     own: NodeId,
 ) -> Vec<NodeId> {
     let (rank, host) = (draft.rank, hosts.host(draft.rank));
@@ -80,7 +80,7 @@ pub(super) fn allgather(
     let within = Around { own: rank - ranks.start, count: ranks.end - ranks.start };
     let of_host = |first: u32, end: u32| place(ranks.start + first, ranks.start + end);
     let mut came = vec![own];
-    gather_around(draft, within, |member| ranks.start + member, of_host, &mut came);
+    gather_around(draft, within, &|member| ranks.start + member, &of_host, &mut came);
     let between = Around { own: host, count: hosts.count() };
     let of_hosts = |first: u32, end: u32| place(hosts.leader(first), hosts.leader(end));
     let Links { parent, children } = own_tree(hosts, rank);
@@ -88,7 +88,7 @@ pub(super) fn allgather(
         None => {
             draft.first_step = first_step + LEADERS;
             let before = came.len();
-            gather_around(draft, between, |host| hosts.leader(host), of_hosts, &mut came);
+            gather_around(draft, between, &|host| hosts.leader(host), &of_hosts, &mut came);
             came.split_off(before)
         }
         Some(parent) => {

@@ -5,7 +5,7 @@ use tickwire_components::{Neighbors, Rank, Span};
 
 /// Every rank sends a run of bytes to each of its destinations, and receives one from each of its sources. `from` gives the former, `to`
 /// the places for the latter, by their indices in the lists of neighbours.
-pub fn exchange(draft: &mut Draft, neighbors: &Neighbors, from: impl Fn(usize) -> Span, to: impl Fn(usize) -> Span) {
+pub fn exchange(draft: &mut Draft, neighbors: &Neighbors, from: &dyn Fn(usize) -> Span, to: &dyn Fn(usize) -> Span) {
     let own = Rank(draft.rank);
     for (place, source) in neighbors.sources.iter().enumerate() {
         if source.rank != Rank::NULL && source.rank != own {

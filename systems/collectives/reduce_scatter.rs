@@ -15,10 +15,10 @@ const FEW: u32 = 8;
 ///
 /// With few ranks, each one sends the parts directly to the ranks that reduce them. With many ranks, they reduce by halving, so that each
 /// one has an equal share of the result, and then deliver the shares to the ranks whose parts they are.
-pub fn reduce_scatter(draft: &mut Draft, input: Span, start: impl Fn(u32) -> usize, output: Span, element: usize) {
+pub fn reduce_scatter(draft: &mut Draft, input: Span, start: &dyn Fn(u32) -> usize, output: Span, element: usize) {
     let in_place = std::ptr::eq(input.start(), output.start()) && !input.is_empty();
     if draft.size <= FEW {
-        return reduce_each(draft, |rank| input.part(start(rank), start(rank + 1) - start(rank)), output, in_place);
+        return reduce_each(draft, &|rank| input.part(start(rank), start(rank + 1) - start(rank)), output, in_place);
     }
     let fold = Fold::of(draft.size);
     let all = Stretch::all(input.part(0, start(draft.size)), element);
@@ -27,7 +27,7 @@ pub fn reduce_scatter(draft: &mut Draft, input: Span, start: impl Fn(u32) -> usi
 }
 
 /// Each rank receives its part from all others, and reduces them.
-fn reduce_each(draft: &mut Draft, part: impl Fn(u32) -> Span, output: Span, in_place: bool) {
+fn reduce_each(draft: &mut Draft, part: &dyn Fn(u32) -> Span, output: Span, in_place: bool) {
     let (rank, size) = (draft.rank, draft.size);
     if size == 1 {
         if !in_place {

@@ -31,7 +31,7 @@ pub fn barrier(draft: &mut Draft) {
     if let Some(hosts) = draft.hosts.clone() {
         return leaders::barrier(draft, &hosts);
     }
-    hear_of_all(draft, Around::all(draft), |rank| rank, None);
+    hear_of_all(draft, Around::all(draft), &|rank| rank, None);
 }
 
 /// All ranks get the bytes of `root`. Short messages go along a binomial tree. Long ones go from rank to rank in pieces, or, if there are
@@ -55,7 +55,7 @@ fn deal_out(draft: &mut Draft, bytes: Span, root: u32) {
     let came = deal_blocks(draft, all, own, block, root, &[]);
     draft.first_step = GATHERING;
     let own = draft.copy(Span::EMPTY, Span::EMPTY, &came);
-    gather_around(draft, Around::all(draft), |rank| rank, place, &mut vec![own]);
+    gather_around(draft, Around::all(draft), &|rank| rank, &place, &mut vec![own]);
     // The remainder of the division: fewer bytes than ranks.
     let rest = bytes.part(all.len(), usize::MAX);
     if !rest.is_empty() {
@@ -90,7 +90,7 @@ fn pass_on(draft: &mut Draft, bytes: Span, root: u32, first: u32) {
 /// its block goes. `own` is where the root's own block goes; `None` if it stays where it is. When `after` is done, the blocks are there.
 pub fn scatter_directly(
     draft: &mut Draft,
-    place: impl Fn(u32) -> Span,
+    place: &dyn Fn(u32) -> Span,
     own: Option<Span>,
     root: u32,
     after: &[NodeId],
@@ -109,7 +109,7 @@ pub fn scatter_directly(
 
 /// Each rank sends its block directly to the root. At the root, `place` gives the place for the block of a rank. `own` is this rank's
 /// block; `None` if it is in its place already.
-pub fn gather_directly(draft: &mut Draft, own: Option<Span>, place: impl Fn(u32) -> Span, root: u32) {
+pub fn gather_directly(draft: &mut Draft, own: Option<Span>, place: &dyn Fn(u32) -> Span, root: u32) {
     if draft.rank != root {
         draft.send(root, 0, own.unwrap_or(Span::EMPTY), &[]);
         return;
@@ -129,7 +129,7 @@ pub fn scatter(draft: &mut Draft, all: Span, own: Option<Span>, block: usize, ro
     if block > BLOCK_DIRECT {
         draft.first_step += DIRECT;
         let part = |rank: u32| own.filter(|_| place != 0).unwrap_or_else(|| all.part(rank as usize * block, block));
-        return scatter_directly(draft, part, own, root, after);
+        return scatter_directly(draft, &part, own, root, after);
     }
     deal_blocks(draft, all, own, block, root, after);
 }
@@ -172,7 +172,7 @@ pub fn gather(draft: &mut Draft, own: Option<Span>, all: Span, block: usize, roo
     let place = relative(draft, root);
     if block > BLOCK_DIRECT {
         draft.first_step += DIRECT;
-        return gather_directly(draft, own, |rank| all.part(rank as usize * block, block), root);
+        return gather_directly(draft, own, &|rank| all.part(rank as usize * block, block), root);
     }
     let mut came = Vec::new();
     let span = subtree(place, draft.size);

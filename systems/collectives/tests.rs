@@ -100,7 +100,7 @@ fn all_get_the_blocks_of_all() {
             let bytes = span(data);
             let place = |first: u32, end: u32| bytes.part(first as usize * block, (end - first) as usize * block);
             let own = draft.copy(Span::EMPTY, Span::EMPTY, &[]);
-            exchange::allgather(draft, place, own);
+            exchange::allgather(draft, &place, own);
         });
         let cost = run(&drafts, &reducer(behind), 7);
         assert!(all.iter().all(|all| *all == expected), "{size} ranks");
@@ -110,7 +110,7 @@ fn all_get_the_blocks_of_all() {
         let mut to: Vec<Vec<u8>> = (0..size).map(|_| vec![0; size as usize]).collect();
         let drafts = draw(size, |rank, draft| {
             let (from, to) = (span(&mut from[rank as usize]), span(&mut to[rank as usize]));
-            exchange::alltoall(draft, |rank| from.part(rank as usize, 1), |rank| to.part(rank as usize, 1), &[]);
+            exchange::alltoall(draft, &|rank| from.part(rank as usize, 1), &|rank| to.part(rank as usize, 1), &[]);
         });
         run(&drafts, &reducer(behind), 8);
         for (rank, to) in to.iter().enumerate() {
@@ -186,7 +186,7 @@ fn parts_of_reductions_and_prefixes_are_those_of_the_model() {
                 let input = span(&mut inputs[rank as usize]);
                 let own = counts[rank as usize] * length;
                 let output = if in_place { input.part(0, own) } else { span(&mut outputs[rank as usize]) };
-                reduce_scatter::reduce_scatter(draft, input, |rank| starts[rank as usize] * length, output, length);
+                reduce_scatter::reduce_scatter(draft, input, &|rank| starts[rank as usize] * length, output, length);
             });
             let cost = run(&drafts, &reducer(behind), 11);
             let results = if in_place { &inputs } else { &outputs };

@@ -74,7 +74,7 @@ fn clusters_on_hosts_send_what_leaders_need() {
             |draft| {
                 let (all, own) = (room(draft.size as usize), draft.copy(Span::EMPTY, Span::EMPTY, &[]));
                 let place = |first, end| all.part(first as usize * ELEMENT, (end - first) as usize * ELEMENT);
-                exchange::allgather(draft, place, own);
+                exchange::allgather(draft, &place, own);
             },
             |engine, rank, world| engine.iallgather(values(rank, 1), vec![0i64; ranks], world),
         );

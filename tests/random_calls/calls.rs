@@ -120,7 +120,7 @@ fn start_and_wait<B: Pieces>(
     scope: &mut Scope<'_, '_>,
     made: Result<Persistent<B>, Rejected<B>>,
     starts: usize,
-    fill: impl Fn(&mut B),
+    fill: &dyn Fn(&mut B),
 ) -> Result<(), String> {
     let mut persistent = made.map_err(|rejected| rejected.error.to_string())?;
     for _ in 0..starts {
@@ -181,7 +181,7 @@ macro_rules! call {
                 let starts = 1 + call.chance(0, 61, 3);
                 let ended = $caller.engine.scope(|scope| {
                     let made = scope.$init($($given,)* comm);
-                    start_and_wait(scope, made, starts, |$buffers| $received.fill(&part.receive))
+                    start_and_wait(scope, made, starts, &|$buffers| $received.fill(&part.receive))
                 });
                 $caller.ended(ended, &mut sent, &mut room)
             }

@@ -4,7 +4,7 @@ use super::builder::{NodeSketch, OutSketch, Sketch};
 use super::plan::Plan;
 use crate::api::collectives::request::own_request;
 use crate::api::graphs::{add_edges, add_graph};
-use crate::api::persistent::Persistent;
+use crate::api::persistent::{Persistent, What};
 use crate::api::request::{Posted, Rejected};
 use crate::run::engine::Engine;
 use std::mem::ManuallyDrop;
@@ -53,7 +53,7 @@ impl Engine {
         match built {
             Ok(number) => {
                 let row = self.store.progress().graphs.get(number).map_or(NIL, |graph| graph.request);
-                Ok(Persistent::of_graph(self.hold(row, buffer, scoped), number, comm))
+                Ok(Persistent::collective(self.hold(row, buffer, scoped), What::Graph(number), comm))
             }
             Err(error) => Err(Rejected { error: self.raise_post(comm, name, error), buffer }),
         }

@@ -3,14 +3,13 @@
 mod calls;
 mod opening;
 
-use super::persistent::is_unmoved;
+use super::persistent::BufferCheck;
 use super::request::own_request;
 use crate::run::engine::Engine;
 use std::collections::VecDeque;
 use std::panic::resume_unwind;
 use tickwire_components::{
-    CarState, Collective, Comm, Communicator, NIL, Pieces, PostError, Reduction, RequestId, RequestState, Row, Span,
-    context,
+    CarState, Collective, Comm, Communicator, NIL, PostError, Reduction, RequestId, RequestState, Row, Span, context,
 };
 use tickwire_systems::procs::boards::{Boards, Members, PersistentCall, Standing};
 use tickwire_systems::procs::communicators::live;
@@ -181,26 +180,29 @@ impl Engine {
     /// Starts a persistent operation on boards that is not active: its row and its number.
     ///
     /// # Safety
-    /// The row holds a buffer of this type.
+    /// `check` is for the type of the buffer that the row holds.
     #[expect(unsafe_code, reason = "type-erased ownership")]
-    pub(crate) unsafe fn start_kept<B: Pieces>(&mut self, comm: Comm, row: Row, number: u32) -> Result<(), PostError> {
+    pub(crate) unsafe fn start_kept(
+        &mut self,
+        comm: Comm,
+        row: Row,
+        number: u32,
+        check: BufferCheck,
+    ) -> Result<(), PostError> {
         let (place, context) = self.context_of(comm);
         let tables = self.store.all();
         live(tables.communicators, comm.0)?;
-        // SAFETY: by the same contract.
-        let buffer = unsafe { tables.held[row as usize].0.get::<B>() }.ok_or(PostError::Stale)?;
         let kept =
             tables.boards.persistent.get_mut(number as usize).and_then(Option::as_mut).ok_or(PostError::Stale)?;
-        if !is_unmoved(buffer, &kept.buffers) {
-            return Err(PostError::Moved);
-        }
+        // SAFETY: by the same contract.
+        unsafe { check(&tables.held[row as usize].0, &kept.buffers) }?;
         kept.starts = kept.starts.wrapping_add(1);
         let (call, graph) = (kept.call, kept.graph);
         if tables.boards.open(place, context).is_none() {
             return match graph {
                 NIL => Err(PostError::Stale),
                 // SAFETY: by the same contract.
-                graph => unsafe { self.start_graph::<B>(row, graph) },
+                graph => unsafe { self.start_graph(row, graph, check) },
             };
         }
         if graph != NIL {

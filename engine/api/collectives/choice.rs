@@ -1,6 +1,6 @@
 //! Whether a collective operation runs on boards or by messages.
 
-use super::{Draw, Member, Plan};
+use super::{AnyCall, Draw, Member, Plan};
 use crate::api::communicators::state::KnownHosts;
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
@@ -12,44 +12,37 @@ use tickwire_systems::collectives::hosts::Hosts;
 use tickwire_systems::procs::communicators::live;
 
 /// How an operation is to run.
-pub(super) enum Choice<D> {
+pub(super) enum Choice {
     /// On boards. The reduction says how elements are combined, if they are.
     Boards(Collective, Option<Reduction>),
     /// By messages, with the graph as drawn.
     Drawn(Box<Draft>),
     /// By messages. The graph is not drawn yet.
-    NotYet(D),
+    NotYet,
 }
 
 /// The result of a call that waits.
-pub(super) enum Run<D> {
+pub(super) enum Run {
     /// The operation has run on boards.
     Ended(Result<(), OperationError>),
     /// The operation must run by messages. Its graph is drawn.
     Drawn(Box<Draft>),
-    /// The operation must run by messages. Its graph is not drawn yet.
-    NotYet(D),
     /// The call had wrong arguments.
     Refused(PostError),
 }
 
 impl Engine {
-    /// Runs an operation on boards, if possible, and waits for it. The first operation of a communicator opens the boards, and runs by
-    /// messages.
+    /// Runs an operation of a communicator whose boards are open, and waits for it: on boards, if possible.
     ///
     /// The code for a short operation is inlined into one function, so that nothing is passed through memory.
     #[inline(always)]
     pub(super) fn run_on_boards<B, D: Draw<B>>(
         &mut self,
-        (name, comm): (&'static str, Comm),
+        comm: Comm,
+        (rank, size): (u32, u32),
         buffer: &B,
         draw: D,
-    ) -> Run<D> {
-        let (rank, size) = match self.member_on_boards(comm) {
-            Ok(Some(member)) => member,
-            Ok(None) => return self.run_without_boards((name, comm), buffer, draw),
-            Err(error) => return Run::Refused(error),
-        };
+    ) -> Run {
         let member = Member { rank, size, has_boards: true, comm, comms: &self.comms };
         match draw(member, buffer) {
             Ok(Plan::Boards(call, reduction)) => {
@@ -67,37 +60,37 @@ impl Engine {
 
     /// This rank in a communicator whose boards are open, and the number of members. `None` if the boards are not open.
     #[inline(always)]
-    fn member_on_boards(&mut self, comm: Comm) -> Result<Option<(u32, u32)>, PostError> {
+    pub(super) fn member_on_boards(&mut self, comm: Comm) -> Result<Option<(u32, u32)>, PostError> {
         self.closed.check_post()?;
         let all = self.store.all();
         let &Communicator { context, rank, size, .. } = live(all.communicators, comm.0)?;
         Ok(all.boards.open(Communicator::row(comm.0), context).map(|_| (rank, size)))
     }
 
-    /// As [`Engine::run_on_boards`], where the boards are not open yet, or never will be.
-    #[cold]
-    #[inline(never)]
-    fn run_without_boards<B, D: Draw<B>>(&mut self, (name, comm): (&'static str, Comm), buffer: &B, draw: D) -> Run<D> {
+    /// As [`Engine::run_on_boards`], where the boards are not open yet, or never will be. The first operation of a communicator opens the
+    /// boards, and runs by messages. Returns `None` for an operation that must run by messages and is not drawn yet.
+    pub(super) fn run_without_boards(&mut self, call: &mut AnyCall<'_>) -> Option<Run> {
+        let comm = call.comm;
         let (row, context) = self.context_of(comm);
         if self.store.all().boards.is_untried(row, context) {
             // Wrong arguments are refused before this member waits for the others. So the operation that opens the boards runs by messages.
             // So is a call for which there are no rows: once the boards are open, its repetition would not meet the others.
-            let drawn = self.draw(comm, buffer, draw);
+            let drawn = self.draw(call);
             // To open boards, a member sends to each other one and receives from it.
             let to_open = 2 * self.store.all().communicators[row].size.min(BOARD_MEMBERS) as usize;
             let drawn = drawn.and_then(|draft| self.need_rows(to_open.max(draft.acts.len() + 1)).map(|()| draft));
-            return match drawn.map(|draft| (draft, self.open_boards(name, comm))) {
+            return Some(match drawn.map(|draft| (draft, self.open_boards(call.name, comm))) {
                 Ok((draft, Ok(()))) => Run::Drawn(draft),
                 Ok((_, Err(OperationError::Post(error)))) | Err(error) => Run::Refused(error),
                 Ok((_, Err(error))) => Run::Ended(Err(error)),
-            };
+            });
         }
-        match self.choose_boards(comm, buffer, draw) {
-            Ok(Choice::NotYet(draw)) => Run::NotYet(draw),
+        Some(match self.choose_boards(call) {
+            Ok(Choice::NotYet) => return None,
             Ok(Choice::Drawn(draft)) => Run::Drawn(draft),
             Ok(Choice::Boards(call, reduction)) => Run::Ended(self.call_on_boards(comm, call, reduction)),
             Err(error) => Run::Refused(error),
-        }
+        })
     }
 
     /// Runs any operation on boards, and waits for it.
@@ -116,33 +109,30 @@ impl Engine {
     ///
     /// # Errors
     /// Wrong arguments, or a communicator that does not exist.
-    pub(super) fn choose_boards<B, D: Draw<B>>(
-        &mut self,
-        comm: Comm,
-        buffer: &B,
-        draw: D,
-    ) -> Result<Choice<D>, PostError> {
+    pub(super) fn choose_boards(&mut self, call: &mut AnyCall<'_>) -> Result<Choice, PostError> {
+        let comm = call.comm;
         self.closed.check_post()?;
         let all = self.store.all();
         let &Communicator { context, rank, size, .. } = live(all.communicators, comm.0)?;
         let row = Communicator::row(comm.0);
         if all.boards.open(row, context).is_none() {
-            return Ok(Choice::NotYet(draw));
+            return Ok(Choice::NotYet);
         }
         let member = Member { rank, size, has_boards: true, comm, comms: &self.comms };
-        match draw(member, buffer)? {
+        match (call.draw)(member)? {
             Plan::Boards(call, reduction) => Ok(Choice::Boards(call, reduction)),
             Plan::Drawn(draft) => Ok(Choice::Drawn(draft)),
         }
     }
 
     /// Draws this rank's part of an operation that runs by messages.
-    pub(super) fn draw<B>(&mut self, comm: Comm, buffer: &B, draw: impl Draw<B>) -> Result<Box<Draft>, PostError> {
+    pub(super) fn draw(&mut self, call: &mut AnyCall<'_>) -> Result<Box<Draft>, PostError> {
+        let comm = call.comm;
         self.closed.check_post()?;
         let &Communicator { rank, size, .. } = live(self.store.all().communicators, comm.0)?;
         self.find_hosts(comm);
         let member = Member { rank, size, has_boards: false, comm, comms: &self.comms };
-        match draw(member, buffer)? {
+        match (call.draw)(member)? {
             Plan::Drawn(draft) => Ok(draft),
             Plan::Boards(..) => {
                 debug_assert!(false, "without boards all is drawn");

@@ -25,7 +25,7 @@ pub(crate) fn allgather<S: Sequence, R: Sequence<Item = S::Item>>(
         member.plan(call, None, |draft| {
             let place = |first: u32, end: u32| all.part(first as usize * block, (end - first) as usize * block);
             let own = draft.copy_unless_there(own, place(draft.rank, draft.rank + 1), &[]);
-            exchange::allgather(draft, place, own);
+            exchange::allgather(draft, &place, own);
         })
     })
     .like::<S::Item>(0)
@@ -53,7 +53,7 @@ pub(super) fn allgatherv<S: Sequence, R: Sequence<Item = S::Item>>(
             };
             return member.draw(None, |draft| {
                 let own = draft.copy_unless_there(own, place(rank, rank + 1), &[]);
-                exchange::allgather(draft, place, own);
+                exchange::allgather(draft, &place, own);
             });
         }
         // The places are not in the order of ranks. So a temporary holds the elements in the order of ranks, and runs of ranks are passed
@@ -70,7 +70,7 @@ pub(super) fn allgatherv<S: Sequence, R: Sequence<Item = S::Item>>(
                 ordered.part(start, starts[end as usize] - start)
             };
             let own = draft.copy(own.unwrap_or(to.part(all, rank)), place(rank, rank + 1), &[]);
-            let came = exchange::allgather(draft, place, own);
+            let came = exchange::allgather(draft, &place, own);
             for rank in 0..member.size {
                 draft.copy(place(rank, rank + 1), to.part(all, rank), &came);
             }
@@ -104,7 +104,7 @@ pub(crate) fn alltoall<S: Sequence, R: Sequence<Item = S::Item>>(
                 from = draft.temporary(to.len());
                 copied = Some(draft.copy(to, from, &[]));
             }
-            exchange::alltoall(draft, |rank| part(from, rank), |rank| part(to, rank), copied.as_slice());
+            exchange::alltoall(draft, &|rank| part(from, rank), &|rank| part(to, rank), copied.as_slice());
         })
     })
     .like::<S::Item>(0)
@@ -126,14 +126,19 @@ pub(super) fn alltoallv<S: Sequence, R: Sequence<Item = S::Item>>(
             return member.draw(None, |draft| {
                 let copy = draft.temporary(all.len());
                 let copied = draft.copy(all, copy, &[]);
-                exchange::alltoall(draft, |rank| received.part(copy, rank), |rank| received.part(all, rank), &[copied]);
+                exchange::alltoall(
+                    draft,
+                    &|rank| received.part(copy, rank),
+                    &|rank| received.part(all, rank),
+                    &[copied],
+                );
             });
         }
         let sent = Places::of("send buffer", from, send, ranks, false)?;
         check_count("own part", to[own].len(), from[own].len())?;
         let (from, to) = (send.piece(0), receive.piece(0));
         member.draw(None, |draft| {
-            exchange::alltoall(draft, |rank| sent.part(from, rank), |rank| received.part(to, rank), &[]);
+            exchange::alltoall(draft, &|rank| sent.part(from, rank), &|rank| received.part(to, rank), &[]);
         })
     })
 }
@@ -162,12 +167,12 @@ pub(super) fn alltoallw<S: OneRun, R: OneRun>(
                     copied.push(draft.copy(buffer.piece(0), copy, &[]));
                     copies.push(copy);
                 }
-                exchange::alltoall(draft, |rank| copies[rank as usize], |rank| receive.piece(rank as usize), &copied);
+                exchange::alltoall(draft, &|rank| copies[rank as usize], &|rank| receive.piece(rank as usize), &copied);
             });
         }
         check_count("own buffer, bytes,", receive[own].total(), send[own].total())?;
         member.draw(None, |draft| {
-            exchange::alltoall(draft, |rank| send.piece(rank as usize), |rank| receive.piece(rank as usize), &[]);
+            exchange::alltoall(draft, &|rank| send.piece(rank as usize), &|rank| receive.piece(rank as usize), &[]);
         })
     })
 }

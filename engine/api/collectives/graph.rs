@@ -3,7 +3,7 @@
 use super::boards::Posting;
 use super::choice::{Choice, Run};
 use super::request::own_request;
-use super::{Call, Draw};
+use super::{AnyCall, Call, Draw};
 use crate::api::graphs::{add_edges, add_graph};
 use crate::api::request::{OperationError, Posted};
 use crate::run::engine::Engine;
@@ -28,24 +28,28 @@ impl Engine {
         comm: Comm,
         scoped: bool,
     ) -> Posted<B> {
-        let Call { name, buffer, draw, same } = call;
-        let noted = self.note_start(name, comm);
-        let posted = self.lending(|engine| {
-            let draw = match engine.choose_boards(comm, &buffer, draw)? {
-                Choice::Boards(call, reduction) => {
-                    let row = engine.request_row(comm)?;
-                    engine.post_on_boards(comm, call, &Posting::Once(reduction), row);
-                    return Ok(row);
-                }
-                Choice::Drawn(draft) => Drawing::Drawn(draft),
-                Choice::NotYet(draw) => Drawing::NotYet(draw),
-            };
-            engine.start_collective((name, comm), &buffer, same, draw)
+        let name = call.name;
+        let (buffer, posted) = call.with(comm, |call| self.post_any(call));
+        self.token_of(posted, (name, comm), buffer, scoped)
+    }
+
+    /// Starts an operation. Returns the row of its request, or [`NIL`] if there is nothing to do.
+    fn post_any(&mut self, call: &mut AnyCall<'_>) -> Result<Row, PostError> {
+        let comm = call.comm;
+        let noted = self.note_start(call.name, comm);
+        let posted = self.lending(|engine| match engine.choose_boards(call)? {
+            Choice::Boards(collective, reduction) => {
+                let row = engine.request_row(comm)?;
+                engine.post_on_boards(comm, collective, &Posting::Once(reduction), row);
+                Ok(row)
+            }
+            Choice::Drawn(draft) => engine.start_drawn((call.name, comm), call.key(), draft),
+            Choice::NotYet => engine.start_undrawn(call),
         });
         if let Some(noted) = noted {
             self.note_started(noted, posted.as_ref().ok().copied());
         }
-        self.token_of(posted, (name, comm), buffer, scoped)
+        posted
     }
 
     /// Starts an operation and waits for it. Its buffers stay with the caller.
@@ -64,24 +68,32 @@ impl Engine {
     }
 
     #[inline(always)]
-    fn run_at_once<B: Pieces>(&mut self, call: Call<B, impl Draw<B>>, comm: Comm) -> Result<(), OperationError> {
+    fn run_at_once<B: Pieces, D: Draw<B>>(&mut self, call: Call<B, D>, comm: Comm) -> Result<(), OperationError> {
+        let member = match self.member_on_boards(comm) {
+            Ok(Some(member)) => member,
+            Ok(None) => return self.run_apart(call, comm),
+            Err(error) => return Err(self.raise_post(comm, call.name, error).into()),
+        };
         let Call { name, buffer, draw, same } = call;
         // After a panic a peer may still read the buffers that were lent, so they are not freed.
         let buffer = ManuallyDrop::new(buffer);
-        let run = self.lending(|engine| engine.run_on_boards((name, comm), &*buffer, draw));
-        let draw = match run {
-            Run::Ended(ended) => {
-                drop(ManuallyDrop::into_inner(buffer));
-                return ended;
-            }
-            Run::Refused(error) => {
-                drop(ManuallyDrop::into_inner(buffer));
-                return Err(self.raise_post(comm, name, error).into());
-            }
-            Run::Drawn(draft) => Drawing::Drawn(draft),
-            Run::NotYet(draw) => Drawing::NotYet(draw),
+        let ended = match self.lending(|engine| engine.run_on_boards(comm, member, &*buffer, draw)) {
+            Run::Ended(ended) => ended,
+            run => self.finish_run((name, comm), run, key((name, comm), same, &*buffer)),
         };
-        self.run_drawn((name, comm), buffer, same, draw)
+        drop(ManuallyDrop::into_inner(buffer));
+        ended
+    }
+
+    /// As [`Engine::run_at_once`], where the boards are not open yet, or never will be.
+    #[cold]
+    #[inline(never)]
+    fn run_apart<B: Pieces>(&mut self, call: Call<B, impl Draw<B>>, comm: Comm) -> Result<(), OperationError> {
+        let run = |call: &mut AnyCall<'_>| match self.lending(|engine| engine.run_without_boards(call)) {
+            None => self.run_undrawn(call),
+            Some(run) => self.finish_run((call.name, comm), run, call.key()),
+        };
+        call.with(comm, run).1
     }
 
     /// Runs an operation by messages, and waits for it. Its buffers stay with the caller.
@@ -90,23 +102,31 @@ impl Engine {
         call: Call<B, impl Draw<B>>,
         comm: Comm,
     ) -> Result<(), OperationError> {
-        let Call { name, buffer, draw, same } = call;
-        self.run_drawn((name, comm), ManuallyDrop::new(buffer), same, Drawing::NotYet(draw))
+        call.with(comm, |call| self.run_undrawn(call)).1
     }
 
+    fn run_undrawn(&mut self, call: &mut AnyCall<'_>) -> Result<(), OperationError> {
+        let started = self.lending(|engine| engine.start_undrawn(call));
+        self.finish_graph((call.name, call.comm), started)
+    }
+
+    /// Ends a call that waits: it has ended, or its graph was drawn and is to run.
     #[cold]
     #[inline(never)]
-    fn run_drawn<B: Pieces>(
+    fn finish_run(
         &mut self,
         (name, comm): (&'static str, Comm),
-        buffer: ManuallyDrop<B>,
-        same: Option<(u32, TypeId)>,
-        draw: Drawing<impl Draw<B>>,
+        run: Run,
+        key: Option<GraphKey>,
     ) -> Result<(), OperationError> {
-        let started = self.lending(|engine| engine.start_collective((name, comm), &*buffer, same, draw));
-        let ended = self.finish_graph((name, comm), started);
-        drop(ManuallyDrop::into_inner(buffer));
-        ended
+        match run {
+            Run::Ended(ended) => ended,
+            Run::Refused(error) => Err(self.raise_post(comm, name, error).into()),
+            Run::Drawn(draft) => {
+                let started = self.lending(|engine| engine.start_drawn((name, comm), key, draft));
+                self.finish_graph((name, comm), started)
+            }
+        }
     }
 
     /// Waits for an operation by messages that was started. Its row is [`NIL`] if there was nothing to do.
@@ -125,26 +145,27 @@ impl Engine {
         }
     }
 
-    /// Starts an operation by messages. Returns the row of its request, or [`NIL`] if there is nothing to do.
-    fn start_collective<B: Pieces>(
-        &mut self,
-        (name, comm): (&'static str, Comm),
-        buffer: &B,
-        same: Option<(u32, TypeId)>,
-        draw: Drawing<impl Draw<B>>,
-    ) -> Result<Row, PostError> {
-        let key = same.map(|(root, types)| {
-            let piece = |index| if index < buffer.pieces() { buffer.piece(index) } else { Span::EMPTY };
-            GraphKey { name, comm, root, types, buffers: [piece(0), piece(1)] }
-        });
+    /// Starts an operation by messages whose graph is not drawn yet. Returns the row of its request, or [`NIL`] if there is nothing to do.
+    fn start_undrawn(&mut self, call: &mut AnyCall<'_>) -> Result<Row, PostError> {
+        let (comm, key) = (call.comm, call.key());
         if let Some(row) = self.start_like(comm, key.as_ref())? {
             return Ok(row);
         }
-        let draft = match draw {
-            Drawing::NotYet(draw) => self.draw(comm, buffer, draw)?,
-            Drawing::Drawn(draft) => draft,
-        };
-        self.start_draft((name, comm), draft, key)
+        let draft = self.draw(call)?;
+        self.start_draft((call.name, comm), draft, key)
+    }
+
+    /// As [`Engine::start_undrawn`], for a drawn graph.
+    fn start_drawn(
+        &mut self,
+        (name, comm): (&'static str, Comm),
+        key: Option<GraphKey>,
+        draft: Box<Draft>,
+    ) -> Result<Row, PostError> {
+        match self.start_like(comm, key.as_ref())? {
+            Some(row) => Ok(row),
+            None => self.start_draft((name, comm), draft, key),
+        }
     }
 
     /// If an earlier call was the same and its graph is free, starts that graph. Returns the row of the request.
@@ -315,10 +336,17 @@ impl Engine {
     }
 }
 
-/// The source of a graph.
-enum Drawing<D> {
-    Drawn(Box<Draft>),
-    NotYet(D),
+impl AnyCall<'_> {
+    /// What this call has in common with calls that share its graph.
+    fn key(&self) -> Option<GraphKey> {
+        key((self.name, self.comm), self.same, self.buffer)
+    }
+}
+
+fn key((name, comm): (&'static str, Comm), same: Option<(u32, TypeId)>, buffer: &dyn Pieces) -> Option<GraphKey> {
+    let (root, types) = same?;
+    let piece = |index| if index < buffer.pieces() { buffer.piece(index) } else { Span::EMPTY };
+    Some(GraphKey { name, comm, root, types, buffers: [piece(0), piece(1)] })
 }
 
 /// The computation of an act, if it computes.

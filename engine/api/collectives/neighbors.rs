@@ -41,7 +41,7 @@ pub(super) fn neighbor_allgather<S: Sequence, R: Sequence<Item = S::Item>>(
         check_count("receive buffer", receive.count(), send.count() * of.sources.len())?;
         let (all, block) = (receive.piece(0), send.total());
         member.draw(None, |draft| {
-            exchange(draft, &of, |_| send.piece(0), |place| all.part(place * block, block));
+            exchange(draft, &of, &|_| send.piece(0), &|place| all.part(place * block, block));
         })
     })
     .like::<S::Item>(0)
@@ -59,7 +59,7 @@ pub(super) fn neighbor_allgatherv<S: Sequence, R: Sequence<Item = S::Item>>(
         check_own(member, &of, |_| send.total(), |place| to.of_rank(place as u32).1)?;
         let all = receive.piece(0);
         member.draw(None, |draft| {
-            exchange(draft, &of, |_| send.piece(0), |place| to.part(all, place as u32));
+            exchange(draft, &of, &|_| send.piece(0), &|place| to.part(all, place as u32));
         })
     })
 }
@@ -78,7 +78,7 @@ pub(super) fn neighbor_alltoall<S: Sequence, R: Sequence<Item = S::Item>>(
         let block = send.total().checked_div(to).or(receive.total().checked_div(from)).unwrap_or(0);
         let (sent, all) = (send.piece(0), receive.piece(0));
         member.draw(None, |draft| {
-            exchange(draft, &of, |place| sent.part(place * block, block), |place| all.part(place * block, block));
+            exchange(draft, &of, &|place| sent.part(place * block, block), &|place| all.part(place * block, block));
         })
     })
     .like::<S::Item>(0)
@@ -98,7 +98,7 @@ pub(super) fn neighbor_alltoallv<S: Sequence, R: Sequence<Item = S::Item>>(
         check_own(member, &of, |place| from[place].len(), |place| to[place].len())?;
         let (from, to) = (send.piece(0), receive.piece(0));
         member.draw(None, |draft| {
-            exchange(draft, &of, |place| sent.part(from, place as u32), |place| received.part(to, place as u32));
+            exchange(draft, &of, &|place| sent.part(from, place as u32), &|place| received.part(to, place as u32));
         })
     })
 }
@@ -118,7 +118,7 @@ pub(super) fn neighbor_alltoallw<S: OneRun, R: OneRun>(
         }
         check_own(member, &of, |place| send[place].total(), |place| receive[place].total())?;
         member.draw(None, |draft| {
-            exchange(draft, &of, |place| send.piece(place), |place| receive.piece(place));
+            exchange(draft, &of, &|place| send.piece(place), &|place| receive.piece(place));
         })
     })
 }

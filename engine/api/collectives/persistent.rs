@@ -1,11 +1,11 @@
 //! Persistent collective operations: making them, and starting those that run by messages.
 
 use super::choice::Choice;
-use super::{Call, Draw};
-use crate::api::persistent::Persistent;
+use super::{AnyCall, Call, Draw};
+use crate::api::persistent::{Persistent, What};
 use crate::api::request::Rejected;
 use crate::run::engine::Engine;
-use tickwire_components::{Comm, NIL, Pieces, PostError, Row, Span};
+use tickwire_components::{Comm, Lease, NIL, Pieces, PostError, Row, Span};
 use tickwire_systems::tick::complete::start_graph;
 
 impl Engine {
@@ -16,18 +16,29 @@ impl Engine {
         comm: Comm,
         scoped: bool,
     ) -> Result<Persistent<B>, Rejected<B>> {
-        let Call { name, buffer, draw, .. } = call;
-        let built = self.lending(|engine| {
-            let mut draft = match engine.choose_boards(comm, &buffer, draw)? {
-                Choice::Boards(call, reduction) => {
-                    let buffers = (0..buffer.pieces()).map(|index| buffer.piece(index)).collect();
+        let name = call.name;
+        let (buffer, built) = call.with(comm, |call| self.init_any(call));
+        match built {
+            Ok((row, what)) => Ok(Persistent::collective(self.hold(row, buffer, scoped), what, comm)),
+            Err(error) => Err(Rejected { error: self.raise_post(comm, name, error), buffer }),
+        }
+    }
+
+    /// Makes a persistent operation. Returns the row of its request, and what a start starts.
+    fn init_any(&mut self, call: &mut AnyCall<'_>) -> Result<(Row, What), PostError> {
+        let comm = call.comm;
+        self.lending(|engine| {
+            let buffers: Box<[Span]> = (0..call.buffer.pieces()).map(|index| call.buffer.piece(index)).collect();
+            let mut draft = match engine.choose_boards(call)? {
+                Choice::Boards(collective, reduction) => {
                     let row = engine.request_row(comm)?;
                     // By messages it has such a number too: all members count alike.
                     let (made, _) = engine.next_call(comm, true);
-                    return Ok(Built::Boards(row, engine.keep_on_boards((row, NIL, made), (call, reduction), buffers)));
+                    let number = engine.keep_on_boards((row, NIL, made), (collective, reduction), buffers);
+                    return Ok((row, What::Boards(number)));
                 }
                 Choice::Drawn(draft) => draft,
-                Choice::NotYet(draw) => engine.draw(comm, &buffer, draw)?,
+                Choice::NotYet => engine.draw(call)?,
             };
             if draft.acts.is_empty() {
                 // Every graph ends by Complete, so it has at least one node.
@@ -36,38 +47,29 @@ impl Engine {
             let (row, context) = engine.context_of(comm);
             let may_open = engine.store.all().boards.is_untried(row, context);
             let later = draft.on_boards.filter(|_| may_open).map(|call| (call, draft.reduction.clone()));
-            let buffers: Box<[Span]> = (0..buffer.pieces()).map(|index| buffer.piece(index)).collect();
-            let number = engine.build_graph(name, comm, draft, None, Some(buffers.clone()))?;
+            let number = engine.build_graph(call.name, comm, draft, None, Some(buffers.clone()))?;
+            let graph = engine.store.progress().graphs.get(number);
+            let (row, made) = graph.map_or((NIL, 0), |graph| (graph.request, graph.call));
             Ok(match later {
-                None => Built::Graph(number),
-                Some(call) => {
-                    let graph = engine.store.progress().graphs.get(number);
-                    let (row, made) = graph.map_or((NIL, 0), |graph| (graph.request, graph.call));
-                    Built::Boards(row, engine.keep_on_boards((row, number, made), call, buffers))
-                }
+                None => (row, What::Graph(number)),
+                // It runs on boards as soon as there are some.
+                Some(later) => (row, What::Boards(engine.keep_on_boards((row, number, made), later, buffers))),
             })
-        });
-        match built {
-            Ok(Built::Boards(row, number)) => Ok(Persistent::on_boards(self.hold(row, buffer, scoped), number, comm)),
-            Ok(Built::Graph(number)) => {
-                let row = self.store.progress().graphs.get(number).map_or(NIL, |graph| graph.request);
-                Ok(Persistent::of_graph(self.hold(row, buffer, scoped), number, comm))
-            }
-            Err(error) => Err(Rejected { error: self.raise_post(comm, name, error), buffer }),
-        }
+        })
     }
 
     /// Starts a persistent operation whose request has this row, and notes that if a sink is told.
     pub(crate) fn start_noted(
         &mut self,
         (row, comm): (Row, Comm),
-        name: impl FnOnce(&mut Engine) -> &'static str,
+        name: fn(&mut Engine, u32) -> &'static str,
+        number: u32,
         start: impl FnOnce(&mut Engine) -> Result<(), PostError>,
     ) -> Result<(), PostError> {
         if !self.watching.tells() {
             return start(self);
         }
-        let name = name(self);
+        let name = name(self, number);
         let noted = self.note_start(name, comm);
         let started = start(self);
         if let Some(noted) = noted {
@@ -90,16 +92,13 @@ impl Engine {
     /// Starts the graph of a persistent operation that is not active. `row` is its request, `number` its graph.
     ///
     /// # Safety
-    /// The row holds a buffer of this type.
+    /// `check` is for the type of the buffer that the row holds.
     #[expect(unsafe_code, reason = "type-erased ownership")]
-    pub(crate) unsafe fn start_graph<B: Pieces>(&mut self, row: Row, number: u32) -> Result<(), PostError> {
+    pub(crate) unsafe fn start_graph(&mut self, row: Row, number: u32, check: BufferCheck) -> Result<(), PostError> {
         let tables = self.store.all();
-        // SAFETY: by the same contract.
-        let buffer = unsafe { tables.held[row as usize].0.get::<B>() }.ok_or(PostError::Stale)?;
         let graph = tables.progress.graphs.get(number).ok_or(PostError::Stale)?;
-        if !is_unmoved(buffer, &graph.buffers) {
-            return Err(PostError::Moved);
-        }
+        // SAFETY: by the same contract.
+        unsafe { check(&tables.held[row as usize].0, &graph.buffers) }?;
         let (comm, has_failed, is_collective) = (graph.comm, graph.failed, graph.blocks.is_none());
         if is_collective {
             // Others may run the operation on boards, so it takes a number there, as a call by messages does.
@@ -114,19 +113,21 @@ impl Engine {
     }
 }
 
-/// A persistent operation that was made.
-enum Built {
-    /// The row of its request, and its number among the persistent operations on boards. It runs on boards as soon as there are some.
-    Boards(Row, u32),
-    /// The number of its graph.
-    Graph(u32),
-}
+/// [`check_buffer`] for one type of buffer. It spares the functions that take it a copy for each type.
+pub(crate) type BufferCheck = unsafe fn(&Lease, &[Span]) -> Result<(), PostError>;
 
-/// Whether a buffer still consists of these runs.
-pub(super) fn is_unmoved<B: Pieces>(buffer: &B, runs: &[Span]) -> bool {
+/// Checks that the buffer of a request still consists of these runs: the application may have replaced it.
+///
+/// # Safety
+/// The lease holds a buffer of this type, if any.
+#[expect(unsafe_code, reason = "type-erased ownership")]
+pub(crate) unsafe fn check_buffer<B: Pieces>(lease: &Lease, runs: &[Span]) -> Result<(), PostError> {
+    // SAFETY: by the same contract.
+    let buffer = unsafe { lease.get::<B>() }.ok_or(PostError::Stale)?;
     let is_there = |(index, run): (usize, &Span)| {
         let now = buffer.piece(index);
         std::ptr::eq(now.start(), run.start()) && now.len() == run.len()
     };
-    buffer.pieces() == runs.len() && runs.iter().enumerate().all(is_there)
+    let is_unmoved = buffer.pieces() == runs.len() && runs.iter().enumerate().all(is_there);
+    if is_unmoved { Ok(()) } else { Err(PostError::Moved) }
 }

@@ -73,7 +73,7 @@ pub(super) fn reduce_scatter_block<S: Sequence, R: Sequence<Item = S::Item>, O: 
         let kind = CollectiveKind::ReduceScatter;
         let call = Collective { kind, root: 0, input, output, part: block, element };
         member.plan(call, reduction, |draft| {
-            parts::reduce_scatter(draft, input, |rank| rank as usize * block, output, element);
+            parts::reduce_scatter(draft, input, &|rank| rank as usize * block, output, element);
         })
     })
     .reducing::<S::Item, O>(0)
@@ -103,7 +103,7 @@ pub(super) fn reduce_scatter<S: Sequence, R: Sequence<Item = S::Item>, O: Operat
         let output = receive.piece(0).part(0, own * element);
         let start = |rank: u32| places.get(rank as usize).map_or(all, |place| place.start) * element;
         member.draw(reduction, |draft| {
-            parts::reduce_scatter(draft, input, start, output, element);
+            parts::reduce_scatter(draft, input, &start, output, element);
         })
     })
 }

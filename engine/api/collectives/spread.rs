@@ -68,7 +68,7 @@ pub(super) fn gatherv<S: Sequence, R: Sequence<Item = S::Item>>(
         let own = (!send.is_in_place()).then(|| send.piece(0));
         if member.rank != root {
             return member.draw(None, |draft| {
-                spread::gather_directly(draft, own, |_| send.piece(0), root);
+                spread::gather_directly(draft, own, &|_| send.piece(0), root);
             });
         }
         let to = Places::of("receive buffer", places, receive, member.size as usize, true)?;
@@ -78,7 +78,7 @@ pub(super) fn gatherv<S: Sequence, R: Sequence<Item = S::Item>>(
         }
         let all = receive.piece(0);
         member.draw(None, |draft| {
-            spread::gather_directly(draft, own, |rank| to.part(all, rank), root);
+            spread::gather_directly(draft, own, &|rank| to.part(all, rank), root);
         })
     })
 }
@@ -123,7 +123,7 @@ pub(super) fn scatterv<S: Sequence, R: Sequence<Item = S::Item>>(
         let own = (!receive.is_in_place()).then(|| receive.piece(0));
         if member.rank != root {
             return member.draw(None, |draft| {
-                spread::scatter_directly(draft, |_| receive.piece(0), own, root, &[]);
+                spread::scatter_directly(draft, &|_| receive.piece(0), own, root, &[]);
             });
         }
         let from = Places::of("send buffer", places, send, member.size as usize, false)?;
@@ -133,7 +133,7 @@ pub(super) fn scatterv<S: Sequence, R: Sequence<Item = S::Item>>(
         }
         let all = send.piece(0);
         member.draw(None, |draft| {
-            spread::scatter_directly(draft, |rank| from.part(all, rank), own, root, &[]);
+            spread::scatter_directly(draft, &|rank| from.part(all, rank), own, root, &[]);
         })
     })
 }

@@ -136,7 +136,7 @@ fn each_host_gets_the_blocks_of_other_hosts_once() {
             let own = draft.copy(span(&mut mine[rank as usize]), span(&mut data[at..at + block]), &[]);
             let bytes = span(data);
             let place = |first: u32, end: u32| bytes.part(first as usize * block, (end - first) as usize * block);
-            let came = exchange::allgather(draft, place, own);
+            let came = exchange::allgather(draft, &place, own);
             // Whoever waits for these nodes sees all blocks.
             let check = draft.temporary(bytes.len());
             draft.copy(bytes, check, &came);

@@ -100,7 +100,7 @@ fn allgather(draft: &mut Draft) {
     let all = room(SHORT * draft.size as usize);
     let own = draft.copy(Span::EMPTY, Span::EMPTY, &[]);
     let place = |first: u32, end: u32| all.part(first as usize * SHORT, (end - first) as usize * SHORT);
-    exchange::allgather(draft, place, own);
+    exchange::allgather(draft, &place, own);
 }
 
 fn reduced(draft: &mut Draft, bytes: usize) {
@@ -110,7 +110,7 @@ fn reduced(draft: &mut Draft, bytes: usize) {
 
 fn parts(draft: &mut Draft) {
     let input = room(SHORT * draft.size as usize);
-    reduce_scatter::reduce_scatter(draft, input, |rank| rank as usize * SHORT, room(SHORT), 8);
+    reduce_scatter::reduce_scatter(draft, input, &|rank| rank as usize * SHORT, room(SHORT), 8);
 }
 
 const LOG: &str = "log₂ P";
@@ -160,7 +160,7 @@ pub(crate) const OPERATIONS: [Operation; 24] = [
     Operation {
         name: "gatherv",
         operand: "8 B a rank",
-        draw: |draft| spread::gather_directly(draft, Some(room(SHORT)), |_| room(SHORT), 0),
+        draw: |draft| spread::gather_directly(draft, Some(room(SHORT)), &|_| room(SHORT), 0),
         most: |ranks| to_each(ranks, SHORT),
         least: ["1", "1", "n (P − 1)"],
         each: true,
@@ -184,7 +184,7 @@ pub(crate) const OPERATIONS: [Operation; 24] = [
     Operation {
         name: "scatterv",
         operand: "8 B a rank",
-        draw: |draft| spread::scatter_directly(draft, |_| room(SHORT), Some(room(SHORT)), 0, &[]),
+        draw: |draft| spread::scatter_directly(draft, &|_| room(SHORT), Some(room(SHORT)), 0, &[]),
         most: |ranks| to_each(ranks, SHORT),
         least: ["1", "1", "n (P − 1)"],
         each: true,
@@ -209,7 +209,7 @@ pub(crate) const OPERATIONS: [Operation; 24] = [
     Operation {
         name: "alltoall",
         operand: "8 B a rank",
-        draw: |draft| exchange::alltoall(draft, |_| room(SHORT), |_| room(SHORT), &[]),
+        draw: |draft| exchange::alltoall(draft, &|_| room(SHORT), &|_| room(SHORT), &[]),
         most: |ranks| to_each(ranks, SHORT),
         least: ["1", LOG, "n (P − 1)"],
         each: true,
@@ -217,7 +217,7 @@ pub(crate) const OPERATIONS: [Operation; 24] = [
     Operation {
         name: "alltoallv",
         operand: "8 B a rank",
-        draw: |draft| exchange::alltoall(draft, |_| room(SHORT), |_| room(SHORT), &[]),
+        draw: |draft| exchange::alltoall(draft, &|_| room(SHORT), &|_| room(SHORT), &[]),
         most: |ranks| to_each(ranks, SHORT),
         least: ["1", LOG, "n (P − 1)"],
         each: true,
@@ -225,7 +225,7 @@ pub(crate) const OPERATIONS: [Operation; 24] = [
     Operation {
         name: "alltoallw",
         operand: "8 B a rank",
-        draw: |draft| exchange::alltoall(draft, |_| room(SHORT), |_| room(SHORT), &[]),
+        draw: |draft| exchange::alltoall(draft, &|_| room(SHORT), &|_| room(SHORT), &[]),
         most: |ranks| to_each(ranks, SHORT),
         least: ["1", LOG, "n (P − 1)"],
         each: true,
