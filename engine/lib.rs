@@ -133,7 +133,7 @@ pub use crate::api::blocks::handles::{Elements, GraphNode, Incoming, Outgoing, O
 pub use crate::api::blocks::{GatherBlock, ScatterBlock};
 pub use crate::api::builder::Builder;
 pub use crate::api::builder::splicing::ENV_SPLICE;
-pub use crate::api::builder::transports::{ENV_ROUTES, ENV_TRANSPORTS};
+pub use crate::api::builder::transports::{ENV_LIMITS, ENV_ROUTES, ENV_TRANSPORTS};
 pub use crate::api::collectives::{consecutive, reduce_local};
 pub use crate::api::communicators::{Agreed, Agreeing, Agreement};
 pub use crate::api::error::Error;

@@ -232,6 +232,13 @@ fn info_names_transports_limits_and_the_machine() {
     assert_eq!([routes("the rank itself"), routes("a rank of this host")], [["loopback"; 3], ["shm"; 3]], "{report}");
     let json = good(&tickwire(&["info", "--json"]));
     assert!(json.contains(r#""protocols":[{"transport":"loopback","from":0,"#), "{json}");
+    let limited = |args: &[&str], limits| {
+        Command::new(binary("tickwire")).args(args).env(tickwire::ENV_LIMITS, limits).output().unwrap()
+    };
+    let json = good(&limited(&["info", "--json"], "eager_max=4096  boards=0"));
+    assert!(json.contains(r#"{"name":"eager_max","value":4096"#) && json.contains(r#""from":4097,"#), "{json}");
+    let wrong = text(&limited(&["perf", "self", "9"], "eager_max=4k").stderr);
+    assert!(wrong.contains("TICKWIRE_LIMITS") && wrong.contains("eager_max is a number: give 0 to "), "{wrong}");
     let shm = r#""routes":[{"to":"the rank itself","over":["loopback","loopback","loopback"]},{"to":"a rank of this host","over":["shm","shm","shm"]}]"#;
     assert!(json.contains(shm), "{json}");
     assert!(json.contains(r#""cheap_poll""#) && json.lines().count() == 1, "{json}");

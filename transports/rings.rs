@@ -5,6 +5,7 @@
 //! both map the same pages, a remote write is a store; a transport with RMA brings its own [`ring::RingMemory`].
 
 pub(crate) mod atomics;
+mod distance;
 pub mod fences;
 pub mod inbox;
 pub mod links;

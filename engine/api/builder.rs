@@ -82,7 +82,7 @@ impl Engine {
 }
 
 impl Builder {
-    /// Replaces the limits.
+    /// Replaces the limits. [`ENV_LIMITS`](crate::ENV_LIMITS) may change them.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self

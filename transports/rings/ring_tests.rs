@@ -71,7 +71,7 @@ fn frames_of_every_length_come_around_the_ring() {
 /// Those with so much payload and more past the caches.
 fn frames_come_around_the_ring(past_min: u64) {
     let Both { writer, mut reader, memory: _memory } = both();
-    let mut writer = writer.past_caches_from(past_min);
+    let mut writer = writer.past_caches_from(past_min).at_distance(false);
     // Control frames are told of their messages' buffers, and take nothing of them.
     assert_eq!(writer.push(&Header::new(Kind::Cts, 0, 0, 0, 0, 700), &&[9u8; 700][..]), Ok(true));
     assert_eq!(writer.position(), FRAME as u64);
@@ -500,7 +500,7 @@ fn what_is_packed_goes_past_the_caches_whole() {
     let memory = HeapMemory::new(RawRing::bytes(256 << 10));
     // SAFETY: zeroed memory of the ring's size, which outlives both ends.
     let ring = unsafe { RawRing::new(memory.base(), 256 << 10) };
-    let (mut writer, mut reader) = (Writer::new(ring).past_caches_from(64), Reader::new(ring));
+    let (mut writer, mut reader) = (Writer::new(ring).past_caches_from(64).at_distance(false), Reader::new(ring));
     let all: Vec<u8> = (0..2 * BYTES).map(|n| (n * 31 % 251) as u8).collect();
     let packed: Vec<u8> = all.iter().copied().step_by(2).collect();
     let every_second = Datatype::vector(BYTES, 1, 2, &Datatype::of::<u8>()).expect("a plain vector");
@@ -510,5 +510,21 @@ fn what_is_packed_goes_past_the_caches_whole() {
         let (header, span) = reader.read().expect("honest").expect("a frame");
         assert!(header == eager(n, BYTES) && bytes(span) == packed);
         let _ = reader.release();
+    }
+}
+
+#[test]
+fn only_a_writer_that_is_far_from_its_reader_writes_past_the_caches() {
+    for (near, configured, now) in [(true, 64, u64::MAX), (false, 64, 64), (true, u64::MAX, u64::MAX)] {
+        let Both { writer, mut reader, memory: _memory } = both();
+        let mut writer = writer.past_caches_from(configured).at_distance(near);
+        assert_eq!(writer.past_min(), configured, "nothing was read of the reader yet");
+        // More than the ring holds, so the writer looks how far the reader is.
+        for n in 0..200 {
+            assert_eq!(writer.push(&eager(n, 0), &NoBytes), Ok(true));
+            assert!(matches!(reader.read(), Ok(Some(_))));
+            let _ = reader.release();
+        }
+        assert_eq!(writer.past_min(), now);
     }
 }

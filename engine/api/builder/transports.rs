@@ -17,7 +17,29 @@ pub const ENV_TRANSPORTS: &str = "TICKWIRE_TRANSPORTS";
 /// The variable that says which transports may carry a class of traffic: `messages=shm,loopback one-sided=ofi`.
 pub const ENV_ROUTES: &str = "TICKWIRE_ROUTES";
 
+/// The variable that sets limits, in place of those of the program: `eager_max=4096 read_min=never`. `tickwire info` lists their names.
+pub const ENV_LIMITS: &str = "TICKWIRE_LIMITS";
+
 impl Builder {
+    /// The limits that an engine will have: those that are set here, changed by [`ENV_LIMITS`].
+    ///
+    /// # Errors
+    /// What is wrong with the variable.
+    pub fn effective_limits(&self) -> Result<Limits, BuildError> {
+        let mut limits = self.limits.clone();
+        let Ok(value) = std::env::var(ENV_LIMITS) else { return Ok(limits) };
+        for entry in value.split_whitespace() {
+            let set = match entry.split_once('=') {
+                Some((name, words)) => limits.set(name, words),
+                None => Err("give names and values, such as 'eager_max=4096 read_min=never'".to_owned()),
+            };
+            if let Err(expected) = set {
+                return Err(BuildError::Environment { variable: ENV_LIMITS, value, expected });
+            }
+        }
+        Ok(limits)
+    }
+
     pub(super) fn read_environment(&mut self) -> Result<(), BuildError> {
         #[cfg(feature = "dump")]
         if self.dump_signal.is_none() {

@@ -4,14 +4,14 @@ use std::fmt;
 
 use super::fabric::Fabric;
 use serde::Serialize;
-use tickwire::internals::components::limits::WALK_MAX;
+use tickwire::internals::components::limits::{NamedLimit, WALK_MAX};
 use tickwire::internals::transports::heap::{self, ENV_SHARED_HEAP_BYTES};
 use tickwire::internals::transports::ofi::OfiError;
 use tickwire::internals::transports::rings::fences;
 use tickwire::internals::transports::{
     AtomicWidths, Hub, Loopback, Ofi, OfiConfig, Reach, Shm, ShmConfig, TagLimits, Transport,
 };
-use tickwire::{AtomicsDomain, Bootstrap, Limits};
+use tickwire::{AtomicsDomain, Bootstrap, Engine, Limits};
 
 use super::routes::{self, To};
 use super::ways::{self, Way};
@@ -73,12 +73,20 @@ struct Limit {
     what: &'static str,
 }
 
+impl From<NamedLimit> for Limit {
+    fn from(NamedLimit { name, value, what }: NamedLimit) -> Self {
+        Limit { name, value, what }
+    }
+}
+
 impl Report {
     /// Opens each transport once, and asks the system.
     pub(crate) fn gather() -> Self {
         let space = rustix::fs::statvfs(SHM_DIRECTORY).ok();
         let heap = heap::possible();
         let routes = routes::gather();
+        // If the environment's limits are wrong, no engine can be built, and the report says why.
+        let limits = Engine::builder().effective_limits().unwrap_or_default();
         Report {
             versions: Versions {
                 tickwire: env!("CARGO_PKG_VERSION"),
@@ -89,7 +97,7 @@ impl Report {
             transports: transports(),
             routes_missing: routes.as_ref().err().cloned(),
             routes: routes.unwrap_or_default(),
-            protocols: ways::all(&Limits::default()),
+            protocols: ways::all(&limits),
             libfabric: Fabric::gather(),
             machine: Machine {
                 cores: std::thread::available_parallelism().map_or(1, usize::from),
@@ -101,7 +109,7 @@ impl Report {
                 shared_heap_bytes: heap.ok(),
                 shared_heap_missing: heap.err().map(|why| why.to_string()),
             },
-            limits: limits(&Limits::default()),
+            limits: limits.named().into_iter().map(Limit::from).collect(),
         }
     }
 }
@@ -228,64 +236,6 @@ fn atomics(shares: bool, widths: Option<AtomicWidths>) -> &'static str {
     }
 }
 
-/// Makes the rows of the table of limits, one for each field that is named.
-macro_rules! limit_rows {
-    ($limits:ident: $($field:ident $(. $part:ident)? = $what:literal;)*) => {
-        [$(Limit {
-            name: concat!(stringify!($field) $(, ".", stringify!($part))?),
-            value: $limits.$field $(.$part)? as u64,
-            what: $what,
-        }),*]
-    };
-}
-
-#[expect(clippy::cast_lossless, reason = "fields of all widths")]
-fn limits(limits: &Limits) -> Vec<Limit> {
-    let counts = limit_rows! { limits:
-        cars_max = "operations in flight or not yet taken";
-        unexpected_bytes_max = "bytes kept of messages before their receives, all peers' shares";
-        buffers_max = "unexpected messages with payload";
-        contexts_max = "communicators";
-        forward_bytes = "B of temporaries of operations that pass bytes on";
-        submissions_max = "operations of other threads, and calls";
-        registrations_max = "registered ranges that are kept while nobody needs them";
-        registered_bytes = "B of such ranges";
-        eager_max = "B of a message sent without asking";
-        part_bytes = "B of a part of such a message";
-        piece_bytes = "B of a piece of a larger message";
-        fabric_lengths.eager_max = "B of a message sent without asking over a fabric";
-        fabric_lengths.part_bytes = "B of a part of such a message";
-        fabric_lengths.piece_bytes = "B of a piece of a larger message";
-        read_min = "B from which on a message is read out of the sender's memory";
-        mapped_min = "the same for messages out of the shared heap";
-        direct_min = "B from which on a message goes straight between the memory of both ends";
-        ring_bytes = "B that a ring grows to, one direction of a pair";
-        first_ring_bytes = "B of a ring at first";
-        grown_bytes_max = "B of all rings that have grown, as one rank writes them";
-        past_min = "B of a frame over shared memory that is written past the caches";
-        window_copy_max = "B of a created window's part that is kept in shared memory";
-        own_at_once = "whether messages to oneself go to posted receives at once";
-        deliver = "whether messages go row by row where nothing else waits";
-        boards = "whether members of one host combine in shared memory";
-        check_types = "whether the types of messages are compared";
-        tick_budget = "frames that a tick reads";
-        passes_max = "passes of a tick";
-        control_us = "us between two looks at sockets";
-        spins = "empty looks of a wait before it yields";
-        yields = "yields of a wait before it sleeps";
-        sleep_ms_max = "ms of one sleep";
-        failure_ms_max = "ms until a peer's death is told";
-        dead_link_ms_max = "ms without an answer until a link is dead";
-        progress_event_count = "completions read from a fabric in one call";
-    };
-    let connect_ms_max = Limit {
-        name: "connect_ms_max",
-        value: limits.connect_ms_max.map_or(0, u64::from),
-        what: "ms that a living peer may take to answer a first contact; 0: as long as it lives",
-    };
-    counts.into_iter().chain([connect_ms_max]).collect()
-}
-
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Versions { tickwire, bevy_ecs, rustc } = &self.versions;
@@ -324,7 +274,7 @@ impl fmt::Display for Report {
         writeln!(f, "{}\n", ways::table(&self.protocols))?;
         writeln!(f, "{}", self.libfabric)?;
         let rows = self.limits.iter().map(|limit| [limit.name.into(), limit.value.to_string(), limit.what.into()]);
-        writeln!(f, "{}", super::table(["limit", "default", "of"], [false, true, false], rows))?;
+        writeln!(f, "{}", super::table(["limit", "value", "of"], [false, true, false], rows))?;
         writeln!(
             f,
             "matching {:?}: queues are walked up to {WALK_MAX} entries, then looked up; Limits::matching: Lists or Index",

@@ -2,6 +2,7 @@
 
 use super::access::{BESIDE_HEADER, Corrupt, LINE, RingMemory};
 use crate::rings::atomics::{Ordering, fence};
+use crate::rings::distance::Distance;
 use crate::rings::mark::Mark;
 use crate::rings::shortage::Shortage;
 use tickwire_components::limits::{
@@ -18,8 +19,11 @@ pub struct Writer<M> {
     released: u64,
     /// The room that the last refused frame needs, in bytes; 0 once there is room.
     wanted: u64,
-    /// Payloads from this length on, in bytes, are written past the caches.
+    /// Payloads from this length on, in bytes, are written past the caches: [`u64::MAX`] while the reader is near.
     past_min: u64,
+    /// The same for a reader that is far.
+    past_min_far: u64,
+    distance: Distance,
     shortage: Shortage,
     /// While the two ends take turns, the writer stays within this many bytes at the front of the ring.
     turns: u64,
@@ -44,6 +48,8 @@ impl<M: RingMemory> Writer<M> {
             released: 0,
             wanted: 0,
             past_min: u64::MAX,
+            past_min_far: u64::MAX,
+            distance: Distance::default(),
             shortage: Shortage::default(),
             turns: u64::MAX,
             turns_frames: 1,
@@ -68,18 +74,32 @@ impl<M: RingMemory> Writer<M> {
         Writer { turns: bytes, turns_frames: frames, ..self }
     }
 
-    /// This end, changed so that it writes payloads of `bytes` bytes and more past the caches: for a reader on another processor.
+    /// This end, changed so that it writes payloads of `bytes` bytes and more past the caches: for a reader on another processor, unless
+    /// that is near.
     ///
     /// A processor reads another one's cache line by line, and waits for each as long as a short message takes. From memory it reads ahead.
-    /// The writer gains too, since it need not take lines out of the reader's cache first.
+    /// The writer gains too, since it need not take lines out of the reader's cache first. If the processors are near, for example with a
+    /// cache in common, a line takes less time than it takes from memory.
     pub fn past_caches_from(self, bytes: u64) -> Self {
-        Writer { past_min: bytes, ..self }
+        Writer { past_min: bytes, past_min_far: bytes, ..self }
     }
 
     /// This end, moved to a position. The other end must be there too, and the memory must say that everything before it is released.
     #[cfg(test)]
     pub(crate) fn at(self, position: u64) -> Self {
         Writer { position, released: position, skipped: position, end: position, ..self }
+    }
+
+    /// This end, for which was decided just now whether the reader is near.
+    #[cfg(test)]
+    pub(crate) fn at_distance(self, near: bool) -> Self {
+        Writer { distance: Distance::decided(near), ..self }
+    }
+
+    /// Payloads from this length on are written past the caches now, bytes.
+    #[cfg(test)]
+    pub(crate) fn past_min(&self) -> u64 {
+        self.past_min
     }
 
     /// The memory.
@@ -197,12 +217,23 @@ impl<M: RingMemory> Writer<M> {
 
     /// Reads how far the reader has released the ring.
     fn look(&mut self) -> Result<(), Corrupt> {
-        let released = self.memory.released();
+        let released = self.read_released();
         if released.wrapping_sub(self.released) > self.position.wrapping_sub(self.released) {
             return Err(Corrupt::Released(released));
         }
         self.released = released;
         Ok(())
+    }
+
+    /// The position that the reader has published. Some of the reads are timed, to find out whether the reader is near.
+    fn read_released(&mut self) -> u64 {
+        let memory = &self.memory;
+        if self.past_min_far == u64::MAX {
+            return memory.released();
+        }
+        let released = self.distance.look(self.released, || memory.released());
+        self.past_min = if self.distance.is_near() { u64::MAX } else { self.past_min_far };
+        released
     }
 
     /// Finds room for a frame. Returns how many bytes up to the ring's end stay unused before it; `None` if there is no room now.
