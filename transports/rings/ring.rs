@@ -14,6 +14,7 @@
 //! the data stay where they are.
 
 mod access;
+mod fill;
 mod reader;
 mod writer;
 
