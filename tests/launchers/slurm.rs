@@ -4,6 +4,7 @@ use super::kit::{self, Launcher, RANK, run, until, words};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 use tickwire_tests::needs::is_there;
 use tickwire_tests::scratch::Directory;
 
@@ -127,15 +128,32 @@ impl Slurm {
     }
 }
 
+/// Longest time that daemons take to end.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// Asks daemons to end.
+pub(crate) fn ask_to_end(daemons: &[Child]) {
+    for daemon in daemons {
+        let _ = rustix::process::kill_process(rustix::process::Pid::from_child(daemon), rustix::process::Signal::TERM);
+    }
+}
+
+/// Waits for daemons that were asked to end. Those that do not end are killed: slurmd sometimes waits for its own threads for ever.
+pub(crate) fn end(daemons: &mut [Child]) {
+    let start = Instant::now();
+    for daemon in daemons {
+        while matches!(daemon.try_wait(), Ok(None)) && start.elapsed() < ENDING {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = daemon.kill();
+        let _ = daemon.wait();
+    }
+}
+
 impl Drop for Slurm {
     fn drop(&mut self) {
-        for daemon in &mut self.daemons {
-            let _ =
-                rustix::process::kill_process(rustix::process::Pid::from_child(daemon), rustix::process::Signal::TERM);
-        }
-        for daemon in &mut self.daemons {
-            let _ = daemon.wait();
-        }
+        ask_to_end(&self.daemons);
+        end(&mut self.daemons);
     }
 }
 

@@ -4,7 +4,7 @@
 use super::hosts::{draws, has_all_cases, know_their_places, missing, notice};
 use super::kit::{until, wait, words};
 use super::network::Network;
-use super::slurm::{COMMON, LIBRARY, has_pmix, is_slurm_there};
+use super::slurm::{COMMON, LIBRARY, ask_to_end, end, has_pmix, is_slurm_there};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use tickwire_tests::binaries::binary;
@@ -122,14 +122,11 @@ impl<'a> Cluster<'a> {
 impl Drop for Cluster<'_> {
     fn drop(&mut self) {
         // Daemons on the hosts end with the network, if not before.
-        for daemon in &mut self.daemons {
-            let _ =
-                rustix::process::kill_process(rustix::process::Pid::from_child(daemon), rustix::process::Signal::TERM);
-        }
+        ask_to_end(&self.daemons);
         for name in ["left", "right"] {
             self.network.kill(name);
         }
-        self.daemons.iter_mut().for_each(|daemon| drop(daemon.wait()));
+        end(&mut self.daemons);
     }
 }
 
