@@ -237,6 +237,8 @@ fn info_names_transports_limits_and_the_machine() {
     };
     let json = good(&limited(&["info", "--json"], "eager_max=4096  boards=0"));
     assert!(json.contains(r#"{"name":"eager_max","value":4096"#) && json.contains(r#""from":4097,"#), "{json}");
+    let none = good(&limited(&["info"], "ring_bytes=0"));
+    assert!(none.contains("no engine can be built: limits: ring_bytes is 0: give a power"), "{none}");
     let wrong = text(&limited(&["perf", "self", "9"], "eager_max=4k").stderr);
     assert!(wrong.contains("TICKWIRE_LIMITS") && wrong.contains("eager_max is a number: give 0 to "), "{wrong}");
     let shm = r#""routes":[{"to":"the rank itself","over":["loopback","loopback","loopback"]},{"to":"a rank of this host","over":["shm","shm","shm"]}]"#;

@@ -163,7 +163,7 @@ impl Limits {
     /// # Errors
     /// A sentence that names the limit and its valid values.
     pub fn check(&self) -> Result<(), String> {
-        let frame = HEADER_BYTES + self.lengths().frame_max();
+        let frame = self.lengths().frame_max().saturating_add(HEADER_BYTES);
         for (name, bytes) in [("ring_bytes", self.ring_bytes), ("first_ring_bytes", self.first_ring_bytes)] {
             if !bytes.is_power_of_two() || !(RING_BYTES_MIN..=RING_BYTES_MAX).contains(&bytes) {
                 return Err(format!("{name} is {bytes}: give a power of two from {RING_BYTES_MIN} to 2^30"));
@@ -237,6 +237,7 @@ mod tests {
         let long = wrong(|l| l.fabric_lengths.piece_bytes = FABRIC_FRAME_MAX + 1);
         assert_eq!(long, "fabric_lengths give frames of 16777217 B: 16777216 is the most");
         assert!(wrong(|l| l.piece_bytes = l.ring_bytes).contains("may be at most"));
+        assert!(wrong(|l| l.piece_bytes = usize::MAX).contains("may be at most"));
         assert_eq!(wrong(|l| l.ring_bytes = 5000), "ring_bytes is 5000: give a power of two from 4096 to 2^30");
         assert_eq!(wrong(|l| l.first_ring_bytes = 64), "first_ring_bytes is 64: give a power of two from 4096 to 2^30");
     }

@@ -48,8 +48,8 @@ pub const LOOPBACK_RING_BYTES: usize = 16 << 10;
 pub const PAST_MIN: usize = 8 << 10;
 /// The same limit for payloads that are packed from many short runs, bytes.
 pub const PACKED_PAST_MIN: usize = 32 << 10;
-/// The longest time of a look at a cache line of another processor that counts as near, ns. With the two looks at the clock, 50 to 100 ns
-/// of it. There, frames are written through the caches: by measurement, twice the message rate of 8 KiB, and 1.6 to 2.3 times the
+/// The longest time of a look at a cache line of another processor that counts as near, ns, with the two looks at the clock
+/// around it. There, frames are written through the caches: by measurement, twice the message rate of 8 KiB, and 1.6 to 2.3 times the
 /// bandwidth of messages that come in pieces.
 pub const NEAR_LINE_NS: u32 = 150;
 /// Looks after a decision about the distance that are not timed. In a stream, there is one look each time a ring was filled.

@@ -1,10 +1,9 @@
 //! srun in a small cluster that the test starts and stops: a controller and two nodes on this machine.
 
-use super::kit::{self, Launcher, RANK, run, until, words};
+use super::kit::{self, Launcher, RANK, comes, run, until, words};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
 use tickwire_tests::needs::is_there;
 use tickwire_tests::scratch::Directory;
 
@@ -128,9 +127,6 @@ impl Slurm {
     }
 }
 
-/// Longest time that daemons take to end.
-const ENDING: Duration = Duration::from_secs(10);
-
 /// Asks daemons to end.
 pub(crate) fn ask_to_end(daemons: &[Child]) {
     for daemon in daemons {
@@ -140,12 +136,10 @@ pub(crate) fn ask_to_end(daemons: &[Child]) {
 
 /// Waits for daemons that were asked to end. Those that do not end are killed: slurmd sometimes waits for its own threads for ever.
 pub(crate) fn end(daemons: &mut [Child]) {
-    let start = Instant::now();
     for daemon in daemons {
-        while matches!(daemon.try_wait(), Ok(None)) && start.elapsed() < ENDING {
-            std::thread::sleep(Duration::from_millis(10));
+        if !comes(|| !matches!(daemon.try_wait(), Ok(None))) {
+            let _ = daemon.kill();
         }
-        let _ = daemon.kill();
         let _ = daemon.wait();
     }
 }

@@ -36,7 +36,6 @@ impl Builder {
     /// What is wrong with the limits, the bootstrap, a transport or the systems. The error says what to do.
     pub fn build(mut self, bootstrap: Bootstrap) -> Result<Engine, BuildError> {
         self.limits = self.effective_limits()?;
-        self.limits.check().map_err(BuildError::Limits)?;
         self.read_environment()?;
         // Deliver and boards do not check types. So with `check_types` they are off, and without it they need no check.
         self.limits.deliver &= !self.limits.check_types;

@@ -24,10 +24,10 @@ impl Builder {
     /// The limits that an engine will have: those that are set here, changed by [`ENV_LIMITS`].
     ///
     /// # Errors
-    /// What is wrong with the variable.
+    /// What is wrong with the variable, or with the limits.
     pub fn effective_limits(&self) -> Result<Limits, BuildError> {
         let mut limits = self.limits.clone();
-        let Ok(value) = std::env::var(ENV_LIMITS) else { return Ok(limits) };
+        let value = std::env::var(ENV_LIMITS).unwrap_or_default();
         for entry in value.split_whitespace() {
             let set = match entry.split_once('=') {
                 Some((name, words)) => limits.set(name, words),
@@ -37,6 +37,7 @@ impl Builder {
                 return Err(BuildError::Environment { variable: ENV_LIMITS, value, expected });
             }
         }
+        limits.check().map_err(BuildError::Limits)?;
         Ok(limits)
     }
 
