@@ -132,7 +132,7 @@ pub use crate::api::blocks::builder::GraphBuilder;
 pub use crate::api::blocks::handles::{Elements, GraphNode, Incoming, Outgoing, Outgoings, Place, Ranks};
 pub use crate::api::blocks::{GatherBlock, ScatterBlock};
 pub use crate::api::builder::Builder;
-pub use crate::api::builder::splicing::ENV_SPLICE;
+pub use crate::api::builder::staging::ENV_STAGING;
 pub use crate::api::builder::transports::{ENV_LIMITS, ENV_ROUTES, ENV_TRANSPORTS};
 pub use crate::api::collectives::{consecutive, reduce_local};
 pub use crate::api::communicators::{Agreed, Agreeing, Agreement};
@@ -194,7 +194,7 @@ pub mod transport {
     pub use tickwire_components::wire::{HEADER_BYTES, Header, Kind};
     pub use tickwire_components::{Arrival, ArrivalState, Pieces, Row, Span};
     pub use tickwire_transports::ofi::Choice;
-    pub use tickwire_transports::shm::Splicing;
+    pub use tickwire_transports::shm::Staging;
     pub use tickwire_transports::{
         Capabilities, CreditWindows, Direct, Frame, Hub, Lending, LinkEvent, Loopback, Mapped, Matching, Memory,
         MemoryRead, Ofi, OfiConfig, OfiError, Other, Peeked, Reach, ReceiveEnvelope, Registering, Sent, Shm, ShmConfig,

@@ -11,7 +11,7 @@ use tickwire::internals::components::limits::MAPPED_MIN;
 use tickwire::internals::transports::heap::ENV_SHARED_HEAP_BYTES;
 use tickwire::launch::{Job, JobOutcome, OnFailure, RankStatus};
 use tickwire::testing::{Cluster, ROWS};
-use tickwire::{Datatype, ENV_SPLICE, Engine, HeapBuffer, HeapError, Rank, Tag, Typed};
+use tickwire::{Datatype, ENV_STAGING, Engine, HeapBuffer, HeapError, Rank, Tag, Typed};
 use tickwire_tests::binaries::binary;
 use tickwire_tests::cases::{BOUND, content};
 use tickwire_tests::scratch::{self, Directory};
@@ -175,17 +175,17 @@ fn messages_from_nothing_to_64_mib() {
     assert_eq!(run(2, "lengths", &[]).code(), 0);
 }
 
-/// As [`run`], for ranks that splice in the cases that `when` names.
-fn run_splicing(when: &str, ranks: u32, test: &str, args: &[&str]) -> JobOutcome {
-    run_program(env!("CARGO_BIN_EXE_tests-rank"), ranks, test, args, Some((ENV_SPLICE, when)))
+/// As [`run`], for ranks that stage in the cases that `when` names.
+fn run_staging(when: &str, ranks: u32, test: &str, args: &[&str]) -> JobOutcome {
+    run_program(env!("CARGO_BIN_EXE_tests-rank"), ranks, test, args, Some((ENV_STAGING, when)))
 }
 
 #[test]
-fn messages_that_are_spliced_arrive_as_they_were() {
-    assert_eq!(run_splicing("always", 2, "lengths", &[]).code(), 0);
-    assert_eq!(run_splicing("always", 8, "storm", &["8", "10"]).code(), 0);
+fn messages_that_are_staged_arrive_as_they_were() {
+    assert_eq!(run_staging("always", 2, "lengths", &[]).code(), 0);
+    assert_eq!(run_staging("always", 8, "storm", &["8", "10"]).code(), 0);
     for (when, ranks) in [("always", 2), ("always", 4), ("cheaper", 2), ("never", 2)] {
-        let outcome = run_splicing(when, ranks, "splices", &[]);
+        let outcome = run_staging(when, ranks, "staging", &[]);
         assert_eq!(outcome.code(), 0, "{when}, {ranks} ranks: {outcome:?}");
     }
 }
@@ -194,7 +194,7 @@ fn messages_that_are_spliced_arrive_as_they_were() {
 fn a_sender_that_is_killed_while_its_messages_are_read_leaves_nobody_waiting() {
     for when in ["always", "never"] {
         for _ in 0..3 {
-            let outcome = run_splicing(when, 2, "death-of-a-sender", &[]);
+            let outcome = run_staging(when, 2, "death-of-a-sender", &[]);
             assert_eq!(outcome.statuses[1], RankStatus::Killed(9), "{when}: {outcome:?}");
             assert!(outcome.statuses[0].is_success(), "{when}: {outcome:?}");
         }
@@ -204,7 +204,7 @@ fn a_sender_that_is_killed_while_its_messages_are_read_leaves_nobody_waiting() {
 #[test]
 fn a_sender_that_is_stopped_while_its_messages_are_read_holds_nobody_up() {
     for when in ["always", "cheaper"] {
-        let outcome = run_splicing(when, 2, "stopped-sender", &[]);
+        let outcome = run_staging(when, 2, "stopped-sender", &[]);
         assert_eq!(outcome.code(), 0, "{when}: {outcome:?}");
     }
 }

@@ -88,10 +88,10 @@ pub enum Packet {
     Later(String),
     /// A proc has closed a connection in order.
     Closed,
-    /// A proc wants messages spliced to it, and asks for pipes.
-    Splice,
-    /// The pipes, which are passed with this packet; none if there can be none.
-    Pipes,
+    /// A proc wants messages staged to it, and asks for a staging buffer.
+    AskStaging,
+    /// The staging buffer, which is passed with this packet; none if there can be none.
+    Staging,
     /// A proc has an endpoint for long messages; its address follows.
     Direct,
     /// A larger place, of this many bytes, for the data of the ring from this proc. It is passed with this packet.
@@ -238,8 +238,8 @@ impl Packet {
     const REFUSED: u8 = 3;
     const LATER: u8 = 4;
     const CLOSED: u8 = 5;
-    const SPLICE: u8 = 6;
-    const PIPES: u8 = 7;
+    const ASK_STAGING: u8 = 6;
+    const STAGING: u8 = 7;
     const DIRECT: u8 = 8;
     const RING: u8 = 9;
     const SHARED: u8 = 10;
@@ -257,8 +257,8 @@ impl Packet {
             Packet::Refused(text) => (Self::REFUSED, text.as_str()),
             Packet::Later(text) => (Self::LATER, text.as_str()),
             Packet::Closed => (Self::CLOSED, ""),
-            Packet::Splice => (Self::SPLICE, ""),
-            Packet::Pipes => (Self::PIPES, ""),
+            Packet::AskStaging => (Self::ASK_STAGING, ""),
+            Packet::Staging => (Self::STAGING, ""),
             Packet::Direct => (Self::DIRECT, ""),
             Packet::OneSided => (Self::ONE_SIDED, ""),
             Packet::Ask => (Self::ASK, ""),
@@ -291,8 +291,8 @@ impl Packet {
             Self::REFUSED => Ok(Packet::Refused(text())),
             Self::LATER => Ok(Packet::Later(text())),
             Self::CLOSED => Ok(Packet::Closed),
-            Self::SPLICE => Ok(Packet::Splice),
-            Self::PIPES => Ok(Packet::Pipes),
+            Self::ASK_STAGING => Ok(Packet::AskStaging),
+            Self::STAGING => Ok(Packet::Staging),
             Self::DIRECT => Ok(Packet::Direct),
             Self::ONE_SIDED => Ok(Packet::OneSided),
             Self::ASK => Ok(Packet::Ask),

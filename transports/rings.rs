@@ -16,11 +16,11 @@ mod loom_tests;
 pub(crate) mod mark;
 pub mod memory;
 pub mod outlet;
-pub mod pieces;
 #[cfg(all(test, not(tickwire_loom)))]
 mod remote_tests;
 pub mod ring;
 #[cfg(test)]
 mod ring_tests;
 mod shortage;
+pub mod staging;
 pub mod window;

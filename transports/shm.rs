@@ -19,7 +19,7 @@
 //!   fetching line by line from the writer's cache.
 //! - **Reading.** Large messages are read out of the sender's memory with one copy: out of its [shared heap](crate::heap), which the
 //!   handshake passes, or by the kernel, if it allows that. See `reading`. A sender that has nothing else to do may help, if asked to. See
-//!   `splicing`.
+//!   `staging`.
 //! - **Boards.** Members of a communicator exchange operands of collective operations in shared memory. See [`crate::boards`].
 //! - **Sleeping.** The doorbell, the listener, all control sockets and processes are in one `epoll` instance: one
 //!   descriptor to sleep on.
@@ -40,7 +40,7 @@ mod room;
 mod segment;
 mod sharing;
 mod socket;
-mod splicing;
+mod staging;
 #[cfg(all(test, not(miri)))]
 mod tests;
 
@@ -56,7 +56,7 @@ use crate::{
     Capabilities, CreditWindows, LinkEvent, Mapped, Memory, MemoryRead, Reach, Sent, SharedMemory, Take, Traffic,
     Transport,
 };
-pub use config::{ShmConfig, Splicing};
+pub use config::{ShmConfig, Staging};
 use deaths::Deaths;
 pub use endpoint::{BytesRead, Shm};
 use endpoint::{Call, Line};
@@ -70,7 +70,7 @@ use rustix::fd::{AsFd, BorrowedFd};
 use segment::Files;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use tickwire_components::limits::SPLICE_MIN;
+use tickwire_components::limits::STAGING_MIN;
 use tickwire_components::wire::{HEADER_BYTES, Header};
 use tickwire_components::{Arrival, Pieces, Row, Span};
 
@@ -198,7 +198,7 @@ unsafe impl Transport for Shm {
 
     fn moved(&self) -> (u64, u64) {
         let (sent, received) = self.links.moved();
-        (sent, received + self.read.heap + self.read.attach + self.read.spliced)
+        (sent, received + self.read.heap + self.read.attach + self.read.staged)
     }
 
     fn reaches(&self, proc: u32, card: &[u8]) -> Result<(), String> {
@@ -342,7 +342,7 @@ unsafe impl Memory for Shm {
 
     #[inline]
     unsafe fn expose(&mut self, link: u32, run: Span) {
-        if run.len() >= SPLICE_MIN
+        if run.len() >= STAGING_MIN
             && let Some(outlet) = self.links.outlet(link)
         {
             // SAFETY: by the same contract: whoever withdraws a run, closes its link or ends all goes through this endpoint,
@@ -353,7 +353,7 @@ unsafe impl Memory for Shm {
 
     #[inline]
     fn withdraw(&mut self, link: u32, run: Span) {
-        if run.len() >= SPLICE_MIN
+        if run.len() >= STAGING_MIN
             && let Some(outlet) = self.links.outlet(link)
         {
             outlet.withdraw(run);

@@ -1,4 +1,4 @@
-//! Rings in shared memory: how long they are and how they grow, what is prefetched, and pieces that go through pipes.
+//! Rings in shared memory: how long they are and how they grow, what is prefetched, and staging buffers.
 
 use super::{
     ARRIVALS, BOARD_CELL_BYTES_WIDE, CACHE_LINE, DRAINED_PART, EAGER_MAX, PAGE_BYTES, PIECE_BYTES, READ_BYTES_A_TURN,
@@ -94,34 +94,35 @@ pub const RING_UNPUBLISHED_BYTES: u64 = 4 << 10;
 /// Bytes of a payload that are packed at a time before they are written past the caches. They stay in the L1 cache.
 pub const RING_PACKED_BYTES: usize = 4096;
 
-/// Bytes of a pipe, in pages of 4 KiB: twice the kernel's default. Pieces of 32 KiB cost a fifth of the bandwidth; with pages of zeros,
-/// pieces of 252 KiB cost a quarter of it.
-pub const PIPE_BYTES: usize = 128 << 10;
-/// Bytes of a spliced piece: as many as fit into a pipe of [`PIPE_BYTES`], whose first and last page may be used in part only.
-pub const SPLICE_BYTES: usize = PIPE_BYTES - PAGE_BYTES;
-/// The shortest run that a peer may ask to have spliced, bytes. A shorter message is sent with its envelope, or reading it costs less than
+/// Bytes of a staging buffer. It is longer than a processor's own caches (1 or 2 MiB): its lines then lie in the common cache when the sender
+/// writes them again, and not in the receiver's. With half of it, messages of 64 KiB have half of the bandwidth (AMD, 1 MiB of own cache).
+pub const STAGING_BYTES: usize = 2 << 20;
+/// The most bytes that are put into a staging buffer before the receiver is told: it copies the first ones while the next ones are put.
+pub const STAGING_STEP_BYTES: usize = 8 << 10;
+/// Bytes after which the receiver tells the sender what it has taken. Each time the sender waits for a cache line.
+pub const STAGING_TAKEN_BYTES: usize = STAGING_BYTES / 8;
+/// The shortest run that a peer may ask to have staged, bytes. A shorter message is sent with its envelope, or reading it costs less than
 /// a question.
-pub const SPLICE_MIN: usize = EAGER_MAX + 1;
-/// The most pieces that one call puts into the pipes of a connection: as many bytes as one turn reads.
-pub const SPLICED_A_CALL: usize = READ_BYTES_A_TURN.div_ceil(SPLICE_BYTES);
+pub const STAGING_MIN: usize = EAGER_MAX + 1;
+/// The most bytes that one call stages for a connection: as many as one turn reads.
+pub const STAGED_A_CALL: usize = READ_BYTES_A_TURN;
 /// The most questions of a connection that are kept: more than the reader asks in several calls.
-pub const SPLICE_QUESTIONS_MAX: usize = 4 * READS_A_CALL;
-/// Calls without room after which a piece is given up. They take 2 ms or more, far longer than a reader at work needs. A reader that was
+pub const STAGING_QUESTIONS_MAX: usize = 4 * READS_A_CALL;
+/// Calls without room after which a question is given up. They take 2 ms or more, far longer than a reader at work needs. A reader that was
 /// stopped reads the rest itself.
-pub const SPLICE_CALLS_MAX: u32 = 20_000;
-/// How long the reader waits for a piece: enough for a polling sender to find the question, and twice the time that a piece takes.
-pub const SPLICE_WAIT: Duration = Duration::from_micros(8);
-/// As [`SPLICE_WAIT`], if every message is to be spliced: long enough also for a sender that is not running yet.
-pub const SPLICE_WAIT_ALWAYS: Duration = Duration::from_millis(2);
-/// Polls for a piece between two readings of the clock: 25 ns for 32 polls of 5 ns or more.
-pub const SPLICE_POLLS_A_CLOCK: u32 = 32;
-/// The most connections of a proc with pipes.
-pub const PIPED_CONNECTIONS_MAX: usize = 16;
-/// The most bytes of all pipes of a job, if each proc has them for one connection: a quarter of the 64 MiB that Linux allows all pipes of
-/// a user by default.
-pub const JOB_PIPE_BYTES: usize = 16 << 20;
-/// Reads of a size that do not consider splicing after a read out of a shared heap.
-pub const HEAP_READS_UNSPLICED: u8 = 16;
+pub const STAGING_CALLS_MAX: u32 = 20_000;
+/// How long the reader waits for bytes: enough for a polling sender to find the question, and more than twice the time that a step takes.
+pub const STAGING_WAIT: Duration = Duration::from_micros(8);
+/// As [`STAGING_WAIT`], if every message is to be staged: long enough also for a sender that is not running yet.
+pub const STAGING_WAIT_ALWAYS: Duration = Duration::from_millis(2);
+/// Polls for bytes between two readings of the clock: 25 ns for 32 polls of 5 ns or more.
+pub const STAGING_POLLS_A_CLOCK: u32 = 32;
+/// The most connections of a proc with a staging buffer for its messages.
+pub const STAGED_CONNECTIONS_MAX: usize = 8;
+/// The most bytes of all staging buffers of a job. But each proc may make one, even in a job of many procs.
+pub const JOB_STAGING_BYTES: usize = 64 << 20;
+/// Reads of a size that do not consider staging after a read out of a shared heap.
+pub const HEAP_READS_UNSTAGED: u8 = 16;
 
 // A frame never fills more than a quarter of a ring, so that a drained ring always takes the next one.
 const _: () = assert!(RING_BYTES.is_power_of_two() && LOOPBACK_RING_BYTES.is_power_of_two());
@@ -137,8 +138,9 @@ const _: () = assert!(frame_bytes(0) == CACHE_LINE as u64 && frame_bytes(4096) =
 const _: () = assert!(RING_READ_AHEAD < RING_BYTES_MIN as u64);
 const _: () = assert!(RING_WRITE_AHEAD < RING_BYTES_MIN as u64);
 const _: () = assert!(RING_BYTES_MIN <= FIRST_RING_BYTES && RING_BYTES <= RING_BYTES_MAX);
-// Every message that is read may be spliced.
-const _: () = assert!(SPLICE_MIN <= READ_MIN && PIPE_BYTES.is_multiple_of(PAGE_BYTES) && PIPE_BYTES > PAGE_BYTES);
+// Every message that is read may be staged. A buffer is mapped at once.
+const _: () = assert!(STAGING_MIN <= READ_MIN && STAGING_BYTES <= POPULATED_MAX);
+const _: () = assert!(STAGING_TAKEN_BYTES.is_power_of_two() && STAGING_STEP_BYTES <= STAGING_TAKEN_BYTES);
 // A wide board, with its slots, is mapped at once.
 const _: () = assert!(2 * BOARD_CELL_BYTES_WIDE <= POPULATED_MAX);
-const _: () = assert!(SPLICE_WAIT.as_nanos() <= SPLICE_WAIT_ALWAYS.as_nanos());
+const _: () = assert!(STAGING_WAIT.as_nanos() <= STAGING_WAIT_ALWAYS.as_nanos());

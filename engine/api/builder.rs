@@ -4,7 +4,7 @@ mod build;
 mod endpoint;
 mod fabric;
 mod spins;
-pub(crate) mod splicing;
+pub(crate) mod staging;
 pub(crate) mod transports;
 
 use crate::api::slots::info::SlotInfo;
@@ -19,7 +19,7 @@ use tickwire_components::{TrafficClass, Vc};
 use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_traces::{Sink, Trace};
 use tickwire_transports::ofi::Choice;
-use tickwire_transports::shm::Splicing;
+use tickwire_transports::shm::Staging;
 use tickwire_transports::{Hub, Transport};
 
 /// What an application adds to a schedule or a world.
@@ -49,7 +49,7 @@ pub struct Builder {
     is_signal_found: bool,
     shared_heap: Option<bool>,
     cross_memory_attach: bool,
-    splicing: Option<Splicing>,
+    staging: Option<Staging>,
     trace: Option<Trace>,
     ofi: Option<Choice>,
 }
@@ -74,7 +74,7 @@ impl Engine {
             is_signal_found: false,
             shared_heap: None,
             cross_memory_attach: true,
-            splicing: None,
+            staging: None,
             trace: None,
             ofi: None,
         }
@@ -191,13 +191,13 @@ impl Builder {
         self
     }
 
-    /// When senders splice large messages that the kernel could read instead. Splicing costs less while senders have nothing else to do. By
-    /// default messages are spliced whenever that has cost less lately ([`Splicing::IfCheaper`]), unless this or [`ENV_SPLICE`] says
+    /// When senders stage large messages that the kernel could read instead. Staging costs less while senders have nothing else to do. By
+    /// default messages are staged whenever that has cost less lately ([`Staging::IfCheaper`]), unless this or [`ENV_STAGING`] says
     /// otherwise.
     ///
-    /// [`ENV_SPLICE`]: crate::ENV_SPLICE
-    pub fn splicing(mut self, splicing: Splicing) -> Self {
-        self.splicing = Some(splicing);
+    /// [`ENV_STAGING`]: crate::ENV_STAGING
+    pub fn staging(mut self, staging: Staging) -> Self {
+        self.staging = Some(staging);
         self
     }
 

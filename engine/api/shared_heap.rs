@@ -91,7 +91,7 @@ impl Engine {
                 let read = shm.bytes_read();
                 sum.heap += read.heap;
                 sum.attach += read.attach;
-                sum.spliced += read.spliced;
+                sum.staged += read.staged;
             }
         }
         sum

@@ -10,7 +10,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 use tickwire::internals::components::limits::LOOPBACK_RING_BYTES;
 use tickwire::internals::traces::DELIVER;
-use tickwire::internals::transports::shm::Splicing;
+use tickwire::internals::transports::shm::Staging;
 use tickwire::testing::{Cluster, Corruption, ProviderConfig, STEP_NS, SimConfig, SimNet, SplitMix};
 use tickwire::transport::Hub;
 use tickwire::{Limits, Matching};
@@ -67,8 +67,8 @@ struct Case {
     place: Place,
     /// Whether engines over loopback act as if they shared no memory.
     apart: bool,
-    /// Whether long messages over shared memory are spliced.
-    splices: bool,
+    /// Whether long messages over shared memory are staged.
+    stages: bool,
     /// Whether the provider does not reach all ranks.
     mixed: bool,
 }
@@ -137,9 +137,9 @@ impl Case {
         config.notice_ns = NOTICE_NS;
         let places = [Place::Shm, Place::ShmWithoutBoards, Place::Loopback, Place::LoopbackApart];
         let (place, apart) = (places[(seed % 4) as usize], random.below(2) == 0);
-        let splices = network == Network::Shm && seed.is_multiple_of(3);
+        let stages = network == Network::Shm && seed.is_multiple_of(3);
         let mixed = network == Network::Provider && !seed.is_multiple_of(2);
-        (Case { network, seed, ranks, limits, config, dies, place, apart, splices, mixed }, random)
+        (Case { network, seed, ranks, limits, config, dies, place, apart, stages, mixed }, random)
     }
 
     /// The operations on other ranks' memory that this network has.
@@ -162,10 +162,9 @@ impl Case {
             // Rings have their full size at once. How a message is cut depends on the room in the ring, and a ring
             // that grows would not have the same room on both sides.
             let limits = Limits { first_ring_bytes: limits.ring_bytes, boards, ..limits.clone() };
-            // Whether splicing is cheaper depends on the times that are measured.
-            let splicing = if self.splices { Splicing::Always } else { Splicing::Never };
-            let build =
-                |builder: tickwire::Builder| builder.limits(limits.clone()).splicing(splicing).shared_heap(true);
+            // Whether staging is cheaper depends on the times that are measured.
+            let staging = if self.stages { Staging::Always } else { Staging::Never };
+            let build = |builder: tickwire::Builder| builder.limits(limits.clone()).staging(staging).shared_heap(true);
             Cluster::shm_with(self.ranks, build)
         };
         let cluster = match (self.network, self.place) {

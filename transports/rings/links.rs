@@ -5,7 +5,7 @@
 //!   and rings the peer's doorbell if the peer sleeps.
 //! - **Reading.** The reader polls a few rings directly: it watches them. It finds all others by their bits in its own inbox. See
 //!   `reading` and `watching`.
-//! - **Questions.** A peer may ask for pieces of a message beside the rings. The questions are answered here and not handed to the engine.
+//! - **Questions.** A peer may ask for bytes of a message beside the rings. The questions are answered here and not handed to the engine.
 //!   See `outlets`.
 //! - **Growing.** A ring that is too small for its traffic continues in a larger one. See `growth` and `places`.
 

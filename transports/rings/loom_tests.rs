@@ -5,6 +5,6 @@
 
 mod frames;
 mod kit;
-mod pieces;
+mod staging;
 mod waking;
 mod window;

@@ -10,8 +10,8 @@ pub(crate) enum Mark {
     Wrap = TRANSPORTS_OWN,
     /// The ring goes on in a larger one, at the same position. The second byte is the binary logarithm of the larger one's bytes.
     Moved,
-    /// The receiver of an offer that may be read asks that a part of the message be spliced to it. A frame: bytes 8–15 are the address of
-    /// the part, the tag field is the number of its first piece, and the length is that of the part.
+    /// The receiver of an offer that may be read asks that a part of the message be staged to it. A frame: bytes 8–15 are the address of
+    /// the part, the tag field is the position of its first byte in the staging buffer, and the length is that of the part.
     Question,
 }
 

@@ -1,7 +1,7 @@
 //! Ring memory: its layout, and the raw view of it that works on shared maps and on the heap alike.
 
-use super::pieces::PieceMemory;
 use super::ring::{LINE, RingMemory};
+use super::staging::{Position, StagingWords};
 use super::window;
 use crate::copy::{copy_bytes, copy_past, fence_streams};
 use crate::hints::{For, demote, prefetch};
@@ -28,7 +28,7 @@ pub struct RingControl {
     /// Written by the writer, once.
     abandoned: AtomicU32,
     _rest: [u32; 15],
-    /// Written by both. See [`super::pieces`].
+    /// Written by the writer. See [`super::staging`].
     put: AtomicU32,
     _polled: [u32; 15],
     taken: AtomicU32,
@@ -265,28 +265,24 @@ unsafe impl RingMemory for RawRing {
     }
 }
 
-impl PieceMemory for RawRing {
+impl StagingWords for RawRing {
     #[inline]
-    fn load_put(&self, order: Ordering) -> u32 {
+    fn load_put(&self, order: Ordering) -> Position {
         self.control().put.load(order)
     }
 
     #[inline]
-    fn exchange_put(&self, before: u32, after: u32) -> bool {
-        self.control().put.compare_exchange(before, after, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-    }
-
-    fn swap_put(&self, after: u32) -> u32 {
-        self.control().put.swap(after, Ordering::AcqRel)
+    fn store_put(&self, put: Position, order: Ordering) {
+        self.control().put.store(put, order);
     }
 
     #[inline]
-    fn load_taken(&self, order: Ordering) -> u32 {
+    fn load_taken(&self, order: Ordering) -> Position {
         self.control().taken.load(order)
     }
 
     #[inline]
-    fn store_taken(&self, taken: u32, order: Ordering) {
+    fn store_taken(&self, taken: Position, order: Ordering) {
         self.control().taken.store(taken, order);
     }
 }

@@ -32,33 +32,33 @@ pub struct ShmConfig {
     pub shared_heap: bool,
     /// Whether peers' memory outside their shared heaps is read too, if the kernel allows it (cross-memory attach).
     pub cross_memory_attach: bool,
-    /// When peers splice messages that this process may read out of their memory, and this process splices its own to peers.
-    pub splicing: Splicing,
+    /// When peers stage messages that this process may read out of their memory, and this process stages its own to peers.
+    pub staging: Staging,
     /// The kind of files that segments are made of, even if a better kind is possible.
     pub(super) files: Files,
 }
 
-/// When senders splice messages instead of having them read out of their memory. See the module `splicing`.
+/// When senders stage messages instead of having them read out of their memory. See the module `staging`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Splicing {
-    /// Never; this process does not splice its messages to peers either.
+pub enum Staging {
+    /// Never; this process does not stage its messages to peers either.
     Never,
-    /// When splicing has cost less lately, for messages of such a length from this peer.
+    /// When staging has cost less lately, for messages of such a length from this peer.
     #[default]
     IfCheaper,
     /// Whenever it is possible, waiting up to 2 ms for each piece: for measurements and tests.
     Always,
 }
 
-impl FromStr for Splicing {
+impl FromStr for Staging {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
         match word {
-            "never" => Ok(Splicing::Never),
-            "cheaper" => Ok(Splicing::IfCheaper),
-            "always" => Ok(Splicing::Always),
-            _ => Err(format!("messages are not spliced '{word}': give never, cheaper or always")),
+            "never" => Ok(Staging::Never),
+            "cheaper" => Ok(Staging::IfCheaper),
+            "always" => Ok(Staging::Always),
+            _ => Err(format!("messages are not staged '{word}': give never, cheaper or always")),
         }
     }
 }
@@ -78,7 +78,7 @@ impl ShmConfig {
             directory: "/dev/shm".into(),
             shared_heap: false,
             cross_memory_attach: true,
-            splicing: Splicing::default(),
+            staging: Staging::default(),
             files: Files::default(),
         }
     }

@@ -37,6 +37,6 @@ pub struct BytesRead {
     pub heap: u64,
     /// Bytes read by the kernel.
     pub attach: u64,
-    /// Bytes spliced by their senders.
-    pub spliced: u64,
+    /// Bytes staged by their senders.
+    pub staged: u64,
 }

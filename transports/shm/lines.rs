@@ -2,7 +2,7 @@
 //! the ring may still hold.
 
 use super::deaths::Watched;
-use super::splicing::Pipes;
+use super::staging::Staged;
 use super::{Line, Shm, socket};
 use crate::handshake::Packet;
 use crate::heap::PeerHeap;
@@ -20,8 +20,8 @@ pub(crate) struct PeerMemory {
     readable: bool,
     /// Its shared heap, as this process maps it.
     heap: Option<Arc<PeerHeap>>,
-    /// The pipes through which its messages are spliced.
-    pub(super) pipes: Pipes,
+    /// How its messages are staged.
+    pub(super) staged: Staged,
     /// Shared runs that it has passed, by key, until the engine asks for them.
     pub(super) shared: Vec<(u64, Option<SharedRun>)>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct PeerMemory {
 impl PeerMemory {
     /// `readable` tells whether the kernel lets the memory be read; `heap` is the peer's shared heap.
     pub(super) fn new(readable: bool, heap: Option<Arc<PeerHeap>>) -> Self {
-        PeerMemory { watched: 0, readable, heap, pipes: Pipes::default(), shared: Vec::new() }
+        PeerMemory { watched: 0, readable, heap, staged: Staged::default(), shared: Vec::new() }
     }
 }
 

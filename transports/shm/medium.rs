@@ -5,7 +5,7 @@ use super::calling::Request;
 use super::identity::HostCard;
 use super::lines::{PeerMemory, Unread};
 use super::socket::{self, Read, Received};
-use super::{Call, LINKS_MAX, Shm, Splicing};
+use super::{Call, LINKS_MAX, Shm, Staging};
 use crate::connections::{self, Accepted, Heard, Medium, Message, NoRoom, Parts, Socket};
 use crate::handshake::{Greeting, Packet};
 use crate::processes::{self, Process};
@@ -79,7 +79,7 @@ impl Medium for Shm {
 
     fn open_link(&mut self, link: u32, ends: Ends) -> Result<(), String> {
         self.links.open(link, NIL, ends);
-        if self.own.config.splicing != Splicing::Never && self.capabilities.remote_read {
+        if self.own.config.staging != Staging::Never && self.capabilities.remote_read {
             self.links.give_outlet(link);
         }
         Ok(())
@@ -143,8 +143,8 @@ impl Medium for Shm {
         // What there was no descriptor number for is missing, and the connection works without it.
         let passed = passed.unwrap_or_default();
         match word {
-            Packet::Splice => self.pass_pipes(link),
-            Packet::Pipes => self.take_pipes(link, passed),
+            Packet::AskStaging => self.pass_staging(link),
+            Packet::Staging => self.take_staging(link, passed),
             Packet::Ring(bytes) => {
                 let followed = self.follow(link, bytes, passed);
                 followed.map_err(|reason| format!("corrupt ring of proc {proc}: {reason}"))?;

@@ -104,13 +104,13 @@ impl Shm {
         self.read_asked(link, reads, asked)
     }
 
-    /// Does reads of which the peer was asked to splice the first `asked`.
+    /// Does reads of which the peer was asked to stage the first `asked`.
     pub(super) fn read_asked(&mut self, link: u32, reads: &[MemoryRead], asked: usize) -> Result<(), String> {
-        let spliced = if asked > 0 { self.take_spliced(link, &reads[..asked]) } else { 0 };
-        self.read.spliced += spliced as u64;
-        match spliced {
+        let staged = if asked > 0 { self.take_staged(link, &reads[..asked]) } else { 0 };
+        self.read.staged += staged as u64;
+        match staged {
             0 => self.read_rest(link, reads)?,
-            _ => self.read_rest(link, &rest_of(reads, spliced))?,
+            _ => self.read_rest(link, &rest_of(reads, staged))?,
         }
         self.note_cost(link, reads, asked > 0);
         if !self.links.stands(link) {
@@ -133,7 +133,7 @@ impl Shm {
                 copy::copy_long(into, from);
             }
             self.read.heap += bytes;
-        } else if alone && line.more.pipes.is_quiet(into.len(), self.own.config.splicing) {
+        } else if alone && line.more.staged.is_quiet(into.len(), self.own.config.staging) {
             if attach(&mut self.deaths, &mut self.kernel_calls, line, &[MemoryRead { address, into }]).is_err() {
                 return false;
             }

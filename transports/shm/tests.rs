@@ -6,6 +6,6 @@ mod growing;
 mod kit;
 mod processes;
 mod reading;
-mod splicing;
+mod staging;
 mod strangers;
 mod users;

@@ -1,7 +1,7 @@
 //! Which transports an engine opens, and what procs tell each other about them.
 
 use super::endpoint::inside;
-use super::{Builder, fabric, splicing};
+use super::{Builder, fabric, staging};
 use crate::bootstrap::Exchange;
 use bevy_ecs::prelude::World;
 use tickwire_components::limits::Limits;
@@ -167,7 +167,7 @@ impl Builder {
         config.connect_ms_max = self.limits.connect_ms_max;
         config.shared_heap = self.shared_heap == Some(true);
         config.cross_memory_attach = self.cross_memory_attach;
-        config.splicing = splicing::decide(self.splicing)?;
+        config.staging = staging::decide(self.staging)?;
         let shm = Shm::open(config).map_err(|e| failed("shm", e.to_string()))?;
         Ok(inside(&self.limits, self.trace.as_ref(), shm))
     }

@@ -31,7 +31,7 @@ pub(super) fn all(limits: &Limits) -> Vec<Way> {
     }
     let config = || ShmConfig::new(format!("info-{}", std::process::id()), 0, 2);
     if let Ok(shm) = Shm::open(config()) {
-        add("shm", AnyTransport::from(shm), ", through the kernel, or spliced");
+        add("shm", AnyTransport::from(shm), ", through the kernel, or staged");
     }
     // As an engine with the shared heap. Its receivers read the heap themselves, even if the kernel may not read other memory.
     let mut shared = config();

@@ -4,19 +4,19 @@ use crate::kit::{NOTICE_MS_MAX, PATIENCE, copied, die, goes_direct, since_death_
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use std::path::Path;
 use std::time::Instant;
-use tickwire::{ENV_SPLICE, Engine, Rank, RequestError, Tag};
+use tickwire::{ENV_STAGING, Engine, Rank, RequestError, Tag};
 use tickwire_tests::cases::content;
 
-/// Passes long messages from rank 1 to rank 0 until they take the way of the test: spliced through pipes, or straight
+/// Passes long messages from rank 1 to rank 0 until they take the way of the test: staged, or straight
 /// from memory to memory. In other tests one message is enough.
 fn warm_up(engine: &mut Engine) {
     let (world, me) = (engine.comm_world(), engine.rank().0);
-    let splices = std::env::var(ENV_SPLICE).as_deref() == Ok("always");
+    let stages = std::env::var(ENV_STAGING).as_deref() == Ok("always");
     let direct = goes_direct();
     let (mut more, mut warm) = ([1], vec![0u8; if direct { 1 << 20 } else { 100_000 }]);
     let start = Instant::now();
     while more == [1] {
-        assert!(start.elapsed() < PATIENCE, "nothing was spliced, or went straight");
+        assert!(start.elapsed() < PATIENCE, "nothing was staged, or went straight");
         if me == 1 {
             engine.send(&warm, Rank(0), Tag(99), world).unwrap();
             engine.recv(&mut more, Rank(0), Tag(99), world).unwrap();
@@ -24,7 +24,7 @@ fn warm_up(engine: &mut Engine) {
             let before = copied(engine);
             engine.recv(&mut warm, Rank(1), Tag(99), world).unwrap();
             let copies = copied(engine) - before >= warm.len() as u64;
-            more = [u8::from(splices && engine.bytes_read().spliced == 0 || direct && copies)];
+            more = [u8::from(stages && engine.bytes_read().staged == 0 || direct && copies)];
             engine.send(&more, Rank(1), Tag(99), world).unwrap();
         }
     }
@@ -37,7 +37,7 @@ const LENGTH: usize = 4 << 20;
 /// The number of messages that are done before the rank is stopped or killed.
 const BEFORE: usize = 6;
 
-/// Rank 1 is stopped while its long messages are read, spliced or not. All of them must arrive although it does not
+/// Rank 1 is stopped while its long messages are read, staged or not. All of them must arrive although it does not
 /// run.
 pub(crate) fn stopped_sender(engine: &mut Engine) {
     let world = engine.comm_world();
@@ -72,7 +72,7 @@ pub(crate) fn stopped_sender(engine: &mut Engine) {
     kill_process(Pid::from_raw(i32::from_ne_bytes(pid)).unwrap(), Signal::CONT).unwrap();
 }
 
-/// Rank 1 is killed while its long messages are read, spliced or not. Messages that arrive must be whole. The others
+/// Rank 1 is killed while its long messages are read, staged or not. Messages that arrive must be whole. The others
 /// must fail in time.
 pub(crate) fn death_of_a_sender(engine: &mut Engine, place: &Path) {
     let (world, doomed) = (engine.comm_world(), Rank(1));

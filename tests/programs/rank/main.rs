@@ -16,7 +16,7 @@ use cut_short::{death_of_a_receiver, death_of_a_sender, stopped_sender};
 use deaths::{computes, death, stranger};
 use flood::flood;
 use kit::{DEAD_LINK_MS, PATIENCE};
-use messages::{lengths, splices, storm};
+use messages::{lengths, staging, storm};
 use networks::{devices, hosts, unlike, unlike_ring};
 use std::path::Path;
 use tickwire::internals::components::limits::Limits;
@@ -47,7 +47,7 @@ fn main() {
     match args[0].as_str() {
         "lengths" => lengths(&mut engine),
         "storm" => storm(&mut engine, args[2].parse().unwrap(), args[3].parse().unwrap()),
-        "splices" => splices(&mut engine),
+        "staging" => staging(&mut engine),
         "death" => death(&mut engine, place),
         "death-of-a-sender" => death_of_a_sender(&mut engine, place),
         "death-of-a-receiver" => death_of_a_receiver(&mut engine, place),

@@ -1,9 +1,9 @@
-//! Messages between ranks that all stay alive: lengths, storms, and splices.
+//! Messages between ranks that all stay alive: lengths, storms, and staged ones.
 
 use crate::kit::PATIENCE;
 use std::time::Instant;
 use tickwire::testing::SplitMix;
-use tickwire::{ENV_SPLICE, Engine, Rank, Tag, TagFilter};
+use tickwire::{ENV_STAGING, Engine, Rank, Tag, TagFilter};
 use tickwire_tests::cases::content;
 
 /// Messages of all orders of magnitude between two ranks, in both directions.
@@ -32,12 +32,12 @@ pub(crate) fn lengths(engine: &mut Engine) {
 }
 
 /// Each rank exchanges long messages with each other rank at once, more of them than are read at the same time. If
-/// messages are to be spliced, some must be. If not, none may be.
-pub(crate) fn splices(engine: &mut Engine) {
+/// messages are to be staged, some must be. If not, none may be.
+pub(crate) fn staging(engine: &mut Engine) {
     let (me, size, world) = (engine.rank().0, engine.size(), engine.comm_world());
     let start = Instant::now();
-    let spliced = |engine: &mut Engine| engine.bytes_read().spliced;
-    let when = std::env::var(ENV_SPLICE);
+    let staged = |engine: &mut Engine| engine.bytes_read().staged;
+    let when = std::env::var(ENV_STAGING);
     for round in 0.. {
         let plan = |from, to| plan(round, from, to, 20).into_iter().map(|(tag, length)| (tag, length * 20));
         let others = || (0..size).filter(|&rank| rank != me);
@@ -63,7 +63,7 @@ pub(crate) fn splices(engine: &mut Engine) {
         }
         engine.wait_all(&sends).unwrap();
         // All ranks tell each other whether they have reached what they wait for.
-        let happy = if when.as_deref() == Ok("always") { spliced(engine) > 0 } else { round == 5 };
+        let happy = if when.as_deref() == Ok("always") { staged(engine) > 0 } else { round == 5 };
         let mut all = u32::from(happy);
         for rank in others() {
             engine.send(&[u8::from(happy)], Rank(rank), Tag(99), world).unwrap();
@@ -76,9 +76,9 @@ pub(crate) fn splices(engine: &mut Engine) {
         if all == size {
             break;
         }
-        assert!(start.elapsed() < PATIENCE, "nothing was spliced to rank {me}");
+        assert!(start.elapsed() < PATIENCE, "nothing was staged to rank {me}");
     }
-    assert!(when.as_deref() != Ok("never") || spliced(engine) == 0);
+    assert!(when.as_deref() != Ok("never") || staged(engine) == 0);
     println!("rank {me}: {:?} after {:?}", engine.bytes_read(), start.elapsed());
 }
 

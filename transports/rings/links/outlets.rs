@@ -1,4 +1,4 @@
-//! Pieces of messages that peers ask for, beside frames. See [`crate::rings::outlet`].
+//! Bytes of messages that peers ask for, beside frames. See [`crate::rings::outlet`].
 
 use super::row::LinkRow;
 use super::table::Links;
@@ -35,7 +35,7 @@ impl Links {
         }
     }
 
-    /// Puts further pieces for questions that have waited for room.
+    /// Stages further bytes for questions that have waited for room.
     #[cold]
     pub(super) fn look_at_outlets(&mut self) {
         for at in (0..self.waiting.len()).rev() {
@@ -48,7 +48,7 @@ impl Links {
     }
 }
 
-/// Notes that a piece of a connection waits for room, and makes the next drain visit the connection.
+/// Notes that a question of a connection waits for room, and makes the next drain visit the connection.
 #[cold]
 pub(super) fn note_waiting(waiting: &mut Vec<u32>, backlog: &mut VecDeque<u32>, link: u32) {
     if !waiting.contains(&link) {

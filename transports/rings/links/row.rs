@@ -13,7 +13,7 @@ use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use tickwire_components::limits::{READS_A_CALL, SPLICE_MIN};
+use tickwire_components::limits::{READS_A_CALL, STAGING_MIN};
 use tickwire_components::{NIL, Row, Span};
 
 /// A row: one connection.
@@ -45,7 +45,7 @@ pub(super) struct LinkRow {
     pub(super) doorbell: Arc<OwnedFd>,
     /// The error that was found in either ring.
     pub(super) fault: Option<Corrupt>,
-    /// The outlet for spliced pieces, if the connection has one.
+    /// The outlet for staged bytes, if the connection has one.
     pub(super) outlet: Option<Box<Outlet>>,
     pub(super) grown: Grown,
     pub(super) _keep: Arc<dyn Any + Send + Sync>,
@@ -60,7 +60,7 @@ pub(super) enum Next {
     /// It was taken, and has ended a send whose bytes are not exposed over this link. They may be exposed over another link to the same
     /// peer.
     Stray(Span),
-    /// It was a question, which is no frame of the engine's. Whether a requested piece waits for room.
+    /// It was a question, which is no frame of the engine's. Whether it waits for room.
     Asked(bool),
 }
 
@@ -84,7 +84,7 @@ impl LinkRow {
             Other::Ended(run) => {
                 self.reader.skip(payload.len());
                 let withdrawn = match &mut self.outlet {
-                    Some(outlet) if run.len() >= SPLICE_MIN => outlet.withdraw(run),
+                    Some(outlet) if run.len() >= STAGING_MIN => outlet.withdraw(run),
                     _ => true,
                 };
                 return if withdrawn { Next::Taken } else { Next::Stray(run) };
@@ -94,8 +94,8 @@ impl LinkRow {
         Next::Taken
     }
 
-    /// Takes the next frame if it is a question, and answers it as far as there is room. `None` if it is no question; otherwise whether a
-    /// piece waits for room.
+    /// Takes the next frame if it is a question, and answers it as far as there is room. `None` if it is no question; otherwise whether it
+    /// waits for room.
     ///
     /// # Errors
     /// If the question can never be valid. The frame stays.
@@ -108,8 +108,7 @@ impl LinkRow {
         Ok(Some(self.look_at_outlet()))
     }
 
-    /// Takes the next frame, which is not handed to the engine, and a few more, if they are questions. Returns whether a piece waits for
-    /// room.
+    /// Takes the next frame, which is not handed to the engine, and a few more, if they are questions. Returns whether one waits for room.
     ///
     /// # Errors
     /// The error in `found`, if the first frame is no question; otherwise a question that can never be valid.
@@ -125,7 +124,7 @@ impl LinkRow {
         Ok(waits)
     }
 
-    /// Puts further pieces that the peer has asked for. Returns whether a piece waits for room.
+    /// Stages further bytes that the peer has asked for. Returns whether a question waits for room.
     pub(super) fn look_at_outlet(&mut self) -> bool {
         let memory = *self.writer.memory();
         self.outlet.as_mut().is_some_and(|outlet| outlet.look(&memory))

@@ -30,7 +30,7 @@ pub struct Links {
     pub(super) odd: usize,
     /// What connections need, until the transport has been told.
     pub(super) needs: Vec<(u32, Need)>,
-    /// Links with pieces that wait for room in a pipe. They are in the backlog too, so that the next drain visits them.
+    /// Links with questions that wait for room in the staging buffer. They are in the backlog too, so that the next drain visits them.
     pub(super) waiting: Vec<u32>,
     /// Links with a ring that is about to continue in a larger one.
     pub(super) growing: Vec<u32>,

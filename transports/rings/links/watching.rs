@@ -56,7 +56,7 @@ impl Links {
     /// Prepares to sleep: from now on every frame is announced and rings the doorbell. With `peers_wake`, so does [`Links::wake`], for
     /// peers that call it. `false` if there is something to read already.
     pub fn arm(&mut self, peers_wake: bool) -> bool {
-        // No doorbell rings when a pipe has room again.
+        // No doorbell rings when a staging buffer has room again.
         if !self.waiting.is_empty() {
             return false;
         }

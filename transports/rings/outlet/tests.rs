@@ -1,6 +1,12 @@
-use super::super::pieces::tests::Words;
+use super::super::staging::tests::Words;
 use super::*;
 use std::cell::Cell;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use tickwire_components::limits::STAGING_BYTES;
+
+/// All bytes of a staging buffer, as a position.
+const ALL: Position = STAGING_BYTES as Position;
 
 fn content(length: usize) -> Vec<u8> {
     (0..length).map(|n| (n * 31 % 251) as u8).collect()
@@ -12,9 +18,18 @@ fn span(bytes: &[u8]) -> Span {
     unsafe { Span::new(bytes.as_ptr().cast_mut(), bytes.len()) }
 }
 
-/// An outlet with pipes, which has offered these.
+/// A staging buffer in this process's own memory.
+#[expect(unsafe_code, reason = "a buffer of a test")]
+fn buffer() -> StagingBuffer {
+    let mut bytes = vec![0u64; STAGING_BYTES / 8];
+    let start = NonNull::from(&mut bytes[..]).cast::<u8>();
+    // SAFETY: the vector is kept as it is, and nobody else has its address.
+    unsafe { StagingBuffer::new(start, Arc::new(bytes)) }
+}
+
+/// An outlet with a staging buffer, which has offered these.
 fn outlet(offered: &[&[u8]]) -> Outlet {
-    let mut outlet = Outlet { pipes: Some(pipes().expect("pipes")), ..Outlet::default() };
+    let mut outlet = Outlet { buffer: Some(buffer()), ..Outlet::default() };
     offered.iter().for_each(|bytes| expose(&mut outlet, bytes));
     outlet
 }
@@ -25,20 +40,22 @@ fn expose(outlet: &mut Outlet, bytes: &[u8]) {
     unsafe { outlet.expose(span(bytes)) }
 }
 
-fn question(bytes: &[u8], first: u32) -> Header {
-    Question { address: bytes.as_ptr().addr() as u64, length: bytes.len() as u64, first }.header()
+fn question(bytes: &[u8], at: Position) -> Header {
+    Question { address: bytes.as_ptr().addr() as u64, length: bytes.len() as u64, at }.header()
 }
 
-/// Takes a piece out of its pipe, as its reader does.
-fn take(outlet: &Outlet, words: &Words, number: u32) -> Vec<u8> {
-    let mut bytes = vec![0; SPLICE_BYTES];
-    let out = &outlet.pipes().expect("not closed")[pieces::pipe_of(number)].0;
-    let mut length = 0;
-    while let Ok(more @ 1..) = rustix::io::read(out, &mut bytes[length..]) {
-        length += more;
+/// Takes all that is in the buffer from a position on, as its reader does.
+fn take(outlet: &Outlet, words: &Words, mut at: Position) -> Vec<u8> {
+    let mut bytes = vec![0; staging::there(words, at)];
+    let mut done = 0;
+    while done < bytes.len() {
+        let place = outlet.buffer.as_ref().expect("there").place(at, bytes.len() - done);
+        // SAFETY: the place is in the buffer, and the bytes are the test's own.
+        #[expect(unsafe_code, reason = "raw copies")]
+        let copied = unsafe { copy_long(Span::new(bytes[done..].as_mut_ptr(), place.len()), place) };
+        (at, done) = (at.wrapping_add(copied as Position), done + copied);
     }
-    bytes.truncate(length);
-    pieces::take(words, number);
+    staging::skip(words, at);
     bytes
 }
 
@@ -48,7 +65,7 @@ fn only_what_is_offered_may_be_asked_for() {
     let (run, other) = (&bytes[100..500], &bytes[500..600]);
     let mut outlet = outlet(&[run, other]);
     let start = run.as_ptr().addr() as u64;
-    let at = |address, length| Question { address, length, first: 0 };
+    let at = |address, length| Question { address, length, at: 0 };
     for good in [at(start, 400), at(start, 1), at(start + 399, 1), at(start + 400, 100)] {
         assert_eq!(outlet.ask(&good.header()), Ok(()));
     }
@@ -78,58 +95,93 @@ fn only_what_is_offered_may_be_asked_for() {
 }
 
 #[test]
-fn pieces_go_in_order_as_far_as_there_is_room() {
-    let (first, second) = (content(2 * SPLICE_BYTES + 700), content(5000));
+fn bytes_go_in_order_as_far_as_there_is_room() {
+    let (first, second) = (content(STAGING_BYTES + 700), content(5000));
     let mut outlet = outlet(&[&first, &second]);
-    let start = u32::MAX;
+    let start = 64u32.wrapping_neg();
     let words = Words { put: Cell::new(start), taken: Cell::new(start) };
     let part = &first[600..];
-    for header in [question(part, start), question(&first[100..150], 2), question(&second, 3)] {
+    let short = staging::after(start, part.len() as u64);
+    let behind = staging::after(short, 50);
+    for header in [question(part, start), question(&first[100..150], short), question(&second, behind)] {
         assert_eq!(outlet.ask(&header), Ok(()));
     }
-    assert!(outlet.look(&words), "there is more than two pipes hold");
-    assert!(outlet.look(&words) && words.put.get() == 1);
-    let mut whole = Vec::new();
-    for number in [u32::MAX, 0, 1] {
-        whole.extend(take(&outlet, &words, number));
-        assert_eq!(outlet.look(&words), number != 1);
-    }
-    assert!(whole == part);
-    assert_eq!([take(&outlet, &words, 2), take(&outlet, &words, 3)], [first[100..150].to_vec(), second.clone()]);
-    assert!(outlet.answers.is_empty() && !outlet.look(&words));
-    // Who skips pieces gets none of them, and the next ones.
-    for header in [question(part, 4), question(&second, 7)] {
-        assert_eq!(outlet.ask(&header), Ok(()));
-    }
-    assert_eq!(pieces::skip(&words, 4, 7), 0);
+    assert!(outlet.look(&words), "there is more than the buffer holds");
+    assert!(outlet.look(&words) && words.put.get() == start.wrapping_add(ALL));
+    let mut whole = take(&outlet, &words, start);
     assert!(!outlet.look(&words) && outlet.answers.is_empty());
-    assert_eq!((words.put.get(), take(&outlet, &words, 7)), (8, second));
+    let rest = take(&outlet, &words, start.wrapping_add(ALL));
+    // All that is left: of the first question, a gap up to the next line, and the other two.
+    whole.extend(&rest[..100]);
+    assert!(whole == part);
+    assert_eq!([&rest[128..178], &rest[192..]], [&first[100..150], &second[..]]);
+    // Who skips bytes gets none of them, and the next ones.
+    let next = staging::after(behind, 5000);
+    let later = staging::after(next, part.len() as u64);
+    for header in [question(part, next), question(&second, later)] {
+        assert_eq!(outlet.ask(&header), Ok(()));
+    }
+    staging::skip(&words, later);
+    assert!(!outlet.look(&words) && outlet.answers.is_empty());
+    assert_eq!(take(&outlet, &words, later), second);
+}
+
+#[test]
+fn a_receiver_is_told_of_the_first_bytes_while_the_next_ones_are_put() {
+    /// Records what was told.
+    struct Told(Words, std::cell::RefCell<Vec<Position>>);
+    impl StagingWords for Told {
+        fn load_put(&self, order: super::super::atomics::Ordering) -> Position {
+            self.0.load_put(order)
+        }
+        fn store_put(&self, put: Position, order: super::super::atomics::Ordering) {
+            self.1.borrow_mut().push(put);
+            self.0.store_put(put, order);
+        }
+        fn load_taken(&self, order: super::super::atomics::Ordering) -> Position {
+            self.0.load_taken(order)
+        }
+        fn store_taken(&self, taken: Position, order: super::super::atomics::Ordering) {
+            self.0.store_taken(taken, order);
+        }
+    }
+    let step = STAGING_STEP_BYTES as Position;
+    let bytes = content(3 * STAGING_STEP_BYTES);
+    let mut outlet = outlet(&[&bytes]);
+    // The buffer ends within the second step.
+    let start = ALL - step - step / 2;
+    let words = Told(Words { put: Cell::new(start), taken: Cell::new(start) }, Default::default());
+    assert_eq!(outlet.ask(&question(&bytes, start)), Ok(()));
+    assert!(!outlet.look(&words));
+    assert_eq!(*words.1.borrow(), [ALL - step / 2, ALL, ALL + step, ALL + step + step / 2]);
+    assert!(take(&outlet, &words.0, start) == bytes);
 }
 
 #[test]
 fn what_is_withdrawn_is_forgotten() {
-    let bytes = content(4 * SPLICE_BYTES);
+    let bytes = content(STAGING_BYTES + 100);
     let other = content(100);
     let mut outlet = outlet(&[&bytes, &other, &bytes]);
     let words = Words::default();
-    for header in [question(&bytes, 0), question(&bytes[1..], 4), question(&other, 8)] {
+    let next = staging::after(0, bytes.len() as u64);
+    for header in [question(&bytes, 0), question(&bytes[1..], next), question(&other, 2 * next)] {
         assert_eq!(outlet.ask(&header), Ok(()));
     }
     assert!(outlet.look(&words));
     assert!(outlet.withdraw(span(&bytes)) && outlet.answers.len() == 3, "it is offered a second time");
     assert!(outlet.withdraw(span(&bytes)) && outlet.answers.len() == 1);
     assert!(!outlet.withdraw(span(&bytes)) && !outlet.withdraw(span(&bytes[1..])));
-    assert!(!outlet.look(&words) && words.put.get() == 2, "what comes behind it is out of order");
+    assert_eq!(words.put.get(), ALL);
     // A question that is late is no lie, and has no answer.
-    assert_eq!(outlet.ask(&question(&bytes[5..], 2)), Ok(()));
-    assert!(outlet.answers.is_empty() && !outlet.look(&words));
+    assert_eq!(outlet.ask(&question(&bytes[5..], 2 * next)), Ok(()));
+    assert_eq!(outlet.answers.len(), 1);
     for _ in 0..READS_A_CALL {
         expose(&mut outlet, &other);
         assert!(outlet.withdraw(span(&other)));
     }
     assert!(outlet.ask(&question(&bytes, 2)).is_err() && outlet.withdrawn.len() == READS_A_CALL, "not for ever");
     assert_eq!(outlet.ask(&question(&other, 2)), Ok(()));
-    assert_eq!(outlet.answers.len(), 1);
+    assert_eq!(outlet.answers.len(), 2);
     outlet.withdraw_all();
     assert!(outlet.answers.is_empty() && outlet.exposed.is_empty() && !outlet.look(&words));
 }
@@ -138,16 +190,16 @@ fn what_is_withdrawn_is_forgotten() {
 fn a_peer_that_asks_without_end_is_heard_for_its_last_questions() {
     let bytes = content(100);
     let mut outlet = outlet(&[&bytes]);
-    for first in 0..1000 {
-        assert_eq!(outlet.ask(&question(&bytes, first)), Ok(()));
+    for at in 0..1000 {
+        assert_eq!(outlet.ask(&question(&bytes, at)), Ok(()));
     }
-    let first = outlet.answers.front().expect("kept").piece as usize;
-    assert_eq!((outlet.answers.len(), first), (SPLICE_QUESTIONS_MAX, 1000 - SPLICE_QUESTIONS_MAX));
+    let first = outlet.answers.front().expect("kept").at as usize;
+    assert_eq!((outlet.answers.len(), first), (STAGING_QUESTIONS_MAX, 1000 - STAGING_QUESTIONS_MAX));
 }
 
 #[test]
 fn a_reader_that_has_stopped_is_not_waited_for_without_end() {
-    let bytes = content(4 * SPLICE_BYTES);
+    let bytes = content(2 * STAGING_BYTES);
     let mut outlet = outlet(&[&bytes]);
     let words = Words::default();
     assert_eq!(outlet.ask(&question(&bytes, 0)), Ok(()));
@@ -155,68 +207,86 @@ fn a_reader_that_has_stopped_is_not_waited_for_without_end() {
     while outlet.look(&words) {
         looks += 1;
     }
-    assert_eq!((looks, words.put.get()), (SPLICE_CALLS_MAX, 2));
+    // The first call stages as much as the buffer holds. Each finds no room then.
+    assert_eq!((looks, words.put.get()), (STAGING_CALLS_MAX, ALL));
     assert!(outlet.answers.is_empty());
-    // It takes what is there, and asks again: from where it is.
-    take(&outlet, &words, 0);
-    take(&outlet, &words, 1);
-    assert_eq!(outlet.ask(&question(&bytes[2 * SPLICE_BYTES..], 2)), Ok(()));
-    assert!(!outlet.look(&words) && words.put.get() == 4);
+    // It takes what is there, reads the rest, and asks again.
+    assert!(take(&outlet, &words, 0) == bytes[..STAGING_BYTES]);
+    staging::skip(&words, 2 * ALL);
+    assert_eq!(outlet.ask(&question(&bytes[STAGING_BYTES..], 2 * ALL)), Ok(()));
+    assert!(!outlet.look(&words) && words.put.get() == 3 * ALL);
 }
 
-/// A reader that takes each piece at once.
-struct Greedy<'a>(Words, &'a OwnedFd, &'a OwnedFd);
+#[test]
+fn nothing_is_put_behind_bytes_that_are_not() {
+    let (gone, stays) = (content(1000), content(900));
+    let next = staging::after(0, 1000);
+    let end = staging::after(next, 900);
+    // Each forgets the first question, in one way.
+    let withdraw: &dyn Fn(&mut Outlet) = &|outlet| assert!(outlet.withdraw(span(&gone)));
+    let late: &dyn Fn(&mut Outlet) = &|_| ();
+    let flood: &dyn Fn(&mut Outlet) = &|outlet| {
+        for _ in 1..STAGING_QUESTIONS_MAX {
+            assert_eq!(outlet.ask(&question(&gone, 0)), Ok(()));
+        }
+    };
+    for (at, forget) in [withdraw, late, flood].into_iter().enumerate() {
+        let mut outlet = outlet(&[&gone, &stays]);
+        let words = Words::default();
+        if at == 1 {
+            outlet.withdraw(span(&gone));
+        }
+        assert_eq!(outlet.ask(&question(&gone, 0)), Ok(()));
+        forget(&mut outlet);
+        assert_eq!(outlet.ask(&question(&stays, next)), Ok(()));
+        assert!(!outlet.look(&words) && outlet.answers.is_empty());
+        assert_eq!((words.put.get(), staging::there(&words, 0)), (0, 0), "way {at}");
+        // The receiver has lost its patience: what it asks for next is put.
+        staging::skip(&words, end);
+        assert_eq!(outlet.ask(&question(&stays, end)), Ok(()));
+        assert!(!outlet.look(&words) && take(&outlet, &words, end) == stays, "way {at}");
+    }
+}
 
-impl PieceMemory for Greedy<'_> {
-    fn load_put(&self, order: super::super::atomics::Ordering) -> u32 {
+/// A reader that takes everything at once.
+struct Greedy(Words);
+
+impl StagingWords for Greedy {
+    fn load_put(&self, order: super::super::atomics::Ordering) -> Position {
         self.0.load_put(order)
     }
-    fn exchange_put(&self, before: u32, after: u32) -> bool {
-        assert!(empty(self.1) && empty(self.2));
-        self.0.taken.set(after);
-        self.0.exchange_put(before, after)
+    fn store_put(&self, put: Position, order: super::super::atomics::Ordering) {
+        self.0.taken.set(put);
+        self.0.store_put(put, order);
     }
-    fn swap_put(&self, after: u32) -> u32 {
-        self.0.swap_put(after)
-    }
-    fn load_taken(&self, order: super::super::atomics::Ordering) -> u32 {
+    fn load_taken(&self, order: super::super::atomics::Ordering) -> Position {
         self.0.load_taken(order)
     }
-    fn store_taken(&self, taken: u32, order: super::super::atomics::Ordering) {
+    fn store_taken(&self, taken: Position, order: super::super::atomics::Ordering) {
         self.0.store_taken(taken, order);
     }
 }
 
 #[test]
-fn one_look_puts_so_many_pieces_however_fast_they_are_taken() {
-    let bytes = content((2 * SPLICED_A_CALL + 1) * SPLICE_BYTES);
+fn one_look_stages_so_many_bytes_however_fast_they_are_taken() {
+    let bytes = content(2 * STAGED_A_CALL + 1000);
     let mut outlet = outlet(&[&bytes]);
-    let out = |at: usize| outlet.pipes().expect("there")[at].0.try_clone().expect("a descriptor");
-    let (one, two) = (out(0), out(1));
-    let words = Greedy(Words::default(), &one, &two);
+    let words = Greedy(Words::default());
     assert_eq!(outlet.ask(&question(&bytes, 0)), Ok(()));
     let mut put = Vec::new();
     while outlet.look(&words) {
         put.push(words.0.put.get() as usize);
     }
-    assert_eq!(put, [SPLICED_A_CALL, 2 * SPLICED_A_CALL]);
-    assert_eq!(words.0.put.get() as usize, 2 * SPLICED_A_CALL + 1);
+    assert_eq!(put, [STAGED_A_CALL, 2 * STAGED_A_CALL]);
+    assert_eq!(words.0.put.get() as usize, bytes.len());
 }
 
 #[test]
-fn a_piece_that_cannot_be_put_whole_leaves_nothing_in_its_pipe() {
-    let bytes = content(3 * SPLICE_BYTES);
+fn without_a_buffer_nothing_is_put_and_nobody_waits() {
+    let bytes = content(1000);
     let mut outlet = outlet(&[&bytes]);
+    outlet.buffer = None;
     let words = Words::default();
-    // The peer's end of the pipe can be written through, too: there is not room for a piece.
-    let pipes = outlet.pipes().expect("there");
-    assert!(matches!(rustix::io::write(&pipes[0].1, &bytes[..PIPE_BYTES - PAGE_BYTES]), Ok(1..)));
     assert_eq!(outlet.ask(&question(&bytes, 0)), Ok(()));
     assert!(!outlet.look(&words) && outlet.answers.is_empty() && words.put.get() == 0);
-    assert!(outlet.is_piped() && take(&outlet, &words, 0).is_empty());
-    // Without pipes nothing is put, and nobody waits.
-    outlet.pipes = None;
-    assert_eq!(outlet.ask(&question(&bytes, 0)), Ok(()));
-    words.taken.set(0);
-    assert!(!outlet.look(&words) && outlet.answers.is_empty());
 }

@@ -52,9 +52,9 @@ fn copy_out(net: &mut Net, link: u32, address: u64, into: &mut [u8]) -> bool {
 }
 
 #[test]
-fn what_is_alone_is_read_by_the_kernel_at_once_where_nobody_is_asked_to_splice_it() {
-    for splicing in [Splicing::Never, Splicing::IfCheaper] {
-        let mut net = Net::with("alone", 2, |config| config.splicing = splicing);
+fn what_is_alone_is_read_by_the_kernel_at_once_where_nobody_is_asked_to_stage_it() {
+    for staging in [Staging::Never, Staging::IfCheaper] {
+        let mut net = Net::with("alone", 2, |config| config.staging = staging);
         let (a, b) = net.connect(0, 1);
         if !net.shm(0).reads(a, 0, 1) {
             return;
@@ -62,7 +62,7 @@ fn what_is_alone_is_read_by_the_kernel_at_once_where_nobody_is_asked_to_splice_i
         let bytes: Vec<u8> = (0..100_000).map(|n| (n * 31 % 251) as u8).collect();
         let address = bytes.as_ptr().expose_provenance() as u64;
         let mut into = vec![0; bytes.len()];
-        let quiet = splicing == Splicing::Never;
+        let quiet = staging == Staging::Never;
         assert!(!net.shm(0).read_into_at_once(a, address, span(&mut into), false), "it may go with others");
         assert_eq!(net.shm(0).read_into_at_once(a, address, span(&mut into), true), quiet);
         assert_eq!((into == bytes, net.shm(0).bytes_read().attach), (quiet, if quiet { 100_000 } else { 0 }));

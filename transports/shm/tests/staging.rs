@@ -1,4 +1,4 @@
-//! Endpoints that splice messages to each other, and such that do it wrong.
+//! Endpoints that stage messages to each other, and such that do it wrong.
 
 mod wrong;
 
@@ -7,26 +7,26 @@ use crate::Other;
 use crate::connections::Stage;
 use crate::handshake::Packet;
 use crate::rings::outlet::Question;
-use crate::rings::pieces::{self, PieceMemory};
+use crate::rings::staging::{self, StagingWords};
 use crate::shm::*;
 use crate::sim::SplitMix;
 use crate::testing::GivenMemory;
-use tickwire_components::limits::{SPLICE_BYTES, SPLICE_CALLS_MAX, SPLICE_MIN, SPLICE_QUESTIONS_MAX};
+use tickwire_components::limits::{STAGING_BYTES, STAGING_CALLS_MAX, STAGING_MIN, STAGING_QUESTIONS_MAX};
 use tickwire_components::wire::Kind;
 use tickwire_components::{NoBytes, Span};
 
-/// Two connected endpoints with pipes both ways, the first's link to the second and the other way; `None` where the kernel
+/// Two connected endpoints with staging buffers both ways, the first's link to the second and the other way; `None` where the kernel
 /// lets nobody read memory.
 fn connected(name: &str) -> Option<(Net, u32, u32)> {
-    let mut net = Net::with(name, 2, |config| config.splicing = Splicing::Always);
+    let mut net = Net::with(name, 2, |config| config.staging = Staging::Always);
     let (a, b) = net.connect(0, 1);
-    let mut bytes = vec![0; SPLICE_MIN];
+    let mut bytes = vec![0; STAGING_MIN];
     let read = [MemoryRead { address: 16, into: span(&mut bytes) }];
     for (proc, link) in [(0, a), (1, b)] {
-        assert_eq!(net.shm(proc).wants_splice(link, &read), None, "no pipes yet");
+        assert_eq!(net.shm(proc).wants_staging(link, &read), None, "no buffer yet");
     }
-    let has_pipes = |net: &mut Net, proc, link| net.shm(proc).wants_splice(link, &read).is_some();
-    net.until("pipes", |net| has_pipes(net, 0, a) && has_pipes(net, 1, b));
+    let has_buffer = |net: &mut Net, proc, link| net.shm(proc).wants_staging(link, &read).is_some();
+    net.until("buffers", |net| has_buffer(net, 0, a) && has_buffer(net, 1, b));
     net.shm(0).reads(a, 0, 1).then_some((net, a, b))
 }
 
@@ -45,8 +45,8 @@ fn reads(from: &[Vec<u8>], into: &mut [Vec<u8>]) -> Vec<MemoryRead> {
     from.iter().zip(into).map(|(from, into)| MemoryRead { address: address(from), into: span(into) }).collect()
 }
 
-fn spliced(net: &mut Net, proc: usize) -> u64 {
-    net.shm(proc).bytes_read().spliced
+fn staged(net: &mut Net, proc: usize) -> u64 {
+    net.shm(proc).bytes_read().staged
 }
 
 /// Has the second endpoint offer buffers to the first.
@@ -68,44 +68,44 @@ fn put_question(net: &mut Net, link: u32, header: &Header) {
 }
 
 #[test]
-fn what_a_peer_splices_is_not_read_and_what_it_does_not_is() {
-    let Some((mut net, a, b)) = connected("splice") else { return };
-    let mut from = [2 * SPLICE_BYTES + 777, SPLICE_MIN, 100_001].map(|length| content(length as u64, length));
+fn what_a_peer_stages_is_not_read_and_what_it_does_not_is() {
+    let Some((mut net, a, b)) = connected("stage") else { return };
+    let mut from = [STAGING_BYTES + 777, STAGING_MIN, 100_001].map(|length| content(length as u64, length));
     expose(&mut net, b, &mut from);
     let mut into = from.each_ref().map(|bytes| vec![0; bytes.len()]);
     let reads = reads(&from, &mut into);
     assert_eq!(read_all(&mut net, a, &reads), 3);
     assert!(into == from);
-    // There are two pipes, and nobody has emptied them meanwhile.
-    let there = 2 * SPLICE_BYTES as u64;
+    // The buffer was full, and nobody has emptied it meanwhile.
+    let there = STAGING_BYTES as u64;
     let all: u64 = from.iter().map(|bytes| bytes.len() as u64).sum();
-    assert_eq!(net.shm(0).bytes_read(), BytesRead { heap: 0, attach: all - there, spliced: there });
+    assert_eq!(net.shm(0).bytes_read(), BytesRead { heap: 0, attach: all - there, staged: there });
     assert_eq!(net.shm(0).traffic(a).expect("open").read, all);
     // The peer comes too late for the rest, and in time for the next messages.
     into.iter_mut().for_each(|bytes| bytes.fill(0));
     assert_eq!(read_all(&mut net, a, &reads[1..]), 2);
     assert!(into[1..] == from[1..]);
-    let length = (SPLICE_MIN + 100_001) as u64;
-    assert_eq!(spliced(&mut net, 0), there + length);
+    let length = (STAGING_MIN + 100_001) as u64;
+    assert_eq!(staged(&mut net, 0), there + length);
     // Of a short one the peer knows nothing: it and what comes behind it are not asked for.
     let short =
-        [reads[1], MemoryRead { address: reads[0].address, into: reads[0].into.part(0, SPLICE_MIN - 1) }, reads[2]];
+        [reads[1], MemoryRead { address: reads[0].address, into: reads[0].into.part(0, STAGING_MIN - 1) }, reads[2]];
     assert_eq!(read_all(&mut net, a, &short), 1);
-    assert_eq!(spliced(&mut net, 0), there + length + SPLICE_MIN as u64);
-    assert_eq!(net.shm(0).wants_splice(a, &short[1..]), None);
-    // Without an answer, nothing is spliced, and nothing is waited for without end.
+    assert_eq!(staged(&mut net, 0), there + length + STAGING_MIN as u64);
+    assert_eq!(net.shm(0).wants_staging(a, &short[1..]), None);
+    // Without an answer, nothing is staged, and nothing is waited for without end.
     into.iter_mut().for_each(|bytes| bytes.fill(0));
     assert_eq!(net.shm(0).read_into(a, &reads), Ok(()));
     assert!(into == from);
-    assert_eq!(spliced(&mut net, 0), there + length + SPLICE_MIN as u64);
+    assert_eq!(staged(&mut net, 0), there + length + STAGING_MIN as u64);
     net.drain(1);
     assert!(!net.shm(1).ready() && net.frames[1].is_empty(), "questions are nobody else's");
     assert!(net.failures(1).is_empty());
 }
 
 #[test]
-fn two_threads_splice_and_read_whatever_comes_in_time() {
-    let Some((mut net, a, b)) = connected("splice-threads") else { return };
+fn two_threads_stage_and_read_whatever_comes_in_time() {
+    let Some((mut net, a, b)) = connected("stage-threads") else { return };
     let mut random = SplitMix::new(7);
     let mut rounds: Vec<Vec<Vec<u8>>> = (0..300)
         .map(|round| {
@@ -132,20 +132,20 @@ fn two_threads_splice_and_read_whatever_comes_in_time() {
         }
         over.store(true, Ordering::Relaxed);
     });
-    let BytesRead { attach, spliced, .. } = reader.bytes_read();
-    assert_eq!(attach + spliced, rounds.iter().flatten().map(|bytes| bytes.len() as u64).sum::<u64>());
-    assert!(spliced > 0);
+    let BytesRead { attach, staged, .. } = reader.bytes_read();
+    assert_eq!(attach + staged, rounds.iter().flatten().map(|bytes| bytes.len() as u64).sum::<u64>());
+    assert!(staged > 0);
 }
 
 #[test]
 fn a_reader_that_says_what_is_not_so_is_not_believed() {
-    let Some((mut net, a, b)) = connected("splice-questions") else { return };
-    let mut from = [content(1, 3 * SPLICE_MIN)];
-    let secret = content(2, SPLICE_MIN);
+    let Some((mut net, a, b)) = connected("stage-questions") else { return };
+    let mut from = [content(1, 3 * STAGING_MIN)];
+    let secret = content(2, STAGING_MIN);
     let (start, length) = (address(&from[0]), from[0].len() as u64);
-    let question = |address, length| Question { address, length, first: 0 }.header();
+    let question = |address, length| Question { address, length, at: 0 }.header();
     let wrong = [
-        ("memory that was not offered", question(address(&secret), SPLICE_MIN as u64)),
+        ("memory that was not offered", question(address(&secret), STAGING_MIN as u64)),
         ("one byte before", question(start - 1, 10)),
         ("one byte more", question(start, length + 1)),
         ("behind the end", question(start + length, 1)),
@@ -158,7 +158,7 @@ fn a_reader_that_says_what_is_not_so_is_not_believed() {
         put_question(&mut net, a, &wrong);
         net.fails_with(1, "that were not offered");
         assert_eq!(net.shm(1).links.outlets().count(), 0, "{what}");
-        let Some((again, ..)) = connected("splice-questions") else { return };
+        let Some((again, ..)) = connected("stage-questions") else { return };
         net = again;
     }
     for (what, wrong) in [
@@ -170,42 +170,41 @@ fn a_reader_that_says_what_is_not_so_is_not_believed() {
         put_question(&mut net, a, &wrong);
         net.fails_with(1, "corrupt ring: a frame of unknown kind 130");
         assert_eq!(net.shm(1).links.outlets().count(), 0, "{what}");
-        let Some((again, ..)) = connected("splice-questions") else { return };
+        let Some((again, ..)) = connected("stage-questions") else { return };
         net = again;
     }
 }
 
 #[test]
-fn what_is_offered_to_one_peer_is_not_spliced_to_another() {
-    let mut net = Net::with("splice-others", 3, |config| config.splicing = Splicing::Always);
+fn what_is_offered_to_one_peer_is_not_staged_to_another() {
+    let mut net = Net::with("stage-others", 3, |config| config.staging = Staging::Always);
     let ((a, _), (_, c)) = (net.connect(0, 1), net.connect(2, 1));
     if !net.shm(0).reads(a, 0, 1) {
         return;
     }
-    let mut from = [content(1, SPLICE_MIN)];
+    let mut from = [content(1, STAGING_MIN)];
     expose(&mut net, c, &mut from);
-    put_question(&mut net, a, &Question { address: address(&from[0]), length: 100, first: 0 }.header());
+    put_question(&mut net, a, &Question { address: address(&from[0]), length: 100, at: 0 }.header());
     net.fails_with(1, "that were not offered");
     net.talks(1, 2);
 }
 
 #[test]
 fn what_is_withdrawn_is_forgotten_and_asking_for_it_later_is_no_lie() {
-    let Some((mut net, a, b)) = connected("splice-withdrawn") else { return };
-    let mut from = [content(1, 3 * SPLICE_BYTES)];
-    let mut into = [vec![0; 3 * SPLICE_BYTES]];
+    let Some((mut net, a, b)) = connected("stage-withdrawn") else { return };
+    let mut from = [content(1, STAGING_BYTES + 99)];
+    let mut into = [vec![0; STAGING_BYTES + 99]];
     let reads = reads(&from, &mut into);
     let waits = |net: &mut Net| net.shm(1).ready();
     for end in 0..3 {
         expose(&mut net, b, &mut from);
         let asked = net.shm(0).ask(a, &reads);
         net.drain(1);
-        assert!(asked == 1 && waits(&mut net) && !net.shm(1).arm(), "the third piece waits for room");
+        assert!(asked == 1 && waits(&mut net) && !net.shm(1).arm(), "the last bytes wait for room");
         net.shm(1).disarm();
         match end {
             0 => net.shm(1).withdraw(b, span(&mut from[0])),
             1 => net.shm(1).withdraw_all(),
-            // The application's again, and written at once: what is in the pipes may be new by then, and nobody has it.
             _ => net.shm(1).close_link(b),
         }
         net.drain(1);
@@ -213,14 +212,14 @@ fn what_is_withdrawn_is_forgotten_and_asking_for_it_later_is_no_lie() {
         if end < 2 {
             assert_eq!(net.shm(0).read_asked(a, &reads, asked).err(), None);
             assert!(into == from);
-            assert_eq!(spliced(&mut net, 0), (end + 1) * 2 * SPLICE_BYTES as u64);
+            assert_eq!(staged(&mut net, 0), (end + 1) * STAGING_BYTES as u64);
         }
         if end == 0 {
             // Its send is over by now.
             let asked = net.shm(0).ask(a, &reads);
             net.drain(1);
             assert!(asked == 1 && net.shm(0).read_asked(a, &reads, asked).is_ok());
-            assert_eq!(spliced(&mut net, 0), 2 * SPLICE_BYTES as u64);
+            assert_eq!(staged(&mut net, 0), STAGING_BYTES as u64);
             net.tick();
             assert!(net.failures(1).is_empty());
         }
@@ -254,7 +253,7 @@ impl Take for Ends {
 
 #[test]
 fn what_a_delivery_ends_is_withdrawn_at_once_over_whichever_link_it_was_offered() {
-    let mut net = Net::with("splice-ends", 3, |config| config.splicing = Splicing::Always);
+    let mut net = Net::with("stage-ends", 3, |config| config.staging = Staging::Always);
     let ((a, b), (_, c)) = (net.connect(0, 1), net.connect(2, 1));
     if !net.shm(0).reads(a, 0, 1) {
         return;
@@ -264,7 +263,7 @@ fn what_a_delivery_ends_is_withdrawn_at_once_over_whichever_link_it_was_offered(
     // Two links to one peer, as it may call twice.
     net.shm(1).attach(c, b);
     for link in [b, c] {
-        let mut from = [content(1, 3 * SPLICE_MIN)];
+        let mut from = [content(1, 3 * STAGING_MIN)];
         expose(&mut net, link, &mut from);
         let mut ends = Ends(span(&mut from[0]), 0);
         assert_eq!(net.shm(0).links.send(a, &Header::new(Kind::Done, 0, 0, 0, 5, 0), &NoBytes), Sent::Done);
@@ -279,9 +278,9 @@ fn what_a_delivery_ends_is_withdrawn_at_once_over_whichever_link_it_was_offered(
         net.talks(0, 1);
     }
     // What was asked for before is not answered any more, and what stands behind it is read.
-    let mut from = [content(1, 3 * SPLICE_MIN)];
+    let mut from = [content(1, 3 * STAGING_MIN)];
     expose(&mut net, b, &mut from);
-    let question = Question { address: address(&from[0]), length: from[0].len() as u64, first: 0 };
+    let question = Question { address: address(&from[0]), length: from[0].len() as u64, at: 0 };
     let done = Header::new(Kind::Done, 0, 0, 0, 5, 0);
     for header in [question.header(), done, Header::new(Kind::Eager, 0, 0, 7, 0, 0)] {
         put_question(&mut net, a, &header);
@@ -297,18 +296,18 @@ fn what_a_delivery_ends_is_withdrawn_at_once_over_whichever_link_it_was_offered(
 
 #[test]
 fn who_has_nothing_but_questions_does_not_keep_the_others_waiting() {
-    let mut net = Net::with("splice-turns", 3, |config| config.splicing = Splicing::Always);
+    let mut net = Net::with("stage-turns", 3, |config| config.staging = Staging::Always);
     let ((a, b), (c, _)) = (net.connect(0, 1), net.connect(2, 1));
     if !net.shm(0).reads(a, 0, 1) {
         return;
     }
     net.talks(0, 1);
     net.talks(2, 1);
-    let mut from = [content(1, 4 * SPLICE_BYTES)];
+    let mut from = [content(1, 2 * STAGING_BYTES)];
     expose(&mut net, b, &mut from);
-    for first in 0..10 {
+    for at in 0..10 {
         let length = from[0].len() as u64;
-        put_question(&mut net, a, &Question { address: address(&from[0]), length, first }.header());
+        put_question(&mut net, a, &Question { address: address(&from[0]), length, at }.header());
     }
     assert_eq!(send(net.shm(2), c, 5, b"hello"), Sent::Done);
     let (mut ends, mut calls) = (Ends(span(&mut from[0]), 0), 1);
@@ -321,13 +320,13 @@ fn who_has_nothing_but_questions_does_not_keep_the_others_waiting() {
 
 #[test]
 fn a_reader_that_asks_without_end_or_never_takes_is_not_waited_for() {
-    let Some((mut net, a, b)) = connected("splice-flood") else { return };
-    let mut from = [content(1, 4 * SPLICE_BYTES)];
+    let Some((mut net, a, b)) = connected("stage-flood") else { return };
+    let mut from = [content(1, 2 * STAGING_BYTES)];
     expose(&mut net, b, &mut from);
     let length = from[0].len() as u64;
     let mut asked = 0;
-    while asked < 4 * SPLICE_QUESTIONS_MAX as u32 {
-        let header = Question { address: address(&from[0]), length, first: asked * 4 }.header();
+    while asked < 4 * STAGING_QUESTIONS_MAX as u32 {
+        let header = Question { address: address(&from[0]), length, at: asked * 4096 }.header();
         if net.shm(0).links.send(a, &header, &NoBytes) == Sent::Done {
             asked += 1;
         }
@@ -340,15 +339,15 @@ fn a_reader_that_asks_without_end_or_never_takes_is_not_waited_for() {
     while net.shm(1).ready() {
         net.drain(1);
         looks += 1;
-        assert!(looks < 2 * SPLICE_CALLS_MAX);
+        assert!(looks < 2 * STAGING_CALLS_MAX);
     }
     assert!(net.failures(1).is_empty() && net.shm(1).links.traffic(b).is_some());
 }
 
 #[test]
-fn what_has_asked_for_pieces_is_released_without_a_frame_behind_it() {
-    let Some((mut net, a, b)) = connected("splice-only") else { return };
-    let mut from = [content(1, 4 * SPLICE_BYTES)];
+fn what_has_asked_for_bytes_is_released_without_a_frame_behind_it() {
+    let Some((mut net, a, b)) = connected("stage-only") else { return };
+    let mut from = [content(1, 2 * STAGING_BYTES)];
     expose(&mut net, b, &mut from);
     let length = from[0].len() as u64;
     // Several rings full. An engine releases frames only, so this drains as an engine does.
@@ -357,7 +356,7 @@ fn what_has_asked_for_pieces_is_released_without_a_frame_behind_it() {
         if asked == 1000 {
             return;
         }
-        let header = Question { address: address(&from[0]), length, first: asked }.header();
+        let header = Question { address: address(&from[0]), length, at: asked }.header();
         if net.shm(0).links.send(a, &header, &NoBytes) == Sent::Done {
             asked += 1;
         }

@@ -1,4 +1,4 @@
-//! The recent costs of reading and splicing, and the choice between them.
+//! The recent costs of reading and staging, and the choice between them.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use std::time::Duration;
 pub(super) enum Way {
     /// Out of the sender's memory.
     Read,
-    /// Out of pipes.
-    Splice,
+    /// Out of the staging buffer.
+    Stage,
 }
 
 /// Sizes that are told apart, powers of two: up to 16 KiB, to 32 KiB …, above 512 KiB.
@@ -39,13 +39,13 @@ impl Costs {
     /// The way of the next read, whether to time it, and for how many reads after it the choice need not be made again.
     pub(super) fn choose(&mut self) -> (Way, bool, u8) {
         let trials = self.count < 2 * TRIALS;
-        // Splicing takes some of the sender's time too, so it must pay off.
-        let splice = if trials { self.count % 2 == 1 } else { self.ns[1] * 16 < self.ns[0] * 15 };
-        let quiet = if trials || splice { 0 } else { TIMED - 1 };
+        // Staging takes some of the sender's time too, so it must pay off.
+        let stage = if trials { self.count % 2 == 1 } else { self.ns[1] * 16 < self.ns[0] * 15 };
+        let quiet = if trials || stage { 0 } else { TIMED - 1 };
         let before = self.count;
         self.count = self.count.wrapping_add(1 + quiet);
         let again = !trials && before / TRIED_AGAIN != self.count / TRIED_AGAIN;
-        let way = if splice ^ again { Way::Splice } else { Way::Read };
+        let way = if stage ^ again { Way::Stage } else { Way::Read };
         (way, trials || again || before / TIMED != self.count / TIMED, quiet as u8)
     }
 
@@ -70,9 +70,9 @@ mod tests {
 
     const MILLION: usize = 1 << 20;
 
-    /// Chooses so many times, each costing what its way costs, ns for 1 MiB; how many times it was splicing.
-    fn choose(costs: &mut Costs, times: u32, read: u64, splice: u64) -> u32 {
-        let mut spliced = 0;
+    /// Chooses so many times, each costing what its way costs, ns for 1 MiB; how many times it was staging.
+    fn choose(costs: &mut Costs, times: u32, read: u64, stage: u64) -> u32 {
+        let mut staged = 0;
         let mut quiet = 0;
         for _ in 0..times {
             if quiet > 0 {
@@ -80,14 +80,14 @@ mod tests {
                 continue;
             }
             let (way, timed, next) = costs.choose();
-            let ns = if way == Way::Splice { splice } else { read };
+            let ns = if way == Way::Stage { stage } else { read };
             if timed {
                 costs.note(way, MILLION, Duration::from_nanos(ns));
             }
             quiet = next;
-            spliced += u32::from(way == Way::Splice);
+            staged += u32::from(way == Way::Stage);
         }
-        spliced
+        staged
     }
 
     #[test]
