@@ -1,6 +1,6 @@
-//! Whether the reader of a ring is near: how long a cache line takes from its processor.
+//! Whether the reader of a ring, or of a staging buffer, is near: how long a cache line takes from its processor.
 //!
-//! The reader publishes how far it has released the ring. When the writer looks there and finds a new position, the line has come from the
+//! The reader publishes how far it has read. When the writer looks there and finds a new position, the line has come from the
 //! reader's processor. Some of these looks are timed. Processes may move to other processors, so they are timed again and again.
 
 use std::time::Instant;
@@ -10,7 +10,7 @@ use tickwire_components::limits::{NEAR_LINE_NS, NEAR_LOOKS_UNTIMED};
 /// a line that was here already.
 const TIMES: usize = 9;
 
-/// What the writer of a ring knows about its distance from the reader.
+/// What the writer of a ring, or of a staging buffer, knows about its distance from the reader.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Distance {
     /// The times of the decision that is being made, ns.
@@ -37,9 +37,14 @@ impl Distance {
         position
     }
 
-    /// Whether the reader was near when that was last decided. `false` until then.
+    /// Whether the reader was near when that was last decided. Until then, `false` or as [assumed](Distance::assumed).
     pub(super) fn is_near(&self) -> bool {
         self.near
+    }
+
+    /// Assumes that the reader is near, or far, until that is decided.
+    pub(super) fn assumed(near: bool) -> Self {
+        Distance { near, ..Distance::default() }
     }
 
     /// As after a decision.

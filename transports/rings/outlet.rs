@@ -9,10 +9,11 @@
 //!
 //! The length of the list, the bytes that one call copies, and the calls that a question waits for room are all bounded.
 
+use super::distance::Distance;
 use super::mark::Mark;
 use super::ring::Corrupt;
 use super::staging::{self, Position, Room, StagingBuffer, StagingWords};
-use crate::copy::copy_long;
+use crate::copy::{copy_long, copy_past, fence_streams};
 use std::collections::VecDeque;
 use tickwire_components::Span;
 use tickwire_components::limits::{
@@ -62,7 +63,6 @@ struct Answer {
 }
 
 /// Stages parts of offered messages to one peer. See the module.
-#[derive(Default)]
 pub struct Outlet {
     /// Runs that were offered to the peer and not withdrawn, oldest first.
     exposed: VecDeque<Span>,
@@ -73,8 +73,25 @@ pub struct Outlet {
     /// The position of bytes that are never put: their question was forgotten. What lies behind it would be taken for them. So nothing is
     /// put until the receiver has skipped this position.
     lost: Option<Position>,
+    /// How far the receiver was when that was last read, and how long reading it takes. The receiver counts as near until that is known.
+    taken: Position,
+    distance: Distance,
     /// The staging buffer, if there is one.
     buffer: Option<StagingBuffer>,
+}
+
+impl Default for Outlet {
+    fn default() -> Self {
+        Outlet {
+            exposed: VecDeque::new(),
+            withdrawn: VecDeque::new(),
+            answers: VecDeque::new(),
+            lost: None,
+            taken: 0,
+            distance: Distance::assumed(true),
+            buffer: None,
+        }
+    }
 }
 
 impl Outlet {
@@ -155,17 +172,24 @@ impl Outlet {
     /// soon: a question waits for room, or this call has copied as much as it may.
     pub fn look<M: StagingWords>(&mut self, memory: &M) -> bool {
         let mut left = STAGED_A_CALL;
-        let Outlet { answers, lost, buffer, .. } = self;
-        let is_skipped = |at| staging::room(memory, at) == Room::Over;
+        let Outlet { answers, lost, taken, distance, buffer, .. } = self;
+        let mut taken = || {
+            *taken = distance.look(u64::from(*taken), || u64::from(staging::taken(memory))) as Position;
+            (*taken, distance.is_near())
+        };
+        let is_skipped = |at| staging::room(at, staging::taken(memory)) == Room::Over;
         let Some(buffer) = buffer.as_ref().filter(|_| lost.is_none_or(is_skipped)) else {
             answers.clear();
             return false;
         };
         *lost = None;
         while let Some(answer) = answers.front_mut() {
-            match staging::room(memory, answer.at) {
+            let (taken, is_near) = taken();
+            match staging::room(answer.at, taken) {
                 Room::Free(_) if left == 0 => return true,
-                Room::Free(free) => left -= answer.put(memory, buffer, free.min(STAGING_STEP_BYTES).min(left)),
+                Room::Free(free) => {
+                    left -= answer.put(memory, buffer, free.min(STAGING_STEP_BYTES).min(left), is_near);
+                }
                 Room::Full => {
                     answer.waited += 1;
                     if answer.waited < STAGING_CALLS_MAX {
@@ -186,13 +210,22 @@ impl Outlet {
 }
 
 impl Answer {
-    /// Copies at most `most` bytes into the buffer, and tells the receiver. Returns how many.
-    fn put<M: StagingWords>(&mut self, memory: &M, buffer: &StagingBuffer, most: usize) -> usize {
+    /// Copies at most `most` bytes into the buffer, and tells the receiver. Returns how many. A receiver that is far gets them past the
+    /// caches: it would fetch them line by line from this processor's.
+    fn put<M: StagingWords>(&mut self, memory: &M, buffer: &StagingBuffer, most: usize, is_near: bool) -> usize {
         let place = buffer.place(self.at, most.min(self.rest.len()));
+        let copied = place.len();
         // SAFETY: what is left of a question is a part of a run that is exposed: whatever is withdrawn, its questions go with it. By the
         // promise of `expose` it is valid for reads and stays as it is. The place is in the buffer, and the words give it to this side.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
-        let copied = unsafe { copy_long(place, self.rest) };
+        unsafe {
+            if is_near {
+                copy_long(place, self.rest);
+            } else {
+                copy_past(place.start(), self.rest.start(), copied);
+                fence_streams();
+            }
+        }
         *self = Answer {
             at: self.at.wrapping_add(copied as Position),
             waited: 0,

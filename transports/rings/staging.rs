@@ -46,11 +46,17 @@ pub enum Room {
     Over,
 }
 
-/// Sender: whether bytes may be put at a position.
+/// Sender: the position behind the last byte that was taken.
 #[inline]
-pub fn room<M: StagingWords>(memory: &M, at: Position) -> Room {
-    // Acquire: the bytes that `taken` counts were really copied out.
-    let ahead = at.wrapping_sub(memory.load_taken(Ordering::Acquire)).cast_signed();
+pub fn taken<M: StagingWords>(memory: &M) -> Position {
+    // Acquire: the bytes before it were really copied out.
+    memory.load_taken(Ordering::Acquire)
+}
+
+/// Sender: whether bytes may be put at a position, if so much is [`taken`].
+#[inline]
+pub fn room(at: Position, taken: Position) -> Room {
+    let ahead = at.wrapping_sub(taken).cast_signed();
     match usize::try_from(ahead) {
         Err(_) => Room::Over,
         Ok(ahead) if ahead >= STAGING_BYTES => Room::Full,
@@ -154,27 +160,31 @@ pub(super) mod tests {
     /// All bytes of the buffer, as a position.
     const ALL: Position = STAGING_BYTES as Position;
 
+    fn room_in(words: &Words, at: Position) -> Room {
+        room(at, taken(words))
+    }
+
     #[test]
     fn positions_go_on_behind_the_last_one() {
         for start in [0, 64, Position::MAX - 99, ALL.wrapping_neg()] {
             let words = Words { put: Cell::new(start), taken: Cell::new(start) };
             let at = |bytes: Position| start.wrapping_add(bytes);
-            assert_eq!((room(&words, at(0)), there(&words, at(0))), (Room::Free(STAGING_BYTES), 0));
+            assert_eq!((room_in(&words, at(0)), there(&words, at(0))), (Room::Free(STAGING_BYTES), 0));
             put(&words, at(1000));
             assert_eq!((there(&words, at(0)), there(&words, at(999)), there(&words, at(1000))), (1000, 1, 0));
-            assert_eq!(room(&words, at(1000)), Room::Free(STAGING_BYTES - 1000));
+            assert_eq!(room_in(&words, at(1000)), Room::Free(STAGING_BYTES - 1000));
             put(&words, at(ALL));
-            assert_eq!((room(&words, at(ALL)), there(&words, at(0))), (Room::Full, STAGING_BYTES));
+            assert_eq!((room_in(&words, at(ALL)), there(&words, at(0))), (Room::Full, STAGING_BYTES));
             // Taken bytes are told now and then only, and all in the end.
             take(&words, at(0), STAGING_TAKEN_BYTES);
             assert_eq!(words.taken.get(), at(STAGING_TAKEN_BYTES as Position));
-            assert_eq!(room(&words, at(ALL)), Room::Free(STAGING_TAKEN_BYTES));
+            assert_eq!(room_in(&words, at(ALL)), Room::Free(STAGING_TAKEN_BYTES));
             // The receiver has lost its patience: nothing of what it asked for is put any more, and its next question is behind it.
             let next = after(at(ALL), 700);
             assert_eq!((next.wrapping_sub(at(ALL)), start % 64), (704, next % 64));
             skip(&words, next);
-            assert_eq!(room(&words, at(ALL)), Room::Over);
-            assert_eq!((room(&words, next), there(&words, next)), (Room::Free(STAGING_BYTES), 0));
+            assert_eq!(room_in(&words, at(ALL)), Room::Over);
+            assert_eq!((room_in(&words, next), there(&words, next)), (Room::Free(STAGING_BYTES), 0));
         }
     }
 
@@ -198,8 +208,7 @@ pub(super) mod tests {
             assert_eq!(there(&words, at), 0, "{put} {at}");
         }
         for taken in [1, 1 << 31, (1 << 31) + 1] {
-            let words = Words { put: Cell::new(0), taken: Cell::new(taken) };
-            assert!(matches!(room(&words, 0), Room::Over | Room::Full), "{taken}");
+            assert!(matches!(room(0, taken), Room::Over | Room::Full), "{taken}");
         }
     }
 

@@ -59,7 +59,7 @@ fn loom_staged_bytes_are_taken_in_order_or_given_up() {
                     continue;
                 }
                 let at = piece * PIECE;
-                match staging::room(&putting, at) {
+                match staging::room(at, staging::taken(&putting)) {
                     Room::Full => thread::yield_now(),
                     Room::Over => piece = QUESTIONS[0].end.max(piece + 1),
                     Room::Free(free) => {

@@ -96,8 +96,13 @@ fn only_what_is_offered_may_be_asked_for() {
 
 #[test]
 fn bytes_go_in_order_as_far_as_there_is_room() {
+    [true, false].into_iter().for_each(go_in_order);
+}
+
+/// To a receiver that is near, or far.
+fn go_in_order(near: bool) {
     let (first, second) = (content(STAGING_BYTES + 700), content(5000));
-    let mut outlet = outlet(&[&first, &second]);
+    let mut outlet = Outlet { distance: Distance::decided(near), ..outlet(&[&first, &second]) };
     let start = 64u32.wrapping_neg();
     let words = Words { put: Cell::new(start), taken: Cell::new(start) };
     let part = &first[600..];
