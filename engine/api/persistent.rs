@@ -9,13 +9,13 @@ use crate::run::engine::Engine;
 use std::marker::PhantomData;
 use tickwire_components::submission::Operation;
 use tickwire_components::{
-    Car, CarState, Comm, Communicator, IntoBuffer, LeasedBytes, Lent, NIL, NoBytes, Pieces, PostError, ProcId, Rank,
-    RequestId, RequestState, Row, Source, Status, Tag, TagFilter, VcState, car_flags,
+    Car, CarState, Comm, IntoBuffer, LeasedBytes, Lent, NIL, NoBytes, Pieces, PostError, Rank, RequestId, RequestState,
+    Row, Source, Status, Tag, TagFilter, car_flags,
 };
 use tickwire_systems::procs::communicators::live;
 use tickwire_systems::steps::activate::{activate, rows_of, take_rows};
 use tickwire_systems::steps::arguments::{Envelope, check_operation};
-use tickwire_systems::steps::posting::{queue_receive, queue_send, receive_car, send_car};
+use tickwire_systems::steps::posting::{new_send, queue_receive, queue_send, receive_car};
 
 /// An operation that can be started again and again with one buffer. The engine holds the buffer in between.
 ///
@@ -268,13 +268,13 @@ impl Engine {
                 _ => Some(0),
             },
         };
-        self.start_rows((row, comm), lent, sends.map(|flags| (flags, options)), &envelope)
+        self.start_rows(row, lent, sends.map(|flags| (flags, options)), &envelope)
     }
 
     /// Queues a persistent send, with its flags and options, or a receive.
     fn start_rows(
         &mut self,
-        (row, Comm(comm)): (Row, Comm),
+        row: Row,
         lent: &Lent,
         send: Option<(u16, SendOptions)>,
         envelope: &Envelope,
@@ -284,16 +284,11 @@ impl Engine {
             self.need_rows(rows_of(lent))?;
         }
         let all = self.store.all();
-        let failed = all.vcs.get(vc_row as usize).is_some_and(|vc| vc.state == VcState::Failed);
-        if failed && send.is_some() {
-            let reason = all.procs.reason(vc_row).to_owned();
-            return Err(PostError::PeerFailed { proc: ProcId(envelope.proc), reason });
-        }
         let car = match send {
             None => receive_car(all.progress, envelope, vc_row),
             Some((flags, options)) => {
-                let priority = options.priority_or(all.communicators[Communicator::row(comm)].priority);
-                Car { priority, ..send_car(envelope, vc_row, flags) }
+                let peers = (&*all.communicators, &*all.vcs, &*all.procs);
+                new_send(peers, envelope, vc_row, flags, options.own_priority())?
             }
         };
         let scoped = all.requests[row as usize].scoped;

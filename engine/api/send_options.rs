@@ -62,13 +62,8 @@ impl SendOptions {
     }
 
     /// The message's own priority. `None` if it has that of the communicator.
-    pub(crate) const fn priority_asked(&self) -> Option<u8> {
+    pub(crate) const fn own_priority(&self) -> Option<u8> {
         self.priority
-    }
-
-    /// The message's priority. `default` is that of the communicator.
-    pub(crate) fn priority_or(&self, default: u8) -> u8 {
-        self.priority.unwrap_or(default)
     }
 }
 

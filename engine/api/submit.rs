@@ -177,7 +177,7 @@ impl Submitter {
         let lent = unsafe { Lent::of(&buffer) };
         let mut lease = Lease::default();
         lease.put(buffer);
-        let (flags, priority) = (options.flags(), options.priority_asked());
+        let (flags, priority) = (options.flags(), options.own_priority());
         let submission = Submission { operation, flags, priority, comm: comm.0, lent, lease, slot };
         let generation = self.shared.slots[slot as usize].lock().unwrap_or_else(PoisonError::into_inner).generation;
         // A thread that holds a slot always finds room in the queue.

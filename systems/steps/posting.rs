@@ -11,7 +11,8 @@ use crate::steps::posted::key;
 use tickwire_components::credit::cost;
 use tickwire_components::wire::Header;
 use tickwire_components::{
-    Car, CarKind, CarState, Large, NIL, Pending, Pieces, Progress, Protocol, Request, Row, Vc, VcState, car_flags,
+    Car, CarKind, CarState, Communicator, Large, NIL, Pending, Pieces, PostError, ProcId, ProcTable, Progress,
+    Protocol, Request, Row, Vc, VcState, car_flags, context,
 };
 use tickwire_transports::Sent;
 
@@ -226,6 +227,25 @@ pub(crate) fn nothing_waits(progress: &Progress) -> bool {
 pub fn send_car(envelope: &Envelope, vc_row: Row, flags: u16) -> Car {
     let Envelope { context, source, tag, .. } = *envelope;
     Car { kind: CarKind::Send, state: CarState::Queued, context, source, tag, vc: vc_row, flags, ..Car::default() }
+}
+
+/// The CAR of a send that is posted with rows of its own. Without a priority of its own it has that of its communicator.
+///
+/// # Errors
+/// If the peer has failed. A receive from it is posted nevertheless, since its message may have arrived already.
+#[inline(always)]
+pub fn new_send(
+    (communicators, vcs, procs): (&[Communicator], &[Vc], &ProcTable),
+    envelope: &Envelope,
+    vc_row: Row,
+    flags: u16,
+    priority: Option<u8>,
+) -> Result<Car, PostError> {
+    if vcs[vc_row as usize].state == VcState::Failed {
+        return Err(PostError::PeerFailed { proc: ProcId(envelope.proc), reason: procs.reason(vc_row).to_owned() });
+    }
+    let priority = priority.unwrap_or_else(|| communicators[context::id(envelope.context) as usize].priority);
+    Ok(Car { priority, ..send_car(envelope, vc_row, flags) })
 }
 
 /// Whether the receiver of a ready-mode message can detect that no receive is posted. It can if the receiver is this proc itself (`me`), or

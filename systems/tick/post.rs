@@ -15,15 +15,14 @@ use crate::steps::activate::take_rows;
 use crate::steps::arguments::check_operation;
 use crate::steps::credit::replenish;
 use crate::steps::offer_counts;
-use crate::steps::posting::{asks_when_ready, queue_receive, queue_send, receive_car, send_car};
+use crate::steps::posting::{asks_when_ready, new_send, queue_receive, queue_send, receive_car};
 use crate::steps::registering::serve;
 use crate::steps::send::{has_gone, parts_follow, send_control, send_row};
 use crate::steps::signatures::{note, tell};
 use tickwire_components::limits::SUBMISSIONS_A_PASS;
 use tickwire_components::submission::{Answer, Operation, OwedToThread, Submission, Task};
 use tickwire_components::{
-    Access, Car, Communicator, Ended, NIL, Panic, Pending, Pieces as _, PostError, Progress, Queue, Row, Status, Vc,
-    VcState, car_flags,
+    Access, Ended, NIL, Panic, Pending, Pieces as _, PostError, Progress, Queue, Row, Status, Vc, VcState, car_flags,
 };
 use tickwire_transports::Sent;
 
@@ -139,21 +138,19 @@ fn take_submission(rows: &mut Rows<'_>, endpoints: &[Endpoint], submission: Subm
             row => row,
         },
     };
-    if !receive && vcs[vc_row as usize].state == VcState::Failed {
-        let (proc, reason) = (tickwire_components::ProcId(envelope.proc), procs.reason(vc_row).to_owned());
-        return Taken::Refused(Box::new(submission), PostError::PeerFailed { proc, reason });
-    }
     let lent = &submission.lent;
     let car = if receive {
         receive_car(progress, &envelope, vc_row)
     } else {
-        let priority = submission.priority.unwrap_or(communicators[Communicator::row(comm)].priority);
         let endpoint = endpoints.get(vcs[vc_row as usize].endpoint as usize);
         let flags = match submission.flags {
             car_flags::READY if !asks_when_ready(procs.me, endpoint, envelope.proc, envelope.length) => 0,
             flags => flags,
         };
-        Car { priority, ..send_car(&envelope, vc_row, flags) }
+        match new_send((communicators, vcs, procs), &envelope, vc_row, flags, submission.priority) {
+            Ok(car) => car,
+            Err(error) => return Taken::Refused(Box::new(submission), error),
+        }
     };
     // SAFETY: the row holds the buffer from here on.
     #[expect(unsafe_code, reason = "bytes that are addresses")]

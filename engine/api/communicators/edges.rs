@@ -7,7 +7,7 @@ use crate::run::engine::Engine;
 use tickwire_components::{CommError, Ended, Pending, PostError, ProcId, RequestError, context};
 use tickwire_systems::steps::activate::take_rows;
 use tickwire_systems::steps::arguments::Envelope;
-use tickwire_systems::steps::posting::{queue_receive, queue_send, receive_car, send_car};
+use tickwire_systems::steps::posting::{new_send, queue_receive, queue_send, receive_car};
 
 /// The children of a node in a binomial tree of `size` nodes. Each comes with the size of its subtree, which has the nodes `child..child +
 /// span`.
@@ -117,12 +117,9 @@ fn send(engine: &mut Engine, key: Key, own: u32, proc: u32, bytes: &[u8]) -> Res
     let vc_row = engine.reach(proc)?;
     engine.need_rows(1)?;
     let all = engine.store.all();
-    if all.vcs[vc_row as usize].state == tickwire_components::VcState::Failed {
-        return Err(PostError::PeerFailed { proc: ProcId(proc), reason: all.procs.reason(vc_row).to_owned() });
-    }
     let bytes = bytes.to_vec();
     let envelope = envelope(key, own, proc, bytes.len());
-    let car = send_car(&envelope, vc_row, 0);
+    let car = new_send((&*all.communicators, &*all.vcs, &*all.procs), &envelope, vc_row, 0, Some(0))?;
     // SAFETY: the row holds the buffer from below on.
     #[expect(unsafe_code, reason = "bytes that are addresses")]
     let row = unsafe { take_rows(all.progress, all.cars, all.requests, &bytes, car) };

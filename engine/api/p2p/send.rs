@@ -4,14 +4,12 @@ use super::run::{Run, only_run};
 use crate::api::request::{Rejected, Request};
 use crate::api::send_options::SendOptions;
 use crate::run::engine::Engine;
-use tickwire_components::{
-    Car, Comm, Communicator, Large, NIL, Pieces, PostError, ProcId, Rank, Row, Span, Tag, VcState,
-};
+use tickwire_components::{Comm, Large, NIL, Pieces, PostError, Rank, Row, Span, Tag};
 use tickwire_systems::procs::endpoint::Aside;
 use tickwire_systems::rows::Rows;
 use tickwire_systems::steps::activate::{rows_of, take_rows};
 use tickwire_systems::steps::arguments::{Envelope, check_null_send, check_send, send_envelope};
-use tickwire_systems::steps::posting::{Plainly, queue_send, send_car, send_inline, send_noted, send_promptly};
+use tickwire_systems::steps::posting::{Plainly, new_send, queue_send, send_inline, send_noted, send_promptly};
 use tickwire_systems::steps::send::{end_sent, offer_now, send_now};
 
 impl Engine {
@@ -174,12 +172,8 @@ impl Engine {
         let vc_row = self.reach(envelope.proc)?;
         self.need_rows(rows_of(buffer))?;
         let all = self.store.all();
-        if all.vcs[vc_row as usize].state == VcState::Failed {
-            let reason = all.procs.reason(vc_row).to_owned();
-            return Err(PostError::PeerFailed { proc: ProcId(envelope.proc), reason });
-        }
-        let priority = options.priority_or(all.communicators[Communicator::row(comm.0)].priority);
-        let car = Car { priority, ..send_car(&envelope, vc_row, options.flags()) };
+        let peers = (&*all.communicators, &*all.vcs, &*all.procs);
+        let car = new_send(peers, &envelope, vc_row, options.flags(), options.own_priority())?;
         // SAFETY: the caller has the row hold the buffer, or a panic takes the bytes away from it.
         #[expect(unsafe_code, reason = "bytes that are addresses")]
         let row = unsafe { take_rows(all.progress, all.cars, all.requests, buffer, car) };
