@@ -254,6 +254,13 @@ pub enum Refusal {
 }
 
 impl Progress {
+    /// Ends a VC at the next look at the world, where what its requests and its peer are told is decided.
+    #[cold]
+    pub fn end_vc(&mut self, vc: Row, why: Ended) {
+        self.ended.push((vc, why));
+        self.pending |= Pending::WORLD;
+    }
+
     /// Notes how an operation of the request in a row has failed. The first failure counts.
     pub fn refuse(&mut self, row: Row, refusal: Refusal) {
         if self.refusals.iter().all(|(of, _)| *of != row) {

@@ -115,8 +115,7 @@ fn end_vc(progress: &mut Progress, header: &Header, vc_row: Row) -> Result<(), N
         wire::UNFINISHED => Ended::Unfinished,
         _ => return Err(NotTaken::Wrong("a farewell that cannot be")),
     };
-    progress.ended.push((vc_row, ended));
-    progress.pending |= Pending::WORLD;
+    progress.end_vc(vc_row, ended);
     Ok(())
 }
 

@@ -22,8 +22,8 @@ use std::fmt::Debug;
 use tickwire_components::limits::CONTEXTS_MAX;
 use tickwire_components::wire::Header;
 use tickwire_components::{
-    Car, CarKind, CarState, CommState, Communicator, Destination, Ended, Graph, Group, Kept, Members, NIL, Pending,
-    PostError, Row, Unexpected, context,
+    Car, CarKind, CarState, CommState, Communicator, Destination, Ended, Graph, Group, Kept, Members, NIL, PostError,
+    Row, Unexpected, context,
 };
 
 /// The communicator that a handle names.
@@ -163,8 +163,7 @@ fn check_early(all: &mut Tables<'_>, id: u32) {
     give_back(all, &lies);
     for vc in liars {
         let words = "an envelope whose source is not the sender's rank".to_owned();
-        all.progress.ended.push((vc, Ended::Corrupt(words)));
-        all.progress.pending |= Pending::WORLD;
+        all.progress.end_vc(vc, Ended::Corrupt(words));
     }
 }
 

@@ -12,6 +12,7 @@ use crate::steps::chain::layout;
 use crate::steps::check::NotTaken;
 use crate::steps::credit::due;
 use crate::steps::finish::finish_car;
+use crate::steps::send::LINK_FAILED;
 use smallvec::SmallVec;
 use std::any::Any;
 use tickwire_components::limits::{PAGE_BYTES, PIECES_A_PASS};
@@ -50,8 +51,7 @@ pub(crate) fn send_pieces(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
             && !data.is_empty()
             && send_vc_pieces(rows, &mut endpoints[endpoint as usize], vc_row).is_err()
         {
-            rows.progress.ended.push((vc_row, Ended::Link("the transport reports a failed link".into())));
-            rows.progress.pending |= Pending::WORLD;
+            rows.progress.end_vc(vc_row, Ended::Link(LINK_FAILED.into()));
             rows.vcs[vc_row as usize].listed = false;
             continue;
         }

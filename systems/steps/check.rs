@@ -70,8 +70,8 @@ pub(crate) fn answered(cars: &[Car], header: &Header, vc_row: Row) -> Other {
 #[cold]
 pub(crate) fn refuse(progress: &mut Progress, arrival: &mut Arrival, wrong: &'static str) {
     arrival.state = ArrivalState::Handled;
-    progress.ended.push((arrival.vc, Ended::Corrupt(wrong.into())));
-    progress.pending |= Pending::WORLD | Pending::TRANSFER;
+    progress.end_vc(arrival.vc, Ended::Corrupt(wrong.into()));
+    progress.pending |= Pending::TRANSFER;
 }
 
 /// Why a frame was not taken. Nothing has been changed then.

@@ -9,7 +9,7 @@ use crate::steps::finish::{end_plain, finish_car};
 use crate::steps::supply::pool;
 use tickwire_components::limits::{UNPACKED_BYTES, UNPACKED_MIN};
 use tickwire_components::{
-    Arrival, ArrivalState, Car, CarState, Destination, Ended, NIL, PartPlace, Pending, Progress, Row, Span, Stretch,
+    Arrival, ArrivalState, Car, CarState, Destination, Ended, NIL, PartPlace, Progress, Row, Span, Stretch,
 };
 use tickwire_transports::copy;
 
@@ -148,8 +148,7 @@ pub(crate) fn place_rest(rows: &mut Rows<'_>, arrival: &mut Arrival) {
 /// Refuses a piece behind the end of its message. Match has accepted it in the same pass as pieces before it, which were not counted then.
 #[cold]
 fn refuse_piece(progress: &mut Progress, vc: Row) {
-    progress.ended.push((vc, Ended::Corrupt("a piece behind the end of its message".into())));
-    progress.pending |= Pending::WORLD;
+    progress.end_vc(vc, Ended::Corrupt("a piece behind the end of its message".into()));
 }
 
 /// Copies a payload into the data CARs under an envelope, in their order. Returns the bytes that there was room for.

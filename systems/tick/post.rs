@@ -17,17 +17,14 @@ use crate::steps::credit::replenish;
 use crate::steps::offer_counts;
 use crate::steps::posting::{asks_when_ready, new_send, queue_receive, queue_send, receive_car};
 use crate::steps::registering::serve;
-use crate::steps::send::{has_gone, parts_follow, send_control, send_row};
+use crate::steps::send::{LINK_FAILED, has_gone, parts_follow, send_control, send_row};
 use crate::steps::signatures::{note, tell};
 use tickwire_components::limits::SUBMISSIONS_A_PASS;
 use tickwire_components::submission::{Answer, Operation, OwedToThread, Submission, Task};
 use tickwire_components::{
-    Access, Ended, NIL, Panic, Pending, Pieces as _, PostError, Progress, Queue, Row, Status, Vc, VcState, car_flags,
+    Access, Ended, NIL, Panic, Pending, Pieces as _, PostError, Queue, Row, Status, Vc, VcState, car_flags,
 };
 use tickwire_transports::Sent;
-
-/// Why a VC has failed, where the transport gives no reason.
-const LINK_FAILED: &str = "the transport reports a failed link";
 
 /// The system.
 // A function of its own, so that a profile tells the systems apart.
@@ -74,7 +71,7 @@ pub fn post(rows: &mut Rows<'_>, wire: &mut Wire<'_>) {
         if state == VcState::Connected {
             let endpoint = &mut endpoints[endpoint as usize];
             if let Err(words) = drive(rows, endpoint, vc_row) {
-                failed(&mut rows.progress, vc_row, words);
+                rows.progress.end_vc(vc_row, Ended::Link(words));
             }
             let vc = &rows.vcs[vc_row as usize];
             if endpoint.matches && vc.envelopes == 0 && !vc.sends.is_empty() {
@@ -101,12 +98,6 @@ fn panicked(rows: &mut Rows<'_>, panic: Panic) {
     rows.callbacks.note_panic(panic);
     rows.progress.late = true;
     rows.progress.pending |= Pending::COMPLETE;
-}
-
-#[cold]
-fn failed(progress: &mut Progress, vc_row: Row, words: String) {
-    progress.ended.push((vc_row, Ended::Link(words)));
-    progress.pending |= Pending::WORLD;
 }
 
 enum Taken {
@@ -188,7 +179,7 @@ fn send_replies(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
         }
         rows.progress.replies.push(&mut rows.cars, row);
         if sent == Err(Sent::Failed) {
-            failed(&mut rows.progress, vc_row, LINK_FAILED.into());
+            rows.progress.end_vc(vc_row, Ended::Link(LINK_FAILED.into()));
         }
     }
 }
@@ -207,7 +198,7 @@ fn send_control_frames(rows: &mut Rows<'_>, endpoints: &mut [Endpoint]) {
                 }
                 continue;
             }
-            Sent::Failed => failed(&mut rows.progress, vc_row, LINK_FAILED.into()),
+            Sent::Failed => rows.progress.end_vc(vc_row, Ended::Link(LINK_FAILED.into())),
             _ => {}
         }
         frame.refused = true;

@@ -4,7 +4,7 @@ use super::message::Message;
 use super::state::{Edge, Key, Owed};
 use crate::api::request::Request;
 use crate::run::engine::Engine;
-use tickwire_components::{CommError, Ended, Pending, PostError, ProcId, RequestError, context};
+use tickwire_components::{CommError, Ended, PostError, ProcId, RequestError, context};
 use tickwire_systems::steps::activate::take_rows;
 use tickwire_systems::steps::arguments::Envelope;
 use tickwire_systems::steps::posting::{new_send, queue_receive, queue_send, receive_car};
@@ -98,8 +98,7 @@ pub(super) fn accuse(engine: &mut Engine, proc: u32) -> CommError {
     let words = "a message between members that makes no sense";
     let all = engine.store.all();
     if let Some(known) = all.procs.known.get(proc as usize) {
-        all.progress.ended.push((known.row, Ended::Corrupt(words.to_owned())));
-        all.progress.pending |= Pending::WORLD;
+        all.progress.end_vc(known.row, Ended::Corrupt(words.to_owned()));
     }
     CommError::MemberFailed { proc: ProcId(proc), reason: format!("protocol violation: {words}") }
 }

@@ -275,8 +275,7 @@ pub(crate) fn place(rows: &mut Rows<'_>, arrival: &Arrival, row: Row) -> bool {
     cars[row as usize].done += taken;
     progress.moved.transfer += taken;
     if taken < length {
-        progress.ended.push((arrival.vc, Ended::Corrupt("more of a message than was asked for".into())));
-        progress.pending |= Pending::WORLD;
+        progress.end_vc(arrival.vc, Ended::Corrupt("more of a message than was asked for".into()));
     } else if cars[row as usize].done == message.length {
         finish_car(progress, cars, row, message.length, false);
     }

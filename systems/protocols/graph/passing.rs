@@ -230,7 +230,7 @@ impl Sender<'_> {
             Ok(false) => Some(Turn::Blocked),
             Err(words) => {
                 let words = format!("the memory of a message cannot be registered: {words}");
-                self.progress.ended.push((vc, Ended::Link(words)));
+                self.progress.end_vc(vc, Ended::Link(words));
                 Some(Turn::Failed)
             }
         }
