@@ -128,7 +128,7 @@ named! {
     direct_min = "B from which on a message goes straight between the memory of both ends";
     ring_bytes = "B that a ring grows to, one direction of a pair";
     first_ring_bytes = "B of a ring at first";
-    grown_bytes_max = "B of all rings that have grown, as one rank writes them";
+    grown_bytes_max = "B of all grown rings and staging buffers that one rank writes";
     past_min = "B of a frame over shared memory that is written past the caches";
     window_copy_max = "B of a created window's part that is kept in shared memory";
     own_at_once = "whether messages to oneself go to posted receives at once";

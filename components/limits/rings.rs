@@ -1,8 +1,8 @@
 //! Rings in shared memory: how long they are and how they grow, what is prefetched, and staging buffers.
 
 use super::{
-    ARRIVALS, BOARD_CELL_BYTES_WIDE, CACHE_LINE, DRAINED_PART, EAGER_MAX, PAGE_BYTES, PIECE_BYTES, READ_BYTES_A_TURN,
-    READ_MIN, READS_A_CALL, TICK_BUDGET,
+    ARRIVALS, BOARD_CELL_BYTES_WIDE, CACHE_LINE, DRAINED_PART, EAGER_MAX, PAGE_BYTES, PIECE_BYTES, READ_MIN,
+    READS_A_CALL, TICK_BUDGET,
 };
 use crate::wire::{HEADER_BYTES, frame_bytes};
 use std::time::Duration;
@@ -36,9 +36,9 @@ pub const RING_LAPS: u64 = 128;
 /// How many times its length a ring of [`ROOMY_RING_BYTES`] has to carry in frames in a row before it grows to its full length: 4 MiB,
 /// which is 65,000 short messages.
 pub const STREAM_LAPS: u64 = 16;
-/// Bytes of all grown rings together that a proc writes. One half is enough for 32 rings of [`ROOMY_RING_BYTES`]: a cell of a
-/// three-dimensional grid has 26 neighbours. Longer rings only get what is left of the other half. A host of 128 procs has 2 GiB of
-/// grown rings at most.
+/// Bytes of all grown rings and staging buffers together that a proc writes. One half is enough for 32 rings of [`ROOMY_RING_BYTES`]: a cell of a
+/// three-dimensional grid has 26 neighbours. Longer rings and staging buffers only get what is left of the other half. A host of 128
+/// procs has 2 GiB of them at most.
 pub const GROWN_BYTES: usize = 16 << 20;
 /// Bytes of a ring between two engines of one process. A cluster of 64 engines has 4032 rings, 63 MiB at most.
 pub const LOOPBACK_RING_BYTES: usize = 16 << 10;
@@ -95,33 +95,30 @@ pub const RING_UNPUBLISHED_BYTES: u64 = 4 << 10;
 /// Bytes of a payload that are packed at a time before they are written past the caches. They stay in the L1 cache.
 pub const RING_PACKED_BYTES: usize = 4096;
 
-/// Bytes of a staging buffer. It is longer than a processor's own caches (1 or 2 MiB): its lines then lie in the common cache when the sender
-/// writes them again, and not in the receiver's. With half of it, messages of 64 KiB have half of the bandwidth (AMD, 1 MiB of own cache).
+/// Bytes of a staging buffer. Its lines should lie in the common cache when the sender writes them again, and not in the receiver's own.
+/// With an own cache of 1 MiB (AMD, Zen 4) and half of these bytes, messages of 64 KiB have half of the bandwidth.
 pub const STAGING_BYTES: usize = 2 << 20;
-/// The most bytes that are put into a staging buffer before the receiver is told: it copies the first ones while the next ones are put.
+/// Bytes that are put into a staging buffer before the receiver is told, unless there are no more: it copies the first ones while the next
+/// ones are put.
 pub const STAGING_STEP_BYTES: usize = 8 << 10;
 /// Bytes after which the receiver tells the sender what it has taken. Each time the sender waits for a cache line.
 pub const STAGING_TAKEN_BYTES: usize = STAGING_BYTES / 8;
 /// The shortest run that a peer may ask to have staged, bytes. A shorter message is sent with its envelope, or reading it costs less than
 /// a question.
 pub const STAGING_MIN: usize = EAGER_MAX + 1;
-/// The most bytes that one call stages for a connection: as many as one turn reads.
-pub const STAGED_A_CALL: usize = READ_BYTES_A_TURN;
+/// The most bytes that one call stages for a connection: about 20 µs.
+pub const STAGED_A_CALL: usize = 512 << 10;
 /// The most questions of a connection that are kept: more than the reader asks in several calls.
 pub const STAGING_QUESTIONS_MAX: usize = 4 * READS_A_CALL;
 /// Calls without room after which a question is given up. They take 2 ms or more, far longer than a reader at work needs. A reader that was
 /// stopped reads the rest itself.
 pub const STAGING_CALLS_MAX: u32 = 20_000;
-/// How long the reader waits for bytes: enough for a polling sender to find the question, and more than twice the time that a step takes.
+/// How long the reader waits for a step: enough for a polling sender to find the question, and many times as long as a step takes.
 pub const STAGING_WAIT: Duration = Duration::from_micros(8);
 /// As [`STAGING_WAIT`], if every message is to be staged: long enough also for a sender that is not running yet.
 pub const STAGING_WAIT_ALWAYS: Duration = Duration::from_millis(2);
 /// Polls for bytes between two readings of the clock: 25 ns for 32 polls of 5 ns or more.
 pub const STAGING_POLLS_A_CLOCK: u32 = 32;
-/// The most connections of a proc with a staging buffer for its messages.
-pub const STAGED_CONNECTIONS_MAX: usize = 8;
-/// The most bytes of all staging buffers of a job. But each proc may make one, even in a job of many procs.
-pub const JOB_STAGING_BYTES: usize = 64 << 20;
 /// Reads of a size that do not consider staging after a read out of a shared heap.
 pub const HEAP_READS_UNSTAGED: u8 = 16;
 

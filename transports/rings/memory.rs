@@ -22,17 +22,17 @@ pub struct RingControl {
     _apart: [u32; 9],
     watched: AtomicU32,
     _pad: [u32; 15],
-    /// Written by both: the writer asks, the reader answers.
-    starving: AtomicU32,
-    _alone: [u32; 15],
+    /// Written by the writer. See [`super::staging`]. Not in the same pair of cache lines as `taken`, since processors fetch both of a pair.
+    put: AtomicU64,
+    _polled: [u32; 14],
     /// Written by the writer, once.
     abandoned: AtomicU32,
     _rest: [u32; 15],
-    /// Written by the writer. See [`super::staging`].
-    put: AtomicU32,
-    _polled: [u32; 15],
-    taken: AtomicU32,
-    _end: [u32; 15],
+    /// Written by both: the writer asks, the reader answers.
+    starving: AtomicU32,
+    _alone: [u32; 15],
+    taken: AtomicU64,
+    _end: [u32; 14],
 }
 
 /// Bytes of [`RingControl`] before the data.

@@ -35,8 +35,8 @@ pub struct Question {
 impl Question {
     /// The header of the frame that carries the question.
     pub const fn header(self) -> Header {
-        let header = Header { lead: Mark::Question as u64, ..Header::new(Kind::Eager, 0, 0, self.at, 0, self.length) };
-        Header { origin: self.address, ..header }
+        let header = Header { lead: Mark::Question as u64, ..Header::new(Kind::Eager, 0, 0, 0, 0, self.length) };
+        Header { origin: self.address, name: self.at, ..header }
     }
 
     /// Reads the question from such a header.
@@ -44,7 +44,7 @@ impl Question {
     /// # Errors
     /// If the header has fields set that a question does not use.
     fn of(header: &Header) -> Result<Self, Corrupt> {
-        let question = Question { address: header.origin, length: header.length, at: header.tag() };
+        let question = Question { address: header.origin, length: header.length, at: header.name };
         match question.header() == *header {
             true => Ok(question),
             false => Err(Corrupt::Kind(header.lead as u8)),
@@ -70,8 +70,8 @@ pub struct Outlet {
     withdrawn: VecDeque<Span>,
     /// Open questions, in the order in which they were asked, which is the order of their positions.
     answers: VecDeque<Answer>,
-    /// The position of bytes that are never put: their question was forgotten. What lies behind it would be taken for them. So nothing is
-    /// put until the receiver has skipped this position.
+    /// The last position whose byte will never be put, because its question was forgotten. If later bytes were put, the receiver would
+    /// take them for it. So nothing is put until the receiver has skipped this position.
     lost: Option<Position>,
     /// How far the receiver was when that was last read, and how long reading it takes. The receiver counts as near until that is known.
     taken: Position,
@@ -144,7 +144,7 @@ impl Outlet {
         self.buffer = Some(buffer);
     }
 
-    /// Accepts a question. If there are too many, drops the oldest, which the peer no longer waits for.
+    /// Accepts a question. If there are too many, forgets the oldest.
     ///
     /// # Errors
     /// If it is for anything but a part of what was offered to the peer.
@@ -168,13 +168,14 @@ impl Outlet {
         Ok(())
     }
 
-    /// Copies bytes into the staging buffer as long as there is room, and drops questions that are over. `true` if it must be called again
-    /// soon: a question waits for room, or this call has copied as much as it may.
+    /// Copies bytes into the staging buffer as long as there is room, and drops questions that are over. Drops all if the receiver still
+    /// waits for a forgotten one, or does not make room for long. `true` if it must be called again soon: a question waits for room, or
+    /// this call has copied as much as it may.
     pub fn look<M: StagingWords>(&mut self, memory: &M) -> bool {
         let mut left = STAGED_A_CALL;
         let Outlet { answers, lost, taken, distance, buffer, .. } = self;
         let mut taken = || {
-            *taken = distance.look(u64::from(*taken), || u64::from(staging::taken(memory))) as Position;
+            *taken = distance.look(*taken, || staging::taken(memory));
             (*taken, distance.is_near())
         };
         let is_skipped = |at| staging::room(at, staging::taken(memory)) == Room::Over;
@@ -226,11 +227,11 @@ impl Answer {
                 fence_streams();
             }
         }
-        *self = Answer {
-            at: self.at.wrapping_add(copied as Position),
-            waited: 0,
-            rest: self.rest.part(copied, usize::MAX),
-        };
+        (self.at, self.rest) = (self.at.wrapping_add(copied as Position), self.rest.part(copied, usize::MAX));
+        // A receiver that makes room byte by byte does not count as one that makes room.
+        if copied == STAGING_STEP_BYTES {
+            self.waited = 0;
+        }
         staging::put(memory, self.at);
         copied
     }
@@ -239,9 +240,7 @@ impl Answer {
 /// Notes that the bytes at a position are never put.
 fn lose(lost: &mut Option<Position>, at: Position) {
     // The last one counts: the receiver skips all that it has asked for.
-    if lost.is_none_or(|lost| at.wrapping_sub(lost).cast_signed() > 0) {
-        *lost = Some(at);
-    }
+    *lost = (*lost).max(Some(at));
 }
 
 fn is_same(one: Span, other: Span) -> bool {

@@ -8,7 +8,7 @@
 //! The receiver asks by a frame, which names the bytes and the position of the first one. If it does not want to wait any longer, it
 //! *skips*: it advances *taken* to behind all that it has asked for. The sender then finds that the positions which are still to be put lie
 //! before *taken*, and forgets them. What it has put meanwhile is never looked at: the next position that the receiver asks for lies behind
-//! it.
+//! it. Positions never wrap: they have 64 bits.
 
 use super::atomics::Ordering;
 use std::any::Any;
@@ -17,11 +17,8 @@ use std::sync::Arc;
 use tickwire_components::Span;
 use tickwire_components::limits::{CACHE_LINE, STAGING_BYTES, STAGING_TAKEN_BYTES};
 
-/// A count of bytes, modulo 2³².
-pub type Position = u32;
-
-// The buffer's length divides the number of positions, so that the place of a position goes on behind the last one.
-const _: () = assert!(STAGING_BYTES.is_power_of_two() && STAGING_BYTES <= 1 << 30);
+/// A count of bytes.
+pub type Position = u64;
 
 /// Access to the two words.
 pub trait StagingWords {
@@ -56,11 +53,10 @@ pub fn taken<M: StagingWords>(memory: &M) -> Position {
 /// Sender: whether bytes may be put at a position, if so much is [`taken`].
 #[inline]
 pub fn room(at: Position, taken: Position) -> Room {
-    let ahead = at.wrapping_sub(taken).cast_signed();
-    match usize::try_from(ahead) {
-        Err(_) => Room::Over,
-        Ok(ahead) if ahead >= STAGING_BYTES => Room::Full,
-        Ok(ahead) => Room::Free(STAGING_BYTES - ahead),
+    match at.checked_sub(taken) {
+        None => Room::Over,
+        Some(ahead) if ahead >= STAGING_BYTES as u64 => Room::Full,
+        Some(ahead) => Room::Free(STAGING_BYTES - ahead as usize),
     }
 }
 
@@ -73,17 +69,19 @@ pub fn put<M: StagingWords>(memory: &M, end: Position) {
 /// Receiver: how many bytes from a position on were put and not taken.
 #[inline]
 pub fn there<M: StagingWords>(memory: &M, at: Position) -> usize {
-    let there = memory.load_put(Ordering::Acquire).wrapping_sub(at) as usize;
-    // More cannot be: either what was put last lies before `at`, or the sender is hostile.
-    if there <= STAGING_BYTES { there } else { 0 }
+    match memory.load_put(Ordering::Acquire).checked_sub(at) {
+        Some(there) if there <= STAGING_BYTES as u64 => there as usize,
+        // What was put last lies before `at`, or the sender says what cannot be.
+        _ => 0,
+    }
 }
 
-/// Receiver: tells that the `bytes` bytes from a position on were taken, unless it has told so lately: the sender waits for the cache line
-/// of this word each time.
+/// Receiver: tells that the `bytes` bytes from a position on were taken, once for [`STAGING_TAKEN_BYTES`]: the sender waits for the cache
+/// line of this word each time. What lies between two runs is not counted, so that it may be told a little later than that.
 #[inline]
 pub fn take<M: StagingWords>(memory: &M, at: Position, bytes: usize) {
-    let end = at.wrapping_add(bytes as Position);
-    if at as usize / STAGING_TAKEN_BYTES != end as usize / STAGING_TAKEN_BYTES {
+    let (end, step) = (at.wrapping_add(bytes as Position), STAGING_TAKEN_BYTES as Position);
+    if at / step != end / step {
         memory.store_taken(end, Ordering::Release);
     }
 }
@@ -97,7 +95,7 @@ pub fn skip<M: StagingWords>(memory: &M, next: Position) {
 /// The position of the bytes that are asked for after `length` bytes at a position: at the start of a cache line.
 #[inline]
 pub const fn after(at: Position, length: u64) -> Position {
-    at.wrapping_add(length.next_multiple_of(CACHE_LINE as u64) as Position)
+    at.wrapping_add(length.next_multiple_of(CACHE_LINE as u64))
 }
 
 /// One side's view of a staging buffer. Both sides may see it at different addresses.
@@ -123,7 +121,7 @@ impl StagingBuffer {
     /// The place of at most `most` bytes from a position on: as many as lie before the end of the buffer.
     #[expect(unsafe_code, reason = "an address in shared memory")]
     pub fn place(&self, at: Position, most: usize) -> Span {
-        let offset = at as usize % STAGING_BYTES;
+        let offset = (at % STAGING_BYTES as Position) as usize;
         // SAFETY: both lie within the buffer, which is kept as long as the view. It is shared memory, whose bytes a peer can change at any
         // time: nobody makes a reference to it.
         unsafe { Span::new(self.data.as_ptr().add(offset), most.min(STAGING_BYTES - offset)) }
@@ -165,25 +163,25 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn positions_go_on_behind_the_last_one() {
-        for start in [0, 64, Position::MAX - 99, ALL.wrapping_neg()] {
+    fn bytes_are_put_as_far_as_there_is_room_and_taken_as_far_as_they_are_there() {
+        for start in [0, 64, u64::from(u32::MAX) - 63, 5 << 40] {
             let words = Words { put: Cell::new(start), taken: Cell::new(start) };
-            let at = |bytes: Position| start.wrapping_add(bytes);
-            assert_eq!((room_in(&words, at(0)), there(&words, at(0))), (Room::Free(STAGING_BYTES), 0));
-            put(&words, at(1000));
-            assert_eq!((there(&words, at(0)), there(&words, at(999)), there(&words, at(1000))), (1000, 1, 0));
-            assert_eq!(room_in(&words, at(1000)), Room::Free(STAGING_BYTES - 1000));
-            put(&words, at(ALL));
-            assert_eq!((room_in(&words, at(ALL)), there(&words, at(0))), (Room::Full, STAGING_BYTES));
+            assert_eq!((room_in(&words, start), there(&words, start)), (Room::Free(STAGING_BYTES), 0));
+            put(&words, start + 1000);
+            let found = [0, 999, 1000, 1001].map(|bytes| there(&words, start + bytes));
+            assert_eq!(found, [1000, 1, 0, 0]);
+            assert_eq!(room_in(&words, start + 1000), Room::Free(STAGING_BYTES - 1000));
+            put(&words, start + ALL);
+            assert_eq!((room_in(&words, start + ALL), there(&words, start)), (Room::Full, STAGING_BYTES));
             // Taken bytes are told now and then only, and all in the end.
-            take(&words, at(0), STAGING_TAKEN_BYTES);
-            assert_eq!(words.taken.get(), at(STAGING_TAKEN_BYTES as Position));
-            assert_eq!(room_in(&words, at(ALL)), Room::Free(STAGING_TAKEN_BYTES));
+            take(&words, start, STAGING_TAKEN_BYTES);
+            assert_eq!(words.taken.get(), start + STAGING_TAKEN_BYTES as Position);
+            assert_eq!(room_in(&words, start + ALL), Room::Free(STAGING_TAKEN_BYTES));
             // The receiver has lost its patience: nothing of what it asked for is put any more, and its next question is behind it.
-            let next = after(at(ALL), 700);
-            assert_eq!((next.wrapping_sub(at(ALL)), start % 64), (704, next % 64));
+            let next = after(start + ALL, 700);
+            assert_eq!(next, start + ALL + 704);
             skip(&words, next);
-            assert_eq!(room_in(&words, at(ALL)), Room::Over);
+            assert_eq!(room_in(&words, start + ALL), Room::Over);
             assert_eq!((room_in(&words, next), there(&words, next)), (Room::Free(STAGING_BYTES), 0));
         }
     }
@@ -203,12 +201,15 @@ pub(super) mod tests {
 
     #[test]
     fn words_that_cannot_be_are_no_bytes() {
-        for (put, at) in [(ALL + 1, 0), (0, 1), (5, 9), (Position::MAX, 0), (0, ALL)] {
+        // A sender that has not put for long: all that was asked for since was skipped.
+        for (put, at) in
+            [(ALL + 1, 0), (0, 1), (5, 9), (u64::MAX, 0), (0, ALL), (0, u64::MAX), (7, 1 << 32), (7, 7 << 40)]
+        {
             let words = Words { put: Cell::new(put), taken: Cell::new(0) };
             assert_eq!(there(&words, at), 0, "{put} {at}");
         }
-        for taken in [1, 1 << 31, (1 << 31) + 1] {
-            assert!(matches!(room(0, taken), Room::Over | Room::Full), "{taken}");
+        for taken in [1, 1 << 31, 1 << 32, 1 << 33, u64::MAX] {
+            assert_eq!(room(0, taken), Room::Over, "{taken}");
         }
     }
 
@@ -223,7 +224,7 @@ pub(super) mod tests {
             (0, 100, 0, 100),
             (ALL - 64, 100, STAGING_BYTES - 64, 64),
             (ALL, 5, 0, 5),
-            (Position::MAX - 63, 1000, STAGING_BYTES - 64, 64),
+            ((5 << 40) - 64, 1000, STAGING_BYTES - 64, 64),
         ] {
             let place = buffer.place(at, most);
             assert_eq!((place.start().addr() - start.as_ptr().addr(), place.len()), (offset, length));

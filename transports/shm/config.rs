@@ -20,7 +20,7 @@ pub struct ShmConfig {
     pub ring_bytes: usize,
     /// Bytes that a ring has at first; a power of two, the same for all procs. At most `ring_bytes`.
     pub first_ring_bytes: usize,
-    /// The most bytes, in all, of grown rings that this proc writes.
+    /// The most bytes, in all, of grown rings that this proc writes, and of staging buffers that it makes.
     pub grown_bytes_max: usize,
     /// Payloads from this length on, in bytes, are written past this processor's caches.
     pub past_min: usize,
@@ -46,7 +46,7 @@ pub enum Staging {
     /// When staging has cost less lately, for messages of such a length from this peer.
     #[default]
     IfCheaper,
-    /// Whenever it is possible, waiting up to 2 ms for each piece: for measurements and tests.
+    /// Whenever it is possible, waiting up to 2 ms for further bytes: for measurements and tests.
     Always,
 }
 

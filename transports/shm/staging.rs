@@ -10,12 +10,13 @@
 //!
 //! Which way is faster depends on the machine, the moment, and the sender, which may be busy. So the receiver records what each way has
 //! cost lately for messages of a size ([`Costs`]), takes the cheaper one, and now and then the other. It waits at most [`STAGING_WAIT`] for
-//! requested bytes, and then reads the rest itself.
+//! each step of the requested bytes, and then reads the rest itself.
 
 mod costs;
 
+use super::own::Own;
 use super::reading::length;
-use super::segment::{self, Map};
+use super::segment::{self, Map, Share};
 use super::{Shm, Staging};
 use crate::copy::copy_long;
 use crate::handshake::Packet;
@@ -26,10 +27,11 @@ use crate::{MemoryRead, Sent};
 use costs::{Costs, SIZES, Way, size_of_read};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tickwire_components::limits::{
-    HEAP_READS_UNSTAGED, JOB_STAGING_BYTES, STAGED_CONNECTIONS_MAX, STAGING_BYTES, STAGING_MIN, STAGING_POLLS_A_CLOCK,
-    STAGING_TAKEN_BYTES, STAGING_WAIT, STAGING_WAIT_ALWAYS,
+    HEAP_READS_UNSTAGED, STAGING_BYTES, STAGING_MIN, STAGING_POLLS_A_CLOCK, STAGING_STEP_BYTES, STAGING_TAKEN_BYTES,
+    STAGING_WAIT, STAGING_WAIT_ALWAYS,
 };
 use tickwire_components::{NoBytes, Span};
 
@@ -142,8 +144,6 @@ impl Shm {
 
     /// Passes a staging buffer to a peer that wants messages staged to it, or the news that there is none.
     pub(super) fn pass_staging(&mut self, link: u32) {
-        let with_buffer = self.links.outlets().filter(|outlet| outlet.has_buffer()).count();
-        let room = with_buffer < staged_max(self.own.config.procs);
         let Some(line) = self.connections.line(link) else { return };
         // There is no outlet if this process does not want to stage.
         let Some(outlet) = self.links.outlet(link) else { return line.tell(&Packet::Staging) };
@@ -151,10 +151,10 @@ impl Shm {
             return;
         }
         // If there is no memory for a buffer, the peer works without one.
-        let made = if room { segment::create(self.own.place(), STAGING_BYTES).ok() } else { None };
-        let Some((file, map)) = made else { return line.tell(&Packet::Staging) };
-        if line.pass(&Packet::Staging, &[file.as_fd()]).is_ok() {
-            outlet.set_buffer(buffer(map));
+        let Some((file, map, share)) = make(&self.own) else { return line.tell(&Packet::Staging) };
+        match line.pass(&Packet::Staging, &[file.as_fd()]) {
+            Ok(()) => outlet.set_buffer(view(map, Some(share))),
+            Err(_) => line.tell(&Packet::Staging),
         }
     }
 
@@ -165,18 +165,28 @@ impl Shm {
         line.more.staged.incoming = Incoming::Never;
         let Ok([file]) = <[OwnedFd; 1]>::try_from(passed) else { return };
         let Ok(map) = segment::receive(file, STAGING_BYTES, self.own.files) else { return };
-        let inlet = Inlet { buffer: buffer(map), next: 0, costs: Default::default(), timed: None };
+        let inlet = Inlet { buffer: view(map, None), next: 0, costs: Default::default(), timed: None };
         line.more.staged.incoming = Incoming::Open(Box::new(inlet));
     }
 }
 
-/// A view of a whole segment as a staging buffer.
-fn buffer(map: Map) -> StagingBuffer {
+/// Makes a staging buffer, if the bound on grown rings leaves room for it. As for long rings, that is half of the bound.
+fn make(own: &Own) -> Option<(OwnedFd, Map, Share)> {
+    let grown = own.grown.load(Ordering::Relaxed);
+    if grown + STAGING_BYTES as u64 > own.config.grown_bytes_max as u64 / 2 {
+        return None;
+    }
+    let (file, map) = segment::create(own.place(), STAGING_BYTES).ok()?;
+    Some((file, map, Share::of(&own.grown, STAGING_BYTES)))
+}
+
+/// A view of a whole segment as a staging buffer. It keeps the segment and its share of the bound.
+fn view(map: Map, share: Option<Share>) -> StagingBuffer {
     map.populate();
     // SAFETY: a mapping of this length, allocated and kept by the view. Nobody but the two sides has it.
     #[expect(unsafe_code, reason = "a view of shared memory")]
     unsafe {
-        StagingBuffer::new(map.base(), Arc::new(map))
+        StagingBuffer::new(map.base(), Arc::new((map, share)))
     }
 }
 
@@ -209,12 +219,14 @@ impl Inlet {
         arrived
     }
 
-    /// Takes the bytes from a position on into a run, until some do not arrive in time. Returns how many arrived.
+    /// Takes the bytes from a position on into a run, until some do not arrive in time. Returns how many arrived. It takes whole steps, so
+    /// that the number of waits is bounded: a sender that tells of single bytes counts as one that tells of none.
     fn take_run(&self, memory: &RawRing, mut at: Position, into: Span, patience: Duration) -> usize {
         let mut rest = into;
         while !rest.is_empty() {
-            let there = wait(memory, at, patience);
-            if there == 0 {
+            let step = self.buffer.place(at, rest.len().min(STAGING_STEP_BYTES)).len();
+            let there = wait(memory, at, step, patience);
+            if there < step {
                 break;
             }
             let place = self.buffer.place(at, there.min(rest.len()).min(STAGING_TAKEN_BYTES));
@@ -229,13 +241,13 @@ impl Inlet {
     }
 }
 
-/// Waits for bytes at a position. Returns how many are there; 0 if it takes too long.
-fn wait(memory: &RawRing, at: Position, patience: Duration) -> usize {
+/// Waits until `least` bytes are there from a position on. Returns how many are; fewer if it takes too long.
+fn wait(memory: &RawRing, at: Position, least: usize, patience: Duration) -> usize {
     let mut since = None;
     loop {
         for _ in 0..STAGING_POLLS_A_CLOCK {
             let there = staging::there(memory, at);
-            if there > 0 {
+            if there >= least {
                 return there;
             }
             std::hint::spin_loop();
@@ -243,20 +255,5 @@ fn wait(memory: &RawRing, at: Position, patience: Duration) -> usize {
         if since.get_or_insert_with(Instant::now).elapsed() > patience {
             return 0;
         }
-    }
-}
-
-/// The most connections of a proc that have staging buffers for its messages.
-fn staged_max(procs: u32) -> usize {
-    (JOB_STAGING_BYTES / STAGING_BYTES / procs.max(1) as usize).clamp(1, STAGED_CONNECTIONS_MAX)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_job_of_many_procs_has_staging_buffers_for_few_connections() {
-        assert_eq!([1, 2, 4, 8, 64, 5000].map(staged_max), [8, 8, 8, 4, 1, 1]);
     }
 }

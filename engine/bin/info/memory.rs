@@ -67,7 +67,7 @@ struct Rings {
     pair: usize,
     /// The size to which one ring of a pair may grow.
     ring_max: usize,
-    /// Most bytes of all grown rings together that one proc writes. This is not a figure for each peer.
+    /// Most bytes of all grown rings and staging buffers together that one proc writes. This is not a figure for each peer.
     grown_max: usize,
 }
 
@@ -264,7 +264,7 @@ impl fmt::Display for Report {
         writeln!(
             f,
             "shared memory, not allocated here: {} B for each pair of procs that are connected; a ring grows to {} B, all \
-             that one proc writes by {} B at most\n",
+             that one proc writes, with staging buffers, by {} B at most\n",
             self.rings.pair, self.rings.ring_max, self.rings.grown_max
         )?;
         let rows = self.bounds.iter().map(|bound| {

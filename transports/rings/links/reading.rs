@@ -254,7 +254,7 @@ impl Links {
                 }
                 Ok(None) => break,
                 Err(corrupt) => {
-                    match row.take_questions(corrupt) {
+                    match row.take_questions().and_then(|asked| asked.ok_or(corrupt)) {
                         Ok(waits) => {
                             asked = true;
                             if waits {
@@ -280,7 +280,7 @@ impl Links {
             row.touched = true;
             self.touched.push(link);
         } else if asked && row.reader.release() {
-            // Only frames are released later, by the caller. Pieces that were asked for are none.
+            // Only frames are released later, by the caller. Questions are none.
             row.announce();
         }
         count

@@ -60,7 +60,7 @@ pub(super) enum Next {
     /// It was taken, and has ended a send whose bytes are not exposed over this link. They may be exposed over another link to the same
     /// peer.
     Stray(Span),
-    /// It was a question, which is no frame of the engine's. Whether it waits for room.
+    /// It was a question or several, which are no frames of the engine's. Whether one waits for room.
     Asked(bool),
 }
 
@@ -69,7 +69,7 @@ impl LinkRow {
     #[inline(never)]
     pub(super) fn take_other(&mut self, take: &mut impl Take) -> Next {
         let Some((header, payload)) = self.reader.peek_read() else {
-            return match self.take_question() {
+            return match self.take_questions() {
                 Ok(Some(waits)) => Next::Asked(waits),
                 // A drain reports the error.
                 Ok(None) | Err(_) => Next::Left,
@@ -94,34 +94,23 @@ impl LinkRow {
         Next::Taken
     }
 
-    /// Takes the next frame if it is a question, and answers it as far as there is room. `None` if it is no question; otherwise whether it
-    /// waits for room.
+    /// Takes the next frames, a few at most, if they are questions, and answers them as far as there is room. `None` if the next one is none;
+    /// otherwise whether a question waits for room.
     ///
     /// # Errors
-    /// If the question can never be valid. The frame stays.
+    /// If a question can never be valid. Its frame stays.
     #[cold]
-    fn take_question(&mut self) -> Result<Option<bool>, Corrupt> {
-        let Some(question) = self.reader.peek_question() else { return Ok(None) };
-        let Some(outlet) = &mut self.outlet else { return Err(Corrupt::Kind(Mark::Question as u8)) };
-        outlet.ask(&question)?;
-        self.reader.skip(0);
-        Ok(Some(self.look_at_outlet()))
-    }
-
-    /// Takes the next frame, which is not handed to the engine, and a few more, if they are questions. Returns whether one waits for room.
-    ///
-    /// # Errors
-    /// The error in `found`, if the first frame is no question; otherwise a question that can never be valid.
-    #[cold]
-    pub(super) fn take_questions(&mut self, found: Corrupt) -> Result<bool, Corrupt> {
-        let mut waits = self.take_question()?.ok_or(found)?;
-        for _ in 1..READS_A_CALL {
-            match self.take_question()? {
-                Some(more) => waits = more,
-                None => break,
-            }
+    pub(super) fn take_questions(&mut self) -> Result<Option<bool>, Corrupt> {
+        let mut has_asked = false;
+        for _ in 0..READS_A_CALL {
+            let Some(question) = self.reader.peek_question() else { break };
+            let Some(outlet) = &mut self.outlet else { return Err(Corrupt::Kind(Mark::Question as u8)) };
+            outlet.ask(&question)?;
+            self.reader.skip(0);
+            has_asked = true;
         }
-        Ok(waits)
+        // One look for all of them: a look may copy many bytes.
+        Ok(has_asked.then(|| self.look_at_outlet()))
     }
 
     /// Stages further bytes that the peer has asked for. Returns whether a question waits for room.

@@ -1,7 +1,7 @@
 //! Staging: what is taken was put, and nobody writes where the other side reads.
 
 use super::kit::model;
-use crate::rings::atomics::{AtomicU32, Ordering};
+use crate::rings::atomics::{AtomicU64, Ordering};
 use crate::rings::staging::{self, Position, Room, StagingWords};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -14,8 +14,8 @@ const PIECE: Position = STAGING_BYTES as Position / 2;
 /// The words beside a ring, and a buffer of two pieces, each with the position that was put there last.
 #[derive(Default)]
 struct Shared {
-    put: AtomicU32,
-    taken: AtomicU32,
+    put: AtomicU64,
+    taken: AtomicU64,
     buffer: [UnsafeCell<Position>; 2],
 }
 
@@ -41,14 +41,14 @@ impl Shared {
 }
 
 /// Pieces that are asked for by questions of three and one.
-const QUESTIONS: [std::ops::Range<u32>; 2] = [0..3, 3..4];
+const QUESTIONS: [std::ops::Range<Position>; 2] = [0..3, 3..4];
 
 #[test]
 #[expect(unsafe_code, reason = "cells whose accesses are checked")]
 fn loom_staged_bytes_are_taken_in_order_or_given_up() {
     model(3, || {
         let shared = Arc::new(Shared::default());
-        let asked = Arc::new(AtomicU32::new(0));
+        let asked = Arc::new(AtomicU64::new(0));
         let (putting, heard) = (shared.clone(), asked.clone());
         let putter = thread::spawn(move || {
             let mut piece = 0;

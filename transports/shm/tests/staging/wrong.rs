@@ -3,13 +3,12 @@
 use super::*;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
-use tickwire_components::limits::STAGING_STEP_BYTES;
 
 #[test]
 fn a_peer_that_says_what_is_not_so_is_not_believed() {
     let length = 2 * STAGING_STEP_BYTES;
     // Says that it has put more than the buffer holds, less than nothing, what nobody has asked for, or nothing at all.
-    for lie in [STAGING_BYTES as u32 + 1, 1u32.wrapping_neg(), 1 << 31, 0] {
+    for lie in [STAGING_BYTES as u64 + 1, 1u64.wrapping_neg(), 1 << 31, 1 << 32, 0] {
         let Some((mut net, a, b)) = connected("staging-lies") else { return };
         let mut from = [content(1, length)];
         expose(&mut net, b, &mut from);
@@ -42,7 +41,7 @@ fn what_a_peer_puts_without_having_it_is_its_own_affair() {
     let first = net.shm(0).wants_staging(a, &[read]).expect("always");
     assert_eq!(net.shm(0).ask(a, &[read]), 1);
     // Zeros, and more of them than were asked for.
-    staging::put(&net.shm(1).links.memory(b, true).expect("open"), first.wrapping_add(STAGING_BYTES as u32));
+    staging::put(&net.shm(1).links.memory(b, true).expect("open"), first.wrapping_add(STAGING_BYTES as u64));
     assert_eq!(net.shm(0).read_asked(a, &[read], 1).err(), None);
     assert!(into[0][..STAGING_MIN].iter().all(|&byte| byte == 0) && into[0][STAGING_MIN] == 7);
     net.talks(0, 1);
@@ -74,20 +73,20 @@ fn bytes_that_nobody_waits_for_any_more_are_not_taken_for_later_ones() {
     /// The words beside a ring, whose reader loses its patience while the first bytes are on their way into the buffer.
     struct Impatient<'a>(&'a mut Net, u32, &'a [MemoryRead]);
     impl StagingWords for std::cell::RefCell<Impatient<'_>> {
-        fn load_put(&self, order: Ordering) -> u32 {
+        fn load_put(&self, order: Ordering) -> Position {
             let Impatient(net, link, _) = &mut *self.borrow_mut();
             net.shm(0).links.memory(*link, false).expect("open").load_put(order)
         }
-        fn store_put(&self, put: u32, order: Ordering) {
+        fn store_put(&self, put: Position, order: Ordering) {
             let Impatient(net, link, reads) = &mut *self.borrow_mut();
             assert_eq!(net.shm(0).read_asked(*link, reads, 1).err(), None);
             net.shm(0).links.memory(*link, false).expect("open").store_put(put, order);
         }
-        fn load_taken(&self, order: Ordering) -> u32 {
+        fn load_taken(&self, order: Ordering) -> Position {
             let Impatient(net, link, _) = &mut *self.borrow_mut();
             net.shm(0).links.memory(*link, false).expect("open").load_taken(order)
         }
-        fn store_taken(&self, _: u32, _: Ordering) {
+        fn store_taken(&self, _: Position, _: Ordering) {
             unreachable!("the reader's")
         }
     }
@@ -154,14 +153,14 @@ fn staging_buffers_are_what_a_peer_passes_as_such_and_nothing_else() {
 }
 
 #[test]
-fn a_proc_makes_as_many_staging_buffers_as_it_may() {
-    // A job of so many procs that each makes one.
+fn staging_buffers_take_half_of_what_rings_may_grow_by_at_most() {
+    let bytes = STAGING_BYTES;
     let mut net = Net::with("staging-room", 3, |config| {
-        (config.procs, config.staging) = (1000, Staging::Always);
+        (config.grown_bytes_max, config.staging) = (2 * bytes + bytes / 2, Staging::Always);
     });
     let links = [net.connect(0, 1), net.connect(2, 1)];
-    let mut bytes = vec![0; STAGING_MIN];
-    let read = [MemoryRead { address: 16, into: span(&mut bytes) }];
+    let mut into = vec![0; STAGING_MIN];
+    let read = [MemoryRead { address: 16, into: span(&mut into) }];
     if !net.shm(0).reads(links[0].0, 0, 1) {
         return;
     }
@@ -172,9 +171,40 @@ fn a_proc_makes_as_many_staging_buffers_as_it_may() {
         assert!(!asks(&mut net, 2, links[1].0));
         net.tick();
     }
-    assert_eq!(net.shm(1).shared_bytes() - before, STAGING_BYTES as u64, "what it takes is counted");
+    assert_eq!(net.shm(1).shared_bytes() - before, bytes as u64, "what it takes is counted");
     net.shm(1).close_link(links[0].1);
-    assert!(net.shm(1).shared_bytes() <= before, "and given back");
+    assert!(net.shm(1).shared_bytes() <= before && net.shm(1).own.grown.load(Ordering::Relaxed) == 0, "and given back");
+}
+
+#[test]
+fn a_sender_that_tells_of_single_bytes_counts_as_one_that_tells_of_none() {
+    let Some((mut net, a, b)) = connected("staging-drips") else { return };
+    let length = 8 * STAGING_STEP_BYTES;
+    let mut from = [content(1, length)];
+    expose(&mut net, b, &mut from);
+    let mut into = [vec![0; length]];
+    let reads = reads(&from, &mut into);
+    let first = net.shm(0).wants_staging(a, &reads).expect("always");
+    assert_eq!(net.shm(0).ask(a, &reads), 1);
+    let memory = net.shm(1).links.memory(b, true).expect("open");
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let mut reader = net.shms[0].take().expect("there");
+    std::thread::scope(|scope| {
+        let over = &over;
+        scope.spawn(move || {
+            // Less than a step, and never more than that, in ever so many words.
+            for put in (1..STAGING_STEP_BYTES as u64).cycle() {
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                staging::put(&memory, first + put);
+            }
+        });
+        assert_eq!(reader.read_asked(a, &reads, 1).err(), None);
+        over.store(true, Ordering::Relaxed);
+    });
+    assert!(into == from);
+    assert_eq!(reader.bytes_read().staged, 0);
 }
 
 #[test]
