@@ -157,7 +157,8 @@ fn two_threads(seed: u64, patience: Staging) {
     });
     let BytesRead { attach, staged, .. } = reader.bytes_read();
     assert_eq!(attach + staged, rounds.iter().flatten().map(|bytes| bytes.len() as u64).sum::<u64>());
-    assert!(staged > 0);
+    // How much an impatient one gets depends on the machine.
+    assert!(staged > 0 || patience != Staging::Always);
 }
 
 #[test]
