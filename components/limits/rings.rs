@@ -49,9 +49,9 @@ pub const PAST_MIN: usize = 8 << 10;
 /// The same limit for payloads that are packed from many short runs, bytes.
 pub const PACKED_PAST_MIN: usize = 32 << 10;
 /// The longest time of a look at a cache line of another processor that counts as near, ns, with the two looks at the clock
-/// around it. On an AMD EPYC (Zen 4) the one in the middle of nine looks took 20 to 60 ns where the transfer of a cache line takes 0.06 µs,
-/// and 100 to 150 ns where it takes 0.26 µs. Near processors write through the caches: by measurement, twice the message rate of 8 KiB, and
-/// 1.6 to 2.3 times the bandwidth of messages that come in pieces.
+/// around it. On an AMD EPYC (Zen 4) the median of nine looks was 20 to 60 ns where the transfer of a cache line takes 0.06 µs, and 100
+/// to 150 ns where it takes 0.26 µs. Near processors write through the caches: by measurement, twice the message rate of 8 KiB, and 1.6
+/// to 2.3 times the bandwidth of messages that come in pieces.
 pub const NEAR_LINE_NS: u32 = 80;
 /// Looks after a decision about the distance that are not timed. In a stream, there is one look each time a ring was filled.
 pub const NEAR_LOOKS_UNTIMED: u32 = 256;

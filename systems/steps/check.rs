@@ -66,6 +66,9 @@ pub(crate) fn answered(cars: &[Car], header: &Header, vc_row: Row) -> Other {
     }
 }
 
+/// Why a VC has failed, where the transport gives no reason.
+pub(crate) const LINK_FAILED: &str = "the transport reports a failed link";
+
 /// Refuses an invalid frame: ends the VC that it came on, and nothing else.
 #[cold]
 pub(crate) fn refuse(progress: &mut Progress, arrival: &mut Arrival, wrong: &'static str) {

@@ -22,9 +22,6 @@ use tickwire_components::{
 };
 use tickwire_transports::{AnyTransport, Sent};
 
-/// Why a VC has failed, where the transport gives no reason.
-pub(crate) const LINK_FAILED: &str = "the transport reports a failed link";
-
 /// Sends the first frame of a row, an envelope or a reply. Credit that is due to the peer goes with the frame where the endpoint allows
 /// that.
 ///

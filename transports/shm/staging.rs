@@ -201,8 +201,8 @@ impl Staged {
 }
 
 impl Inlet {
-    /// Takes bytes out of the staging buffer, in order, until some do not arrive in time. Returns how many arrived. The peer no longer stages
-    /// the others.
+    /// Takes bytes out of the staging buffer, in order, until some do not arrive in time. Returns how many arrived. The peer stages no more
+    /// of them.
     fn take(&mut self, memory: &RawRing, asked: &[MemoryRead], patience: Duration) -> usize {
         let mut at = self.next;
         self.next = asked.iter().fold(at, |at, read| staging::after(at, read.into.len() as u64));
