@@ -36,9 +36,9 @@ pub const RING_LAPS: u64 = 128;
 /// How many times its length a ring of [`ROOMY_RING_BYTES`] has to carry in frames in a row before it grows to its full length: 4 MiB,
 /// which is 65,000 short messages.
 pub const STREAM_LAPS: u64 = 16;
-/// Bytes of all grown rings and staging buffers together that a proc writes. One half is enough for 32 rings of [`ROOMY_RING_BYTES`]: a cell of a
-/// three-dimensional grid has 26 neighbours. Longer rings and staging buffers only get what is left of the other half. A host of 128
-/// procs has 2 GiB of them at most.
+/// Bytes of all grown rings and staging buffers together that a proc writes. One half is enough for 32 rings of [`ROOMY_RING_BYTES`]: a
+/// cell of a three-dimensional grid has 26 neighbours. Longer rings and staging buffers only get what is left of the other half. A host
+/// of 128 procs has 2 GiB of them at most.
 pub const GROWN_BYTES: usize = 16 << 20;
 /// Bytes of a ring between two engines of one process. A cluster of 64 engines has 4032 rings, 63 MiB at most.
 pub const LOOPBACK_RING_BYTES: usize = 16 << 10;

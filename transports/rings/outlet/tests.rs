@@ -1,3 +1,4 @@
+use super::super::atomics::Ordering;
 use super::super::staging::tests::Words;
 use super::*;
 use std::cell::Cell;
@@ -65,6 +66,25 @@ fn take(outlet: &Outlet, words: &Words, mut at: Position) -> Vec<u8> {
     }
     staging::skip(words, at);
     bytes
+}
+
+/// Words of which something is done before each that is put.
+struct WhenPut<F: Fn(&Words, Position)>(Words, F);
+
+impl<F: Fn(&Words, Position)> StagingWords for WhenPut<F> {
+    fn load_put(&self, order: Ordering) -> Position {
+        self.0.load_put(order)
+    }
+    fn store_put(&self, put: Position, order: Ordering) {
+        self.1(&self.0, put);
+        self.0.store_put(put, order);
+    }
+    fn load_taken(&self, order: Ordering) -> Position {
+        self.0.load_taken(order)
+    }
+    fn store_taken(&self, taken: Position, order: Ordering) {
+        self.0.store_taken(taken, order);
+    }
 }
 
 #[test]
@@ -141,32 +161,16 @@ fn go_in_order(near: bool) {
 
 #[test]
 fn a_receiver_is_told_of_the_first_bytes_while_the_next_ones_are_put() {
-    /// Records what was told.
-    struct Told(Words, std::cell::RefCell<Vec<Position>>);
-    impl StagingWords for Told {
-        fn load_put(&self, order: super::super::atomics::Ordering) -> Position {
-            self.0.load_put(order)
-        }
-        fn store_put(&self, put: Position, order: super::super::atomics::Ordering) {
-            self.1.borrow_mut().push(put);
-            self.0.store_put(put, order);
-        }
-        fn load_taken(&self, order: super::super::atomics::Ordering) -> Position {
-            self.0.load_taken(order)
-        }
-        fn store_taken(&self, taken: Position, order: super::super::atomics::Ordering) {
-            self.0.store_taken(taken, order);
-        }
-    }
     let step = STAGING_STEP_BYTES as Position;
     let bytes = content(3 * STAGING_STEP_BYTES);
     let mut outlet = outlet(&[&bytes]);
     // The buffer ends within the second step.
     let start = ALL - step - step / 2;
-    let words = Told(Words { put: Cell::new(start), taken: Cell::new(start) }, Default::default());
+    let told = std::cell::RefCell::new(Vec::new());
+    let words = WhenPut(Words { put: Cell::new(start), taken: Cell::new(start) }, |_, put| told.borrow_mut().push(put));
     assert_eq!(outlet.ask(&question(&bytes, start)), Ok(()));
     assert!(!outlet.look(&words));
-    assert_eq!(*words.1.borrow(), [ALL - step / 2, ALL, ALL + step, ALL + step + step / 2]);
+    assert_eq!(*told.borrow(), [ALL - step / 2, ALL, ALL + step, ALL + step + step / 2]);
     assert!(take(&outlet, &words.0, start) == bytes);
 }
 
@@ -307,30 +311,12 @@ fn a_reader_that_makes_room_byte_by_byte_is_not_waited_for_without_end() {
     assert!(outlet.answers.is_empty());
 }
 
-/// A reader that takes everything at once.
-struct Greedy(Words);
-
-impl StagingWords for Greedy {
-    fn load_put(&self, order: super::super::atomics::Ordering) -> Position {
-        self.0.load_put(order)
-    }
-    fn store_put(&self, put: Position, order: super::super::atomics::Ordering) {
-        self.0.taken.set(put);
-        self.0.store_put(put, order);
-    }
-    fn load_taken(&self, order: super::super::atomics::Ordering) -> Position {
-        self.0.load_taken(order)
-    }
-    fn store_taken(&self, taken: Position, order: super::super::atomics::Ordering) {
-        self.0.store_taken(taken, order);
-    }
-}
-
 #[test]
 fn one_look_stages_so_many_bytes_however_fast_they_are_taken() {
     let bytes = content(2 * STAGED_A_CALL + 1000);
     let mut outlet = outlet(&[&bytes]);
-    let words = Greedy(Words::default());
+    // A reader that takes everything at once.
+    let words = WhenPut(Words::default(), |words, put| words.taken.set(put));
     assert_eq!(outlet.ask(&question(&bytes, 0)), Ok(()));
     let mut put = Vec::new();
     while outlet.look(&words) {
