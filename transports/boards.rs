@@ -6,7 +6,7 @@
 //!
 //! | part | bytes | what |
 //! |---|---|---|
-//! | head | 128 | how many operations its owner has finished, and whether it takes part in no more |
+//! | head | 128 | how many operations its owner has finished, whether it takes part in no more, and whom it has left behind |
 //! | 8 slots | 2048 each | one for each operation in progress: number modulo 8 |
 //! | cells | 64 KiB, or 2 MiB of a *wide* board | long operands, a chunk at a time |
 //!
@@ -16,6 +16,10 @@
 //!
 //! *Reuse.* A member begins operation n once all others have finished operation n − 8, which had the same slot. It writes a cell once
 //! its readers have consumed what was there before. So a reader always finds what belongs to its own operation, or an older number.
+//!
+//! *Failed members.* A member waits no more for one to which its connection has failed, so that it can go on. The other one may live, and
+//! read yet. So its owner notes on its board whom it leaves behind before it uses a place again, and a reader looks there after it has
+//! read.
 //!
 //! *Trust.* Everything that is read here was written by a peer. Numbers are compared and never used as an index or a length.
 
@@ -48,7 +52,10 @@ pub const BOARD_BYTES_WIDE: usize = size_of::<Layout>() + BOARD_CELL_BYTES_WIDE;
 struct Layout {
     finished: AtomicU64,
     closed: AtomicU64,
-    _pad: [u64; 14],
+    _pad: [u64; 6],
+    /// In a line of its own, which is hardly ever written: every reader of an operand looks at it.
+    left_behind: AtomicU64,
+    _pad_behind: [u64; 7],
     slots: [Slot; BOARD_SLOTS],
 }
 
@@ -111,6 +118,15 @@ impl View {
         #[expect(unsafe_code, reason = "a view of shared memory")]
         unsafe {
             &(*self.layout.as_ptr()).closed
+        }
+    }
+
+    #[inline(always)]
+    fn left_behind(&self) -> &AtomicU64 {
+        // SAFETY: as in `finished`.
+        #[expect(unsafe_code, reason = "a view of shared memory")]
+        unsafe {
+            &(*self.layout.as_ptr()).left_behind
         }
     }
 
@@ -233,6 +249,12 @@ impl OwnBoard {
         words::say(self.view.closed(), 1);
     }
 
+    /// Says for which members this one waits no more, a bit for each rank: what they still read may be overwritten from now on.
+    #[cold]
+    pub fn leave_behind(&self, members: u32) {
+        words::leave_behind(self.view.left_behind(), members);
+    }
+
     /// Where a short operand goes, before [`OwnBoard::begin`].
     #[inline(always)]
     pub fn short(&self, operation: u64, bytes: usize) -> Span {
@@ -291,6 +313,12 @@ impl PeerBoard {
     /// Whether it takes no part in any further operation.
     pub fn is_closed(&self) -> bool {
         words::read(self.view.closed()) != 0
+    }
+
+    /// Whether the member may have overwritten what the member `rank` has read from its board or memory until now.
+    #[inline(always)]
+    pub fn has_left_behind(&self, rank: u32) -> bool {
+        words::has_left_behind(self.view.left_behind(), rank)
     }
 
     /// Where its short operand of so many bytes stands. For reading.

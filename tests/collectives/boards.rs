@@ -1,7 +1,9 @@
 //! Operations over boards: engines of one host that read each other's operands from boards. Each engine runs in a thread of its own,
 //! since boards are opened by a blocking operation.
 
+mod behind;
 mod ends;
+mod opening;
 mod results;
 mod slots;
 mod systems;

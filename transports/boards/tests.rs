@@ -116,3 +116,14 @@ fn cells_and_words_of_the_head_are_told() {
     assert_eq!((peer.finished(), peer.is_closed()), (12, true));
     assert!(peer.find(0x1000, 1).is_none(), "it has no shared heap");
 }
+
+#[test]
+fn members_that_are_left_behind_stay_so() {
+    let (own, peer) = board();
+    let left = |peer: &PeerBoard| (0..32).filter(|&rank| peer.has_left_behind(rank)).collect::<Vec<_>>();
+    assert_eq!(left(&peer), []);
+    own.leave_behind(1 << 3 | 1 << 31);
+    own.leave_behind(1 << 0);
+    assert_eq!(left(&peer), [0, 3, 31]);
+    assert_eq!((peer.finished(), peer.is_closed()), (0, false));
+}

@@ -138,5 +138,21 @@ pub(super) fn read(word: &AtomicU64) -> u64 {
     word.load(Ordering::Acquire)
 }
 
+/// See [`OwnBoard::leave_behind`](super::OwnBoard::leave_behind).
+pub(super) fn leave_behind(word: &AtomicU64, members: u32) {
+    // Its owner alone writes the word.
+    word.store(word.load(Ordering::Relaxed) | u64::from(members), Ordering::Relaxed);
+    // Whoever reads what the owner writes from now on also sees that it was left behind.
+    fence(Ordering::Release);
+}
+
+/// See [`PeerBoard::has_left_behind`](super::PeerBoard::has_left_behind).
+#[inline(always)]
+pub(super) fn has_left_behind(word: &AtomicU64, rank: u32) -> bool {
+    // The operand was read before.
+    fence(Ordering::Acquire);
+    word.load(Ordering::Relaxed) >> rank & 1 != 0
+}
+
 #[cfg(all(test, tickwire_loom))]
 mod loom_tests;

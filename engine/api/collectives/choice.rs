@@ -5,7 +5,6 @@ use crate::api::communicators::state::KnownHosts;
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
 use std::sync::Arc;
-use tickwire_components::limits::BOARD_MEMBERS;
 use tickwire_components::{Collective, Comm, Communicator, PostError, Reduction};
 use tickwire_systems::collectives::draft::Draft;
 use tickwire_systems::collectives::hosts::Hosts;
@@ -74,12 +73,17 @@ impl Engine {
         let (row, context) = self.context_of(comm);
         if self.store.all().boards.is_untried(row, context) {
             // Wrong arguments are refused before this member waits for the others. So the operation that opens the boards runs by messages.
-            // So is a call for which there are no rows: once the boards are open, its repetition would not meet the others.
-            let drawn = self.draw(call);
-            // To open boards, a member sends to each other one and receives from it.
-            let to_open = 2 * self.store.all().communicators[row].size.min(BOARD_MEMBERS) as usize;
-            let drawn = drawn.and_then(|draft| self.need_rows(to_open.max(draft.acts.len() + 1)).map(|()| draft));
-            return Some(match drawn.map(|draft| (draft, self.open_boards(call.name, comm))) {
+            let drawn = self.draw(call).and_then(|draft| {
+                // So is a call for which there are no rows: if it failed later, its repetition would not meet the others.
+                let telling = self.rows_to_tell(call.name, comm)?;
+                Ok((self.set_aside(2 * telling + draft.acts.len() + 1)?, draft))
+            });
+            let drawn = drawn.map(|(mut aside, draft)| {
+                let opened = self.open_boards(call.name, comm, &mut aside);
+                self.free_again(&mut aside, usize::MAX);
+                (draft, opened)
+            });
+            return Some(match drawn {
                 Ok((draft, Ok(()))) => Run::Drawn(draft),
                 Ok((_, Err(OperationError::Post(error)))) | Err(error) => Run::Refused(error),
                 Ok((_, Err(error))) => Run::Ended(Err(error)),

@@ -69,4 +69,21 @@ impl Engine {
             }
         }
     }
+
+    /// Takes this many free rows, so that nothing else gets them before [`Engine::free_again`] is called for them. A call that starts several
+    /// operations, and waits between them, cannot fail for want of rows then.
+    #[cold]
+    pub(crate) fn set_aside(&mut self, count: usize) -> Result<Vec<Row>, PostError> {
+        self.need_rows(count)?;
+        let all = self.store.all();
+        Ok(std::iter::from_fn(|| all.progress.free_cars.pop(all.cars)).take(count).collect())
+    }
+
+    /// Frees so many of the rows that were set aside.
+    #[cold]
+    pub(crate) fn free_again(&mut self, aside: &mut Vec<Row>, count: usize) {
+        let all = self.store.all();
+        let kept = aside.len().saturating_sub(count);
+        aside.drain(kept..).for_each(|row| all.progress.free_cars.push(all.cars, row));
+    }
 }

@@ -1,4 +1,4 @@
-//! How operations on boards end: done, given up, or failed since a member is gone.
+//! How operations on boards end: done, given up, or failed since a member is gone or has gone on without this one.
 
 use super::operation::{Around, Failure, NumberedCall, Operation, Step};
 use crate::procs::endpoint::Endpoint;
@@ -85,6 +85,22 @@ fn gone_member(rank: u32, seats: &Seats, vcs: &[Vc]) -> Failure {
     let failed = seats.peers[rank as usize].as_ref().is_some_and(|seat| is_failed(seat, vcs));
     let flags = if failed { car_flags::PEER_FAILED } else { car_flags::ABANDONED };
     Failure { flags, rank, sent: 0, expected: 0 }
+}
+
+/// Checks that what was read of these members, a bit each, is what they have shown: a member that waits for this one no more may have used
+/// the place again meanwhile.
+#[inline(always)]
+pub(super) fn check_read(members: u32, seats: &Seats) -> Result<(), Failure> {
+    let mut left = members;
+    while left != 0 {
+        let rank = left.trailing_zeros();
+        left &= left - 1;
+        let Some(seat) = &seats.peers[rank as usize] else { continue };
+        if seat.board.has_left_behind(seats.rank) {
+            return Err(Failure { flags: car_flags::PEER_FAILED, rank, sent: 0, expected: 0 });
+        }
+    }
+    Ok(())
 }
 
 /// Wakes all other members that sleep.

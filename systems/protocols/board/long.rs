@@ -1,6 +1,6 @@
 //! Long operands: they pass chunk by chunk, through cells or out of memory that others can read.
 
-use super::ending::{abandoned, fail, finish, stuck, wake};
+use super::ending::{abandoned, check_read, fail, finish, stuck, wake};
 use super::meeting::{has_finished, meet};
 use super::moving;
 use super::operation::{Around, Failure, Operation, Step};
@@ -168,9 +168,10 @@ fn consume(operation: &mut Operation, seats: &Seats, around: &mut Around<'_>) ->
 }
 
 /// Whether the other members still showed a chunk after this one had read it. A member that has given the operation up may change its own
-/// memory, and then what was read there is worthless.
+/// memory, and then what was read there is worthless. So is what was read of a member that has left this one behind.
 #[inline(always)]
 fn is_still_shown(operation: &Operation, seats: &Seats, count: Count, chunk: u64) -> Result<bool, Failure> {
+    check_read(operation.numbered.sources, seats)?;
     if !operation.numbered.shape.is_direct() && !seats.terms.mapped {
         return Ok(true);
     }

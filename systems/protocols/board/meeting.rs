@@ -100,7 +100,8 @@ fn begin_short(numbered: &NumberedCall, seats: &Seats) {
     seats.own.begin(number, Called { what: numbered.what(), length: call.part as u64, ..Called::default() });
 }
 
-/// Whether all other members have finished an operation. Members that have failed or left do not count: they read nothing any more.
+/// Whether all other members have finished an operation. Members that have left do not count: they read
+/// nothing any more. Nor do members that have failed: they are left behind.
 #[inline(always)]
 pub(super) fn has_finished(number: u64, seats: &mut Seats, vcs: &[Vc]) -> bool {
     number <= seats.finished || number <= look_who_has_finished(seats, vcs)
@@ -108,10 +109,20 @@ pub(super) fn has_finished(number: u64, seats: &mut Seats, vcs: &[Vc]) -> bool {
 
 #[inline(never)]
 fn look_who_has_finished(seats: &mut Seats, vcs: &[Vc]) -> u64 {
-    let others = seats.peers.iter().flatten();
-    let running = others.filter(|seat| !is_failed(seat, vcs) && !seat.board.is_closed());
-    seats.finished = running.map(|seat| seat.board.finished()).min().unwrap_or(u64::MAX);
-    seats.finished
+    let (mut finished, mut left_behind) = (u64::MAX, 0);
+    for (rank, seat) in (0..).zip(&seats.peers) {
+        let Some(seat) = seat.as_ref().filter(|seat| !seat.board.is_closed()) else { continue };
+        match is_failed(seat, vcs) {
+            // Only the connection may have failed, and the member still read.
+            true => left_behind |= 1 << rank,
+            false => finished = finished.min(seat.board.finished()),
+        }
+    }
+    if left_behind != 0 {
+        seats.own.leave_behind(left_behind);
+    }
+    seats.finished = finished;
+    finished
 }
 
 /// Looks which of the missing members have begun, and checks what they were called with.

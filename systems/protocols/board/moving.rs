@@ -4,7 +4,7 @@
 //! spoils the result and nothing else.
 
 use super::combine::{Combiner, OPERANDS_BYTES, SCRATCH_BYTES, copy, copy_operand};
-use super::ending::abandoned;
+use super::ending::{abandoned, check_read};
 use super::operation::{Around, Failure, NumberedCall, Operation};
 use super::shape::{Piece, slice};
 use crate::procs::seats::{Seat, Seats};
@@ -61,6 +61,7 @@ pub(super) fn finish_short(
     let piece = numbered.shape.whole();
     if piece.length > 0 {
         take(numbered, reduction, seats, piece, around)?;
+        check_read(numbered.sources, seats)?;
         take_own(numbered, seats, piece);
     }
     Ok(())

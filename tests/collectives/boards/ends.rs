@@ -1,7 +1,6 @@
 //! Operations on boards that fail: members call different operations, leave, or have a function that panics.
 
 mod lengths;
-mod opening;
 mod orders;
 
 use super::each_rank;

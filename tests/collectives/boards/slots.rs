@@ -8,10 +8,10 @@ use tickwire::internals::components::limits::BOARD_SLOTS;
 use tickwire::{Comm, Engine, OperationError, Rank, Request, RequestError, op};
 
 /// More operations than a member can run ahead.
-const AHEAD: u32 = 3 * BOARD_SLOTS as u32;
+pub(super) const AHEAD: u32 = 3 * BOARD_SLOTS as u32;
 
 /// Ticks until a condition holds.
-fn until(engine: &mut Engine, what: &str, mut is_so: impl FnMut(&mut Engine) -> bool) {
+pub(super) fn until(engine: &mut Engine, what: &str, mut is_so: impl FnMut(&mut Engine) -> bool) {
     let start = Instant::now();
     while !is_so(engine) {
         assert!(start.elapsed() < PATIENCE, "{what}");

@@ -152,3 +152,22 @@ fn loom_memory_that_is_used_again_is_not_taken_for_the_operand() {
         other.join().expect("the other thread has not panicked");
     });
 }
+
+/// A member that was left behind while it read does not take what it has read for the operand.
+#[test]
+fn loom_a_member_that_is_left_behind_sees_it_behind_what_it_has_read() {
+    loom::model(|| {
+        let (behind, operand) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(1)));
+        let (seen, reading) = (behind.clone(), operand.clone());
+        let other = thread::spawn(move || {
+            let found = reading.load(Ordering::Relaxed);
+            if !has_left_behind(&seen, 3) {
+                assert_eq!(found, 1);
+            }
+            assert!(!has_left_behind(&seen, 2));
+        });
+        leave_behind(&behind, 1 << 3);
+        operand.store(2, Ordering::Relaxed);
+        other.join().expect("the other thread has not panicked");
+    });
+}

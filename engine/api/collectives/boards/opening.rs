@@ -2,12 +2,12 @@
 //! other whether they can, pass their boards to each other, and tell each other whether they have the boards of all. They tell all this
 //! by an operation over messages, so all members come to the same answer.
 
-use super::super::{Call, exchange};
+use super::super::{Call, Draw, exchange};
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
 use std::collections::VecDeque;
 use tickwire_components::limits::{BOARD_MEMBERS, BOARD_POLLS, BOARD_SLOTS, BOARDS_MAX, BOARDS_WIDE, SPINS_SHARED};
-use tickwire_components::{Comm, Communicator, NIL, Row, Span, Vc, VcState};
+use tickwire_components::{Comm, Communicator, NIL, PostError, Row, Span, Vc, VcState};
 use tickwire_systems::procs::boards::{CommBoards, Members, Standing};
 use tickwire_systems::procs::routes::endpoint_of;
 use tickwire_systems::procs::seats::{Seat, Seats, Terms};
@@ -27,12 +27,17 @@ const ALONE: u8 = 16;
 
 impl Engine {
     /// Opens the boards of a communicator. `name` is the operation that the caller runs: a member that waits in here waits for members that
-    /// have not called that operation.
+    /// have not called that operation. Of the rows `aside`, this uses [`Engine::rows_to_tell`] twice.
     ///
     /// # Errors
-    /// A member has failed, or messages cannot be posted.
+    /// A member has failed, or the engine is closed.
     #[cold]
-    pub(in super::super) fn open_boards(&mut self, name: &'static str, comm: Comm) -> Result<(), OperationError> {
+    pub(in super::super) fn open_boards(
+        &mut self,
+        name: &'static str,
+        comm: Comm,
+        aside: &mut Vec<Row>,
+    ) -> Result<(), OperationError> {
         let (row, context) = self.context_of(comm);
         let size = self.store.all().communicators[row].size;
         if !(2..=BOARD_MEMBERS).contains(&size) {
@@ -40,12 +45,12 @@ impl Engine {
             return Ok(());
         }
         let own = self.make_board(comm);
-        let told = self.tell_all(name, comm, if own.is_some() { CAN } else { 0 });
+        let told = self.tell_all(name, comm, if own.is_some() { CAN } else { 0 }, aside);
         let all_can = told.as_ref().is_ok_and(|told| told.iter().all(|told| told & CAN != 0));
         let seats = self.pass_boards(comm, own.filter(|_| all_can));
         let can = seats.as_ref().map_or(0, |seats| CAN | self.reach_of(seats));
         // Also after a failure: others may wait for what this member says.
-        let said = self.tell_all(name, comm, can);
+        let said = self.tell_all(name, comm, can, aside);
         let standing = match (told.and(said), seats) {
             (Ok(said), Some(seats)) if said.iter().all(|said| said & CAN != 0) => {
                 let all = |what| said.iter().all(|said| said & what != 0);
@@ -60,7 +65,8 @@ impl Engine {
                 let all = self.store.all();
                 seats.iter().for_each(|seats| leave(seats, all.endpoints));
                 let standing = match error {
-                    // There was no row: nobody was told anything, and the call can be made again.
+                    // Nothing was posted, so nobody was told anything, and the call can be made again. The second telling has its rows,
+                    // and knows its peers, so only the first one can be refused.
                     OperationError::Post(_) => Standing::Untried,
                     _ => {
                         // Members that have not heard of the failure yet go on and call the operation, so it is counted here too.
@@ -104,11 +110,32 @@ impl Engine {
         self.spins <= SPINS_SHARED
     }
 
-    /// Tells all members a byte, and hears theirs.
-    fn tell_all(&mut self, name: &'static str, comm: Comm, byte: u8) -> Result<Vec<u8>, OperationError> {
+    /// Rows that a member needs to tell the others something while boards are opened. None if the communicator is too large for boards.
+    ///
+    /// # Errors
+    /// The communicator does not exist, or the engine is closed.
+    pub(in super::super) fn rows_to_tell(&mut self, name: &'static str, comm: Comm) -> Result<usize, PostError> {
         let size = self.store.all().communicators[Communicator::row(comm.0)].size;
+        if !(2..=BOARD_MEMBERS).contains(&size) {
+            return Ok(0);
+        }
         let mut told = vec![0; size as usize];
-        self.run_graph(Call { name, same: None, ..exchange::allgather(&[byte][..], &mut told[..]) }, comm)?;
+        let call = telling(name, &[0], &mut told);
+        Ok(call.with(comm, |call| self.draw(call)).1?.acts.len() + 1)
+    }
+
+    /// Tells all members a byte, and hears theirs. The others wait for it, so it takes rows that were set `aside`.
+    fn tell_all(
+        &mut self,
+        name: &'static str,
+        comm: Comm,
+        byte: u8,
+        aside: &mut Vec<Row>,
+    ) -> Result<Vec<u8>, OperationError> {
+        let needed = self.rows_to_tell(name, comm)?;
+        self.free_again(aside, needed);
+        let mut told = vec![0; self.store.all().communicators[Communicator::row(comm.0)].size as usize];
+        self.run_graph(telling(name, &[byte], &mut told), comm)?;
         Ok(told)
     }
 
@@ -227,4 +254,12 @@ impl Engine {
         }
         *passed && taken.is_some()
     }
+}
+
+/// The buffers of [`telling`]: what a member tells, and what all have told.
+type Told<'a> = (&'a [u8], &'a mut [u8]);
+
+/// The call by which members tell each other a byte.
+fn telling<'a>(name: &'static str, byte: &'a [u8], told: &'a mut [u8]) -> Call<Told<'a>, impl Draw<Told<'a>>> {
+    Call { name, same: None, ..exchange::allgather(byte, told) }
 }
