@@ -135,5 +135,5 @@ fn keep(rows: &mut Rows<'_>, arrival: &mut Arrival) {
     if header.flags() & wire::READY != 0 && rendezvous::refuse_ready(rows, arrival) {
         return;
     }
-    find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &rows.communicators);
+    find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, (&rows.communicators, &rows.cars));
 }

@@ -9,6 +9,8 @@ pub mod block_storm;
 pub mod cases;
 pub mod clocks;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
+pub mod crowds;
+#[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]
 pub mod ends;
 pub mod exchanges;
 #[allow(clippy::unwrap_used, reason = "what cannot be done fails the test")]

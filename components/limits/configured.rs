@@ -176,9 +176,13 @@ impl Limits {
                 self.ring_bytes
             ));
         }
-        for (name, Lengths { part_bytes, piece_bytes, .. }) in
+        for (name, Lengths { eager_max, part_bytes, piece_bytes }) in
             [("", self.lengths()), ("fabric_lengths.", self.fabric_lengths)]
         {
+            // The length of a message that is kept has 32 bits.
+            if u32::try_from(eager_max).is_err() {
+                return Err(format!("{name}eager_max is {eager_max}: give at most {}", u32::MAX));
+            }
             if part_bytes < 64 {
                 return Err(format!("{name}part_bytes is {part_bytes}: give at least 64"));
             }
@@ -231,6 +235,8 @@ mod tests {
             change(&mut limits);
             limits.check().unwrap_err()
         };
+        assert_eq!(wrong(|l| l.eager_max = 1 << 32), "eager_max is 4294967296: give at most 4294967295");
+        assert!(wrong(|l| l.fabric_lengths.eager_max = usize::MAX).starts_with("fabric_lengths.eager_max is"));
         assert_eq!(wrong(|l| l.part_bytes = 63), "part_bytes is 63: give at least 64");
         assert_eq!(wrong(|l| l.fabric_lengths.part_bytes = 0), "fabric_lengths.part_bytes is 0: give at least 64");
         assert_eq!(wrong(|l| l.fabric_lengths.piece_bytes = 9), "fabric_lengths.piece_bytes is 9: give at least 64");

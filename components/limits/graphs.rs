@@ -11,11 +11,6 @@ pub const GRAPHS_KEPT: usize = 16;
 /// Bytes of memory that the kept graphs own at most.
 pub const GRAPH_BYTES_KEPT: usize = 8 << 20;
 
-/// Rows that a member of `graph_create` needs besides those for its edges: 1 for a receive, 24 for a reduction of eight ranks, in which
-/// each one sends to all others, and some to spare. A reduction of very many ranks takes more; if they are not free, it fails on all
-/// members.
-pub const GRAPH_CREATE_ROWS: usize = 32;
-
 /// Time between two checks for failed members, for receives from any source. Also the time between two checks for messages of collective
 /// operations that do not come. ns. A check asks about up to [`PROCS_ASKED_A_LOOK`](super::PROCS_ASKED_A_LOOK) procs, for up to 40 µs, so
 /// it costs at most 0.2 %.

@@ -12,9 +12,10 @@ pub(crate) mod graph;
 mod neighbors;
 mod persistent;
 mod prefix;
-mod reduction;
+pub(crate) mod reduction;
 pub(crate) mod request;
 mod spread;
+mod telling;
 
 use crate::api::communicators::state::Comms;
 pub(crate) use boards::activate;

@@ -21,7 +21,9 @@ pub(crate) fn defer(rows: &mut Rows<'_>, arrival: &mut Arrival) -> bool {
     if !behind && receive.is_none() {
         return false;
     }
-    let Some(entry) = find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &rows.communicators) else {
+    let Some(entry) =
+        find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, (&rows.communicators, &rows.cars))
+    else {
         return true;
     };
     rows.progress.unexpected.claim(entry);

@@ -258,7 +258,7 @@ fn take_claimed(rows: &mut Rows<'_>, arrival: &mut Arrival) {
         offer_anew(&mut rows.progress, arrival, &mut rows.vcs);
     }
     let header = arrival.header;
-    find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, &rows.communicators);
+    find_place(&mut rows.progress, arrival, &header, &mut rows.vcs, (&rows.communicators, &rows.cars));
 }
 
 /// Takes the oldest receive out of the queue for the transport that matches a message.

@@ -15,10 +15,11 @@ use crate::steps::signatures::compare;
 use crate::steps::streams::{begin, take_over};
 use crate::steps::supply::pool::{self, give_buffer};
 use tickwire_components::credit::cost;
+use tickwire_components::index::EnvelopeKey;
 use tickwire_components::wire::Header;
 use tickwire_components::{
-    Arrival, ArrivalState, Body, CarState, Communicator, Destination, Kept, Large, NIL, Pending, Progress, Row, Span,
-    Unexpected, Vc, car_flags, context,
+    Arrival, ArrivalState, Body, Car, CarState, Communicator, Destination, Kept, Large, NIL, Pending, Progress, Row,
+    Span, Unexpected, Vc, car_flags, context,
 };
 
 /// Pairs a receive with the oldest unexpected message that it matches. `false` if there is none.
@@ -68,11 +69,12 @@ pub(crate) fn find_place(
     arrival: &mut Arrival,
     header: &Header,
     vcs: &mut [Vc],
-    communicators: &[Communicator],
+    (communicators, cars): (&[Communicator], &[Car]),
 ) -> Option<Row> {
     let (rts, head) = (header.is_offer(), header.is_head());
     match unclaimed(communicators, header.context()) {
         Unclaimed::Keep => {}
+        Unclaimed::Drop if is_awaited(progress, cars, header) => {}
         Unclaimed::Drop => {
             drop_message(progress, arrival, header, vcs);
             return None;
@@ -125,6 +127,20 @@ pub(crate) fn find_place(
         progress.pending |= Pending::SUPPLY;
     }
     Some(entry)
+}
+
+/// Whether a receive that was posted before, and is not in the tables of posted receives yet, takes a message. While messages are
+/// deferred, such receives wait.
+fn is_awaited(progress: &Progress, cars: &[Car], header: &Header) -> bool {
+    let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
+    let mut row = progress.new_receives.head;
+    while let Some(car) = cars.get(row as usize) {
+        if key(car).takes(&message) {
+            return true;
+        }
+        row = car.next;
+    }
+    false
 }
 
 /// Drops a message of a communicator that is no more: its credit goes back, and bytes that are still to come go nowhere.

@@ -2,10 +2,15 @@
 
 use crate::kit::PATIENCE;
 use std::fmt::Display;
+use tickwire::internals::components::Progress;
 use tickwire::internals::transports::Hub;
 use tickwire::testing::Board;
 use tickwire::{Comm, Engine, Group, Limits, Rank, Request, Tag, Window, WindowError};
+use tickwire_tests::crowds::{Inside, with_crowd};
 use tickwire_tests::ends::Ends;
+
+/// Rows of each member.
+const ROWS: usize = 64;
 
 /// Takes all rows. Only the first messages after this need one: they do not leave within their calls.
 fn fill(engine: &mut Engine) -> Vec<Request<Vec<u8>>> {
@@ -39,13 +44,18 @@ fn again<E: Display>(engine: &mut Engine, mut call: impl FnMut(&mut Engine) -> R
 }
 
 fn pairs(part: impl Fn(&mut Engine, u32, Comm) + Sync) {
+    members(2, part);
+}
+
+/// Runs `part` as each of `size` members, which share no memory and have few rows.
+fn members(size: u32, part: impl Fn(&mut Engine, u32, Comm) + Sync) {
     let _ends = Ends::unless_done(PATIENCE, "a member waits for the other one");
-    let (board, hub) = (Board::new(2), Hub::new(2, 1 << 16).apart());
+    let (board, hub) = (Board::new(size), Hub::new(size, 1 << 16).apart());
     std::thread::scope(|threads| {
-        for rank in 0..2 {
+        for rank in 0..size {
             let (board, part, hub) = (&board, &part, hub.clone());
             threads.spawn(move || {
-                let limits = Limits { cars_max: 64, deliver: false, boards: false, ..Limits::default() };
+                let limits = Limits { cars_max: ROWS, deliver: false, boards: false, ..Limits::default() };
                 let builder = Engine::builder().limits(limits).include(["loopback"]).hub(hub);
                 let mut engine = builder.build(board.bootstrap(rank)).unwrap();
                 let world = engine.comm_world();
@@ -85,6 +95,74 @@ fn a_window_is_made_by_all_or_the_member_without_rows_says_so_before_any_other_w
             give_back(engine, taken);
             engine.win_free(window).unwrap();
         }
+    });
+}
+
+/// Another thread takes all rows that become free between what the members tell each other. A member that stopped in the midst would leave
+/// the other one waiting.
+#[test]
+fn the_call_that_makes_a_window_keeps_its_rows_from_other_threads() {
+    let is_told = |engine: &mut Inside<'_>| {
+        let mut progress = engine.world().try_query::<&Progress>().unwrap();
+        let mut graphs = progress.iter(engine.world()).flat_map(|progress| progress.graphs.list.iter().flatten());
+        graphs.any(|graph| graph.name == "win_allocate")
+    };
+    pairs(|engine, rank, world| {
+        let mut make = |shared| {
+            let make = |engine: &mut Engine| match shared {
+                true => engine.win_allocate_shared::<u64>(4, world),
+                false => engine.win_allocate(4, world),
+            };
+            if rank == 0 { with_crowd(engine, is_told, make) } else { make(engine) }
+        };
+        let window = make(false).unwrap();
+        let error = make(true).unwrap_err().to_string();
+        assert!(error.contains("not all members share memory"), "{error}");
+        engine.win_free(window).unwrap();
+    });
+}
+
+/// Receives that another thread has submitted take all free rows at the first tick, so at the first wait.
+#[test]
+fn an_epoch_is_posted_to_all_before_anything_is_waited_for() {
+    members(3, |engine, rank, world| {
+        let window: Window<u64> = engine.win_allocate(4, world).unwrap();
+        let others: Vec<u32> = (0..3).filter(|other| (rank == 0) == (*other != 0)).collect();
+        let group: Group = engine.comm_group(world).unwrap().include(&others).unwrap();
+        if rank == 0 {
+            let submitter = engine.submitter();
+            let receives: Vec<_> =
+                (0..ROWS).map(|_| submitter.irecv(vec![0u8], Rank(0), Tag(99), world).unwrap()).collect();
+            engine.win_post(&group, window).unwrap();
+            engine.win_wait(window).unwrap();
+            assert_eq!([1, 2].map(|at| engine.win_cells(Rank(0), window).unwrap().get(at)), [1, 2]);
+            // They get no message.
+            drop(receives);
+        } else {
+            engine.win_start(&group, window).unwrap();
+            engine.put(&[u64::from(rank)], Rank(0), rank as usize, window).unwrap();
+            engine.win_complete(window).unwrap();
+        }
+    });
+}
+
+/// No other call makes progress here.
+#[test]
+fn an_epoch_that_is_asked_for_until_it_has_ended_ends() {
+    pairs(|engine, rank, world| {
+        let window: Window<u64> = engine.win_allocate(4, world).unwrap();
+        let group: Group = engine.comm_group(world).unwrap().include(&[1 - rank]).unwrap();
+        if rank == 0 {
+            engine.win_post(&group, window).unwrap();
+            while !engine.win_test(window).unwrap() {}
+            assert_eq!(engine.win_cells(Rank(0), window).unwrap().get(2), 7);
+        } else {
+            engine.win_start(&group, window).unwrap();
+            engine.put(&[7u64], Rank(0), 2, window).unwrap();
+            engine.win_complete(window).unwrap();
+        }
+        engine.barrier(world).unwrap();
+        engine.win_free(window).unwrap();
     });
 }
 

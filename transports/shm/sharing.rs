@@ -45,7 +45,8 @@ impl SharedMemory for Shm {
         let file = self.passing.iter().find(|(of, _)| *of == key).map(|(_, file)| file.as_fd());
         match line.pass(&Packet::Shared(key), file.as_slice()) {
             Ok(()) => Ok(true),
-            Err(Errno::AGAIN | Errno::TOOMANYREFS) => Ok(false),
+            // There is no room at the moment, or no memory in the kernel. The peer waits for the run, so it is tried again.
+            Err(Errno::AGAIN | Errno::TOOMANYREFS | Errno::NOBUFS | Errno::NOMEM) => Ok(false),
             Err(error) => Err(format!("nothing can be passed over the connection: {error}")),
         }
     }

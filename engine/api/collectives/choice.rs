@@ -75,8 +75,8 @@ impl Engine {
             // Wrong arguments are refused before this member waits for the others. So the operation that opens the boards runs by messages.
             let drawn = self.draw(call).and_then(|draft| {
                 // So is a call for which there are no rows: if it failed later, its repetition would not meet the others.
-                let telling = self.rows_to_tell(call.name, comm)?;
-                Ok((self.set_aside(2 * telling + draft.acts.len() + 1)?, draft))
+                let to_open = self.rows_to_open_boards(comm)?;
+                Ok((self.set_aside(to_open + draft.acts.len() + 1)?, draft))
             });
             let drawn = drawn.map(|(mut aside, draft)| {
                 let opened = self.open_boards(call.name, comm, &mut aside);

@@ -51,7 +51,7 @@ pub(super) fn allreduce<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S
     .reducing::<S::Item, O>(0)
 }
 
-pub(super) fn reduce_scatter_block<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::Item>>(
+pub(crate) fn reduce_scatter_block<S: Sequence, R: Sequence<Item = S::Item>, O: Operation<S::Item>>(
     send: S,
     receive: R,
     operation: O,

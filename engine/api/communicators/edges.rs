@@ -40,8 +40,13 @@ impl Edge {
     }
 }
 
-/// Posts the receive of an edge's next message. If there is no row for it, [`hear`] tries again.
+/// Posts the receive of an edge's next message. If there is no row for it, [`hear`] tries again. So it does while the receive of an earlier
+/// agreement is still owed, which would get the wrong message otherwise.
 pub(super) fn expect(engine: &mut Engine, edge: &mut Edge) -> Result<(), CommError> {
+    let before = |owed: &Owed| matches!(owed, Owed::Receive(key, _, proc, _) if (*key, *proc) == (edge.key, edge.proc));
+    if engine.comms.owed.iter().any(before) {
+        return Ok(());
+    }
     match receive(engine, edge.key, edge.rank, edge.proc, edge.bytes) {
         Ok(receive) => (edge.receive, edge.bytes) = (Some(receive), 0),
         Err(PostError::Full { .. }) => {}

@@ -1,9 +1,9 @@
 //! Virtual topologies of communicators (MPI 4.1 chapter 8).
 
+use crate::api::collectives::reduction::reduce_scatter_block;
 use crate::api::error::Error;
 use crate::api::persistent::Persistent;
 use crate::run::engine::Engine;
-use tickwire_components::limits::GRAPH_CREATE_ROWS;
 use tickwire_components::{
     Cartesian, Comm, CommError, NIL, PostError, ProcId, Rank, Source, Tag, Topology, TopologyError,
 };
@@ -133,7 +133,11 @@ impl Engine {
 
     /// Takes the rows of all notices, so that no other thread can take them meanwhile.
     fn prepare_notices(&mut self, made: Comm, edges: &[(Rank, Rank)]) -> Result<Notices, PostError> {
-        self.need_rows(2 * edges.len() + GRAPH_CREATE_ROWS)?;
+        // Two for each edge, one for the receive, and those of the reduction that follows.
+        let (counts, mut found) = (vec![[0; 2]; self.members_of(made)], [[0; 2]]);
+        let counting = reduce_scatter_block(&counts[..], &mut found[..], join_counts);
+        let to_count = self.rows_to_open_boards(made)? + self.rows_of(counting, made)?;
+        self.need_rows(2 * edges.len() + 1 + to_count)?;
         let receive = self.recv_init([0; 3], Source::Any, EDGE, made).map_err(|rejected| rejected.error)?;
         let mut sends = Vec::with_capacity(2 * edges.len());
         for &(from, to) in edges {
@@ -157,9 +161,7 @@ impl Engine {
         let mut notices = vec![[0, without_room]; ranks as usize];
         edges.iter().flat_map(|(from, to)| [from, to]).for_each(|rank| notices[rank.0 as usize][0] += 1);
         let mut found = [[0; 2]];
-        // The number of notices, and one more than the last rank that has no room.
-        let join = |[count, rank]: [u32; 2], [more, other]: [u32; 2]| [count.wrapping_add(more), rank.max(other)];
-        self.reduce_scatter_block(&notices, &mut found, join, made)?;
+        self.reduce_scatter_block(&notices, &mut found, join_counts, made)?;
         let [[expected, without_room]] = found;
         let Some(rank) = without_room.checked_sub(1) else { return Ok(expected) };
         let proc = ProcId(self.communicator(made, "graph_create")?.proc(rank).unwrap_or(NIL));
@@ -176,7 +178,8 @@ impl Engine {
     ) -> Result<(Vec<Rank>, Vec<Rank>), Error> {
         let Notices { sends, mut receive } = notices;
         let (own, mut sources, mut destinations) = (self.comm_rank(made)?, Vec::new(), Vec::new());
-        self.start_all(&sends)?;
+        // Also after a failure: others wait for their notices.
+        let started = sends.iter().map(|send| self.start(send)).fold(Ok(()), Result::and);
         for _ in 0..expected {
             self.start(&receive)?;
             if let Err(error) = self.wait(&receive) {
@@ -189,6 +192,7 @@ impl Engine {
                 _ => sources.push(Rank(from)),
             }
         }
+        started?;
         self.wait_all(&sends)?;
         Ok((sources, destinations))
     }
@@ -224,4 +228,9 @@ impl Engine {
         });
         self.comms.topologies.retain(|(of, _)| *of != comm);
     }
+}
+
+/// Joins what two members know: numbers of notices, and one more than the last rank that has no room for its own.
+fn join_counts([count, rank]: [u32; 2], [more, other]: [u32; 2]) -> [u32; 2] {
+    [count.wrapping_add(more), rank.max(other)]
 }

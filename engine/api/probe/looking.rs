@@ -41,6 +41,10 @@ impl Engine {
             self.run();
         }
         let all = self.store.all();
+        // While messages are deferred, receives that were posted before wait. One of them may take what this probe would find.
+        if !all.progress.new_receives.is_empty() {
+            return None;
+        }
         let found = all.progress.unexpected.find(wanted);
         if found.is_none() && all.progress.starved_peers > 0 {
             all.progress.probing = true;

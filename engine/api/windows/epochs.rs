@@ -106,10 +106,17 @@ impl Engine {
         let row = self.window(handle)?;
         row.epochs.posted = true;
         ranks.iter().for_each(|rank| row.targets[rank.0 as usize].is_admitted = true);
+        let mut told = Vec::with_capacity(ranks.len());
         for rank in ranks {
-            // Also after a failure: others wait for this.
-            let sent = self.send(&[0u8; 0], rank, POSTED, comm_of(handle));
-            ended = ended.and(sent.map(drop).map_err(WindowError::from));
+            // Also after a failure: others wait for this. All messages are posted before one is waited for. Otherwise another thread could
+            // take the rows of the later ones meanwhile.
+            match self.isend([0u8; 0], rank, POSTED, comm_of(handle)) {
+                Ok(message) => told.push(message),
+                Err(rejected) => ended = ended.and(Err(rejected.error.into())),
+            }
+        }
+        for message in told {
+            ended = ended.and(self.wait_take(message).map(drop).map_err(|failed| failed.error.into()));
         }
         ended
     }
@@ -210,7 +217,8 @@ impl Engine {
         Ok(ended?)
     }
 
-    /// Whether all origins of the epoch of [`Engine::win_post`] have completed theirs (`MPI_Win_test`); if so it has ended.
+    /// Whether all origins of the epoch of [`Engine::win_post`] have completed theirs (`MPI_Win_test`); if so it has ended. Ticks once if
+    /// they have not at first, so a program may call it until it returns `true`.
     ///
     /// # Errors
     /// There is none, or an origin has failed. That is said once; the epoch goes on until all others have completed theirs.
@@ -223,6 +231,9 @@ impl Engine {
 
     fn test_exposure(&mut self, handle: u32) -> Result<bool, WindowError> {
         let completions = self.take_exposure(handle, "win_test")?;
+        if completions.iter().any(|(_, completion)| self.state(completion.id()) == Ok(false)) {
+            self.tick();
+        }
         let mut open = Vec::new();
         let mut ended = Ok(());
         for (rank, completion) in completions {

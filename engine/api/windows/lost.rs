@@ -4,7 +4,6 @@
 
 use super::comm_of;
 use super::remote::RemoteMove;
-use crate::api::collectives::exchange;
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
 use tickwire_components::{Rank, RemoteKind, WindowError, op};
@@ -65,8 +64,8 @@ impl Engine {
             .filter(|window| window.has_fabric)
             .map(|window| window.targets.iter().map(|target| target.has_lost_put.into()).collect());
         let Some(lost) = lost else { return self.barrier(comm_of(handle)).map(|()| false) };
-        let mut theirs = vec![0; lost.len()];
-        self.run_graph(exchange::alltoall(&lost[..], &mut theirs[..]), comm_of(handle))?;
+        // If there are too few rows, nobody is told anything, and the call can be made again.
+        let theirs = self.tell_each("win_free", comm_of(handle), &lost, &mut Vec::new())?;
         Ok(theirs.contains(&1))
     }
 }

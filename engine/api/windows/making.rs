@@ -25,8 +25,8 @@ const KEYS: u64 = 1 << 32;
 /// What a member that has no window tells the others: it has failed, or a member that it needs has.
 const FAILED: u8 = u8::MAX;
 
-/// Rows of a collective operation besides those of its messages to and from each member.
-const ROWS: usize = 16;
+/// Rows for [`Engine::comm_dup`]: for a message to and from each of a few members at a time. It waits while there are none.
+const DUP_ROWS: usize = 16;
 
 impl Engine {
     /// Makes a window of memory that it allocates: `count` elements at this rank, all bytes zero (`MPI_Win_allocate`). All members of a
@@ -61,14 +61,9 @@ impl Engine {
     /// # Errors
     /// As [`Engine::win_allocate`], and if a member is on another host or cannot share memory: there is no window then.
     pub fn win_allocate_shared<T: Element>(&mut self, count: usize, comm: Comm) -> Result<Window<T>, WindowError> {
-        let window = self.win_allocate(count, comm)?;
-        let domain = self.window(window.handle)?.domain;
-        if domain == AtomicsDomain::Processor {
-            return Ok(window);
-        }
-        self.win_free(window)?;
-        let reason = "not all members share memory with each other: split the communicator by host (comm_split_shared)";
-        Err(WindowError::Memory { rank: Rank(0), reason: reason.into() })
+        let bytes = count.saturating_mul(size_of::<T>());
+        let brought = &mut Brought { memory: Brings::Allocated, bytes };
+        self.make_window_of(brought, comm, true).map(Window::new)
     }
 
     /// Makes a buffer of the program's this rank's part of a window (`MPI_Win_create`). All members of a communicator call it. The engine
@@ -106,19 +101,29 @@ impl Engine {
 
     /// Makes a window; its handle. If that fails, what was brought is given back, if nobody can use it.
     fn make_window(&mut self, brought: &mut Brought, comm: Comm) -> Result<u32, WindowError> {
-        let known = self.store.all().communicators.get(Communicator::row(comm.0));
-        let size = known.map_or(0, |comm| comm.size as usize);
-        // For a send and a receive of each member, and some: then no member is left waiting by the calls below.
-        self.need_rows(2 * size + ROWS)?;
-        let own = self.comm_dup(comm)?;
-        match self.make_window_on(brought, own) {
-            Ok(()) => Ok(own.0),
-            Err(error) => {
-                let back = self.give_up_window(own, matches!(error, WindowError::Memory { .. }));
-                back.into_iter().for_each(|memory| brought.memory = memory);
-                Err(error)
-            }
+        self.make_window_of(brought, comm, false)
+    }
+
+    /// As [`Engine::make_window`]. If `only_shared`, there is no window unless all members share the memory with each other.
+    fn make_window_of(&mut self, brought: &mut Brought, comm: Comm, only_shared: bool) -> Result<u32, WindowError> {
+        // If there is no such communicator, `comm_dup` says what is wrong. Its duplicate has the same members.
+        let mut aside = Vec::new();
+        if let Ok(needed) = self.rows_to_make_window(comm) {
+            self.need_rows(needed + DUP_ROWS)?;
+            aside = self.set_aside(needed)?;
         }
+        let made = self.comm_dup(comm).map_err(WindowError::from).and_then(|own| {
+            match self.make_window_on(brought, own, only_shared, &mut aside) {
+                Ok(()) => Ok(own.0),
+                Err(error) => {
+                    let back = self.give_up_window(own, matches!(error, WindowError::Memory { .. }));
+                    back.into_iter().for_each(|memory| brought.memory = memory);
+                    Err(error)
+                }
+            }
+        });
+        self.free_again(&mut aside, usize::MAX);
+        made
     }
 
     /// Cleans up after a window that could not be made, and gives back what was brought for it. If `all_know` that, nobody uses it.
@@ -137,9 +142,16 @@ impl Engine {
         back
     }
 
-    /// Makes a window on its own communicator. A member takes every step, even after a failure, since others may wait for its word.
-    fn make_window_on(&mut self, brought: &mut Brought, comm: Comm) -> Result<(), WindowError> {
-        let (row, context) = self.context_of(comm);
+    /// Makes a window on its own communicator. A member takes every step, even after a failure, since others may wait for its word. Takes
+    /// the rows `aside`.
+    fn make_window_on(
+        &mut self,
+        brought: &mut Brought,
+        comm: Comm,
+        only_shared: bool,
+        aside: &mut Vec<Row>,
+    ) -> Result<(), WindowError> {
+        let ((row, context), name) = (self.context_of(comm), brought.memory.call());
         let Communicator { rank, size, .. } = self.store.all().communicators[row];
         let vcs = self.connect_members(row, size)?;
         let links = self.link_members(&vcs)?;
@@ -151,7 +163,7 @@ impl Engine {
             (offer.has, offer.fabric) = (offer.has | FABRIC, [key, base]);
         }
         offer.over = [shares, fabric.map(|(endpoint, _)| endpoint)].map(|endpoint| self.number_of(endpoint));
-        let heard = self.tell_offer(comm, offer, &links);
+        let heard = self.tell_offer((name, comm), offer, &links, aside);
         let runs = self.pass_runs(key, &vcs, &links, heard.as_ref().ok(), rank);
         let offers = heard.map(|heard| heard.offers);
         self.stop_giving(key);
@@ -165,7 +177,7 @@ impl Engine {
             (_, Err(reason)) => refused = reason,
             _ => self.withdraw_key(fabric),
         }
-        let told = self.tell_all_of(comm, farthest, size);
+        let told = self.tell_all(name, comm, farthest, aside);
         offers?;
         if let Some(poor) = poor {
             let reason = if poor as u32 == rank { refused } else { "see its own error".into() };
@@ -176,11 +188,18 @@ impl Engine {
             let reason = "it has lost another member, see its own error".into();
             return Err(WindowError::Memory { rank: Rank(failed as u32), reason });
         }
-        self.window(comm.0)?.domain = match told.into_iter().max() {
+        let domain = match told.into_iter().max() {
             Some(0) => AtomicsDomain::Processor,
             Some(1) => AtomicsDomain::Lock,
             _ => AtomicsDomain::Engine,
         };
+        if only_shared && domain != AtomicsDomain::Processor {
+            // All members have heard the same, so each of them sees this.
+            let reason =
+                "not all members share memory with each other: split the communicator by host (comm_split_shared)";
+            return Err(WindowError::Memory { rank: Rank(0), reason: reason.into() });
+        }
+        self.window(comm.0)?.domain = domain;
         Ok(())
     }
 

@@ -80,6 +80,15 @@ pub(super) enum Brings {
 }
 
 impl Brings {
+    /// The call that makes a window of it.
+    pub(super) fn call(&self) -> &'static str {
+        match self {
+            Brings::Allocated => "win_allocate",
+            Brings::Buffer(..) | Brings::Copied(..) => "win_create",
+            Brings::Attached => "win_create_dynamic",
+        }
+    }
+
     /// As the memory of the own part.
     pub(super) fn into_own(self) -> OwnMemory {
         match self {

@@ -1,13 +1,12 @@
 //! What members pass each other for a window: the memory that they share, what a fabric calls theirs, and words.
 
 use super::offer::{ATTACHED, Brings, Brought, FABRIC, Link, Offer, RUN};
-use crate::api::collectives::exchange;
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
 use smallvec::SmallVec;
 use tickwire_components::limits::WINDOW_LINK_NS_MAX;
 use tickwire_components::wire::transport_number;
-use tickwire_components::{Comm, Element, NIL, Row, TrafficClass, VcState, WindowError};
+use tickwire_components::{Comm, NIL, PostError, Row, TrafficClass, VcState, WindowError};
 use tickwire_systems::procs::calls::{give_up_one_sided, reach_one_sided};
 use tickwire_systems::procs::endpoint::Endpoint;
 use tickwire_systems::procs::routes::link_for;
@@ -282,28 +281,31 @@ impl Engine {
         }
     }
 
-    /// Tells all members the offer and each of them the transport of the own link to it, and hears theirs.
+    /// Rows for what the members tell each other while a window is made.
     ///
     /// # Errors
-    /// A member has failed, or messages cannot be posted.
-    pub(super) fn tell_offer(&mut self, comm: Comm, own: Offer, links: &[Link]) -> Result<Told, OperationError> {
-        let numbers = self.numbers_of(links);
-        let mut theirs = vec![0; numbers.len()];
-        let offers = self.tell_all_of(comm, own, numbers.len() as u32);
-        // Also after a failure: others may wait for what this member says.
-        let told = self.run_graph(exchange::alltoall(&numbers[..], &mut theirs[..]), comm);
-        Ok(Told { offers: told.and(offers)?, links: theirs })
+    /// The communicator does not exist, or the engine is closed.
+    pub(super) fn rows_to_make_window(&mut self, comm: Comm) -> Result<usize, PostError> {
+        let to_offer = self.rows_to_tell_all::<Offer>(comm)? + self.rows_to_tell_each::<u32>(comm)?;
+        Ok(to_offer + self.rows_to_tell_all::<u8>(comm)?)
     }
 
-    /// Tells all members a value, and hears theirs.
-    pub(super) fn tell_all_of<T: Element + Copy>(
+    /// Tells all members the offer and each of them the transport of the own link to it, and hears theirs. `name` is the call.
+    ///
+    /// # Errors
+    /// A member has failed, or the engine is closed.
+    pub(super) fn tell_offer(
         &mut self,
-        comm: Comm,
-        own: T,
-        size: u32,
-    ) -> Result<Vec<T>, OperationError> {
-        let mut told = vec![own; size as usize];
-        self.run_graph(exchange::allgather(&[own][..], &mut told[..]), comm)?;
-        Ok(told)
+        (name, comm): (&'static str, Comm),
+        own: Offer,
+        links: &[Link],
+        aside: &mut Vec<Row>,
+    ) -> Result<Told, OperationError> {
+        let offers = self.tell_all(name, comm, own, aside);
+        let numbers = self.numbers_of(links);
+        // Also after a failure: others may wait for what this member says.
+        let links = self.tell_each(name, comm, &numbers, aside);
+        let offers = offers?;
+        Ok(Told { offers, links: links? })
     }
 }

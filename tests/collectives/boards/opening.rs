@@ -3,35 +3,12 @@
 use super::each_rank;
 use crate::kit::on_threads;
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
-use tickwire::{Comm, Engine, Limits, PostError, Rank, RequestError, Submitter, Tag, op};
+use tickwire::{Engine, Limits, Rank, Tag, op};
+use tickwire_tests::crowds::with_crowd;
 
 /// Rows of the engine that has few.
 const ROWS: usize = 64;
-
-/// Submits receives until `end`, so that every row that is free is taken. Returns how many got one, when all of these have ended.
-fn take_rows(submitter: &Submitter, world: Comm, end: &AtomicBool) -> usize {
-    let mut submitted = Vec::new();
-    while !end.load(Ordering::Acquire) {
-        match submitter.irecv(vec![0u8; 1], Rank(1), Tag(0), world) {
-            Ok(receive) => submitted.push(receive),
-            Err(_) => thread::yield_now(),
-        }
-    }
-    let ended = submitted.into_iter().map(|receive| match receive.wait() {
-        Ok((bytes, _)) => {
-            assert_eq!(bytes, [7]);
-            1
-        }
-        Err(failed) => {
-            assert!(matches!(failed.error, RequestError::NotPosted(PostError::Full { .. })), "{}", failed.error);
-            0
-        }
-    });
-    ended.sum()
-}
 
 /// Another thread takes all rows that are free, also those that become free while the members tell each other about their boards. A
 /// member that stopped in the midst of that would leave the others waiting.
@@ -42,30 +19,15 @@ fn the_operation_that_opens_boards_keeps_its_rows_from_other_threads() {
         let limits = Limits { cars_max, ..Limits::default() };
         let mut engine = Engine::builder().limits(limits).build(bootstrap).unwrap();
         let world = engine.comm_world();
-        let submitter = engine.submitter();
-        let end = AtomicBool::new(false);
-        thread::scope(|threads| {
-            let taker = (rank == 0).then(|| threads.spawn(|| take_rows(&submitter, world, &end)));
-            let opened = engine.barrier(world);
-            end.store(true, Ordering::Release);
-            opened.unwrap();
-            let mut sum = [0];
-            engine.allreduce(&[rank + 1], &mut sum, op::Sum, world).unwrap();
-            assert_eq!(sum, [6]);
-            if rank == 1 {
-                (0..ROWS).for_each(|_| engine.send(&[7u8], Rank(0), Tag(0), world).unwrap());
-            }
-            let Some(taker) = taker else { return };
-            while !taker.is_finished() {
-                engine.tick();
-                thread::yield_now();
-            }
-            // What the other thread has not received.
-            let received = taker.join().unwrap();
-            for _ in received..ROWS {
-                engine.recv(&mut [0u8], Rank(1), Tag(0), world).unwrap();
-            }
-        });
+        let barrier = |engine: &mut Engine| engine.barrier(world).unwrap();
+        if rank == 0 {
+            with_crowd(&mut engine, |_| true, barrier)
+        } else {
+            barrier(&mut engine)
+        }
+        let mut sum = [0];
+        engine.allreduce(&[rank + 1], &mut sum, op::Sum, world).unwrap();
+        assert_eq!(sum, [6]);
         engine.finalize(Duration::from_secs(20)).unwrap();
     });
 }

@@ -2,7 +2,6 @@
 //! other whether they can, pass their boards to each other, and tell each other whether they have the boards of all. They tell all this
 //! by an operation over messages, so all members come to the same answer.
 
-use super::super::{Call, Draw, exchange};
 use crate::api::request::OperationError;
 use crate::run::engine::Engine;
 use std::collections::VecDeque;
@@ -27,7 +26,8 @@ const ALONE: u8 = 16;
 
 impl Engine {
     /// Opens the boards of a communicator. `name` is the operation that the caller runs: a member that waits in here waits for members that
-    /// have not called that operation. Of the rows `aside`, this uses [`Engine::rows_to_tell`] twice.
+    /// have not called that operation. It takes rows that were set `aside`
+    /// ([`Engine::rows_to_open_boards`]).
     ///
     /// # Errors
     /// A member has failed, or the engine is closed.
@@ -110,33 +110,14 @@ impl Engine {
         self.spins <= SPINS_SHARED
     }
 
-    /// Rows that a member needs to tell the others something while boards are opened. None if the communicator is too large for boards.
+    /// Rows that this member needs to open the boards of a communicator, besides those of the operation that opens them. None if the
+    /// communicator is too large for boards.
     ///
     /// # Errors
     /// The communicator does not exist, or the engine is closed.
-    pub(in super::super) fn rows_to_tell(&mut self, name: &'static str, comm: Comm) -> Result<usize, PostError> {
+    pub(crate) fn rows_to_open_boards(&mut self, comm: Comm) -> Result<usize, PostError> {
         let size = self.store.all().communicators[Communicator::row(comm.0)].size;
-        if !(2..=BOARD_MEMBERS).contains(&size) {
-            return Ok(0);
-        }
-        let mut told = vec![0; size as usize];
-        let call = telling(name, &[0], &mut told);
-        Ok(call.with(comm, |call| self.draw(call)).1?.acts.len() + 1)
-    }
-
-    /// Tells all members a byte, and hears theirs. The others wait for it, so it takes rows that were set `aside`.
-    fn tell_all(
-        &mut self,
-        name: &'static str,
-        comm: Comm,
-        byte: u8,
-        aside: &mut Vec<Row>,
-    ) -> Result<Vec<u8>, OperationError> {
-        let needed = self.rows_to_tell(name, comm)?;
-        self.free_again(aside, needed);
-        let mut told = vec![0; self.store.all().communicators[Communicator::row(comm.0)].size as usize];
-        self.run_graph(telling(name, &[byte], &mut told), comm)?;
-        Ok(told)
+        if (2..=BOARD_MEMBERS).contains(&size) { Ok(2 * self.rows_to_tell_all::<u8>(comm)?) } else { Ok(0) }
     }
 
     /// Makes the own board, and connects to all members. `None` if no endpoint with boards reaches all of them, or there can be no board.
@@ -254,12 +235,4 @@ impl Engine {
         }
         *passed && taken.is_some()
     }
-}
-
-/// The buffers of [`telling`]: what a member tells, and what all have told.
-type Told<'a> = (&'a [u8], &'a mut [u8]);
-
-/// The call by which members tell each other a byte.
-fn telling<'a>(name: &'static str, byte: &'a [u8], told: &'a mut [u8]) -> Call<Told<'a>, impl Draw<Told<'a>>> {
-    Call { name, same: None, ..exchange::allgather(byte, told) }
 }
