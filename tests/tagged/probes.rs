@@ -1,7 +1,7 @@
 //! Probes and dumps see the messages that wait at the provider. They must not change the order of messages.
 
 use crate::kit::{acquainted, come_to_rest, got, mixed, post, race, send};
-use tickwire::testing::{Cluster, ProviderConfig, ProviderTags, SimConfig, SimNet};
+use tickwire::testing::{Cluster, ProviderConfig, ProviderTags, SimConfig, SimNet, rows};
 use tickwire::{Rank, Request, Source, Tag, TagFilter};
 use tickwire_tests::cases::{BOUND, content, is_pending};
 
@@ -172,4 +172,25 @@ fn dumps_in_a_storm_lose_nothing_and_change_no_order() {
             assert!(before.is_none_or(|before| before < number), "seed {seed}: {before:?} before {number}");
         }
     }
+}
+
+/// A receive that waits, since another message is deferred, goes before a probe.
+#[test]
+fn a_probe_does_not_see_what_a_waiting_receive_takes() {
+    let mut cluster = race(ProviderConfig { recall_ns: 300_000..300_001, ..ProviderConfig::calm(1) });
+    send(&mut cluster, 2, 9, b"kept");
+    cluster.tick_times(5);
+    let any = post(&mut cluster, Source::Any, Tag(5));
+    cluster.tick_times(5);
+    send(&mut cluster, 2, 5, b"near");
+    cluster.tick_times(2);
+    assert_eq!(rows(&mut cluster.engines[0]).progress.provider.deferred.len(), 1);
+    let waits = post(&mut cluster, Rank(2), Tag(9));
+    let engine = &mut cluster.engines[0];
+    let world = engine.comm_world();
+    assert_eq!(engine.iprobe(Rank(2), Tag(9), world).unwrap(), None);
+    assert!(engine.improbe(Rank(2), Tag(9), world).unwrap().is_none());
+    assert_eq!(got(&mut cluster, any), (2, b"near".to_vec()));
+    assert_eq!(got(&mut cluster, waits), (2, b"kept".to_vec()));
+    come_to_rest(&mut cluster);
 }

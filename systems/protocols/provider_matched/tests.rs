@@ -6,7 +6,7 @@ use crate::tick::supply_buffers::supply_buffers;
 use crate::tick::transfer::transfer;
 use std::sync::{Arc, Mutex};
 use tickwire_components::wire::{KINDS_END, Kind};
-use tickwire_components::{Ended, RequestState, wire};
+use tickwire_components::{CommState, Ended, RequestState, wire};
 
 type Wire = Arc<Mutex<WireState>>;
 
@@ -111,6 +111,29 @@ fn a_message_of_another_transport_waits_until_its_receive_is_back() {
     assert_eq!((&world.bytes(any)[..5], &world.bytes(next)[..6]), (&b"first"[..], &b"behind"[..]));
     assert_eq!(world.finished(), [any.car, next.car]);
     assert!(world.all().progress.provider.deferred.is_empty() && world.all().progress.starved_peers == 0);
+}
+
+#[test]
+fn a_message_that_a_waiting_receive_takes_is_kept_though_its_communicator_is_being_freed() {
+    let (mut world, _, _, near) = world();
+    let other = world.contact(3, VcState::Connected);
+    let any = world.receive(None, Some(5), &[8]);
+    world.step(post);
+    world.arrive(near, eager(2, 5, b"first"), b"first");
+    pass(&mut world);
+    // The receive waits, since a message is deferred.
+    let waits = world.receive(Some(3), Some(7), &[8]);
+    world.all().communicators[0].state = CommState::Closing;
+    world.arrive(other, eager(3, 7, b"kept"), b"kept");
+    world.arrive(other, eager(3, 8, b"gone"), b"gone");
+    pass(&mut world);
+    assert_eq!((world.car(waits).state, world.all().progress.unexpected.count), (CarState::New, 1));
+    world.step(post);
+    tell(&mut world, ArrivalState::Recalled, any, NIL, Header::default(), &[]);
+    pass(&mut world);
+    pass(&mut world);
+    assert_eq!((&world.bytes(any)[..5], &world.bytes(waits)[..4]), (&b"first"[..], &b"kept"[..]));
+    assert_eq!((world.finished(), world.all().progress.unexpected.count), (vec![any.car, waits.car], 0));
 }
 
 #[test]
