@@ -92,6 +92,8 @@ pub enum Packet {
     AskStaging,
     /// The staging buffer, which is passed with this packet; none if there can be none.
     Staging,
+    /// A proc could not take the staging buffer that was passed to it.
+    NoStaging,
     /// A proc has an endpoint for long messages; its address follows.
     Direct,
     /// A larger place, of this many bytes, for the data of the ring from this proc. It is passed with this packet.
@@ -246,6 +248,7 @@ impl Packet {
     const ONE_SIDED: u8 = 11;
     const ASK: u8 = 12;
     const ANSWER: u8 = 13;
+    const NO_STAGING: u8 = 14;
 
     /// Encodes the packet in at most [`PACKET_BYTES_MAX`] bytes. A longer reason is cut.
     pub fn encode(&self) -> Vec<u8> {
@@ -259,6 +262,7 @@ impl Packet {
             Packet::Closed => (Self::CLOSED, ""),
             Packet::AskStaging => (Self::ASK_STAGING, ""),
             Packet::Staging => (Self::STAGING, ""),
+            Packet::NoStaging => (Self::NO_STAGING, ""),
             Packet::Direct => (Self::DIRECT, ""),
             Packet::OneSided => (Self::ONE_SIDED, ""),
             Packet::Ask => (Self::ASK, ""),
@@ -293,6 +297,7 @@ impl Packet {
             Self::CLOSED => Ok(Packet::Closed),
             Self::ASK_STAGING => Ok(Packet::AskStaging),
             Self::STAGING => Ok(Packet::Staging),
+            Self::NO_STAGING => Ok(Packet::NoStaging),
             Self::DIRECT => Ok(Packet::Direct),
             Self::ONE_SIDED => Ok(Packet::OneSided),
             Self::ASK => Ok(Packet::Ask),

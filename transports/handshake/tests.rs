@@ -36,6 +36,7 @@ fn packets_come_back_as_they_were() {
         Packet::Closed,
         Packet::AskStaging,
         Packet::Staging,
+        Packet::NoStaging,
         Packet::Direct,
         Packet::OneSided,
         Packet::Ask,

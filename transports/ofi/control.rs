@@ -143,7 +143,7 @@ impl Message {
             }
             Packet::Answer => Message::Answer,
             // These packets belong to shared memory and mean nothing over a fabric.
-            Packet::AskStaging | Packet::Staging | Packet::Ring(_) | Packet::Shared(_) => {
+            Packet::AskStaging | Packet::Staging | Packet::NoStaging | Packet::Ring(_) | Packet::Shared(_) => {
                 return Err(Mismatch::Kind(packet[MAGIC.len()]));
             }
         };

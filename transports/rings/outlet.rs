@@ -144,6 +144,11 @@ impl Outlet {
         self.buffer = Some(buffer);
     }
 
+    /// Drops the staging buffer, which the peer could not take. The peer asks nothing then.
+    pub fn drop_buffer(&mut self) {
+        self.buffer = None;
+    }
+
     /// Accepts a question. If there are too many, forgets the oldest.
     ///
     /// # Errors

@@ -145,6 +145,7 @@ impl Medium for Shm {
         match word {
             Packet::AskStaging => self.pass_staging(link),
             Packet::Staging => self.take_staging(link, passed),
+            Packet::NoStaging => self.drop_staging(link),
             Packet::Ring(bytes) => {
                 let followed = self.follow(link, bytes, passed);
                 followed.map_err(|reason| format!("corrupt ring of proc {proc}: {reason}"))?;

@@ -158,13 +158,22 @@ impl Shm {
         }
     }
 
-    /// Takes the staging buffer that the peer has made, or the news that there is none. What cannot be one is none.
+    /// Drops the staging buffer that a peer could not take.
+    pub(super) fn drop_staging(&mut self, link: u32) {
+        if let Some(outlet) = self.links.outlet(link) {
+            outlet.drop_buffer();
+        }
+    }
+
+    /// Takes the staging buffer that the peer has made, or the news that there is none. What cannot be one is none. If it could not be
+    /// taken, for want of memory or of descriptor numbers, the peer is told and drops it.
     pub(super) fn take_staging(&mut self, link: u32, passed: Vec<OwnedFd>) {
         let Some(line) = self.connections.line_mut(link) else { return };
         let Incoming::Asked = line.more.staged.incoming else { return };
         line.more.staged.incoming = Incoming::Never;
-        let Ok([file]) = <[OwnedFd; 1]>::try_from(passed) else { return };
-        let Ok(map) = segment::receive(file, STAGING_BYTES, self.own.files) else { return };
+        let file = <[OwnedFd; 1]>::try_from(passed).ok();
+        let map = file.and_then(|[file]| segment::receive(file, STAGING_BYTES, self.own.files).ok());
+        let Some(map) = map else { return line.tell(&Packet::NoStaging) };
         let inlet = Inlet { buffer: view(map, None), next: 0, costs: Default::default(), timed: None };
         line.more.staged.incoming = Incoming::Open(Box::new(inlet));
     }

@@ -144,6 +144,9 @@ fn staging_buffers_are_what_a_peer_passes_as_such_and_nothing_else() {
         }
         let asked = net.shm(0).wants_staging(a, &reads);
         assert_eq!(asked.is_some(), what == "a buffer", "{what}");
+        // A buffer that could not be taken is not kept.
+        let is_kept = net.shm(1).links.outlet(b).is_some_and(|outlet| outlet.has_buffer());
+        assert_eq!(is_kept, what == "a buffer", "{what}");
         if net.shm(0).reads(a, 0, 1) {
             assert_eq!(net.shm(0).read_asked(a, &reads, usize::from(asked.is_some())).err(), None, "{what}");
             assert_eq!(into, from);
