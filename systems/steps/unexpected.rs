@@ -129,10 +129,13 @@ pub(crate) fn find_place(
     Some(entry)
 }
 
-/// Whether a receive that was posted before, and is not in the tables of posted receives yet, takes a message. While messages are
-/// deferred, such receives wait.
+/// Whether a receive that was posted before takes a message that has no place yet. While messages are deferred, new receives wait, and a
+/// message waits for its receive behind others.
 fn is_awaited(progress: &Progress, cars: &[Car], header: &Header) -> bool {
     let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
+    if progress.indexed() && progress.posted.find(&message).is_some() {
+        return true;
+    }
     let mut row = progress.new_receives.head;
     while let Some(car) = cars.get(row as usize) {
         if key(car).takes(&message) {

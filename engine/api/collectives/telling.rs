@@ -39,7 +39,7 @@ impl Engine {
     /// Tells all members a value, and hears theirs. Takes rows that were set `aside` first. `name` is the call that this is a step of.
     ///
     /// # Errors
-    /// A member has failed, the engine is closed, or too few rows were set aside and are free.
+    /// A member has failed, the engine is closed, or there are too few rows, counting those set aside.
     pub(crate) fn tell_all<T: Element>(
         &mut self,
         name: &'static str,
@@ -50,7 +50,7 @@ impl Engine {
         let needed = self.rows_to_tell_all::<T>(comm)?;
         self.free_again(aside, needed);
         let mut told = vec![own; self.members_of(comm)];
-        self.run_graph(Call { name, ..allgather(&[own][..], &mut told[..]) }, comm)?;
+        self.run_graph(Call { name, same: None, ..allgather(&[own][..], &mut told[..]) }, comm)?;
         Ok(told)
     }
 
@@ -68,7 +68,7 @@ impl Engine {
         let needed = self.rows_to_tell_each::<T>(comm)?;
         self.free_again(aside, needed);
         let mut told = own.to_vec();
-        self.run_graph(Call { name, ..alltoall(own, &mut told[..]) }, comm)?;
+        self.run_graph(Call { name, same: None, ..alltoall(own, &mut told[..]) }, comm)?;
         Ok(told)
     }
 

@@ -40,8 +40,8 @@ impl Edge {
     }
 }
 
-/// Posts the receive of an edge's next message. If there is no row for it, [`hear`] tries again. So it does while the receive of an earlier
-/// agreement is still owed, which would get the wrong message otherwise.
+/// Posts the receive of an edge's next message. If there is no row for it, [`hear`] tries again. [`hear`] also tries later while the
+/// receive of an earlier agreement is still owed: the new one would get that agreement's message.
 pub(super) fn expect(engine: &mut Engine, edge: &mut Edge) -> Result<(), CommError> {
     let before = |owed: &Owed| matches!(owed, Owed::Receive(key, _, proc, _) if (*key, *proc) == (edge.key, edge.proc));
     if engine.comms.owed.iter().any(before) {

@@ -70,8 +70,8 @@ impl Engine {
         }
     }
 
-    /// Takes this many free rows, so that nothing else gets them before [`Engine::free_again`] is called for them. A call that starts several
-    /// operations, and waits between them, cannot fail for want of rows then.
+    /// Takes this many free rows, so that nothing else gets them before [`Engine::free_again`] is called for them. A call that starts
+    /// several operations, and waits between them, cannot fail for want of rows then.
     #[cold]
     pub(crate) fn set_aside(&mut self, count: usize) -> Result<Vec<Row>, PostError> {
         self.need_rows(count)?;

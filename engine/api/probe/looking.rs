@@ -9,7 +9,7 @@ use crate::run::engine::Engine;
 use tickwire_components::index::EnvelopeKey;
 use tickwire_components::limits::ANY;
 use tickwire_components::wire::Header;
-use tickwire_components::{Comm, NIL, PostError, ProcId, Rank, RequestError, Row, Status, Tag, VcState};
+use tickwire_components::{Comm, NIL, PostError, ProcId, Progress, Rank, RequestError, Row, Status, Tag, VcState};
 #[cfg(feature = "bevy")]
 use tickwire_components::{Source, TagFilter};
 use tickwire_systems::procs::communicators::alive;
@@ -41,8 +41,7 @@ impl Engine {
             self.run();
         }
         let all = self.store.all();
-        // While messages are deferred, receives that were posted before wait. One of them may take what this probe would find.
-        if !all.progress.new_receives.is_empty() {
+        if receives_wait(all.progress) {
             return None;
         }
         let found = all.progress.unexpected.find(wanted);
@@ -92,6 +91,9 @@ impl Engine {
     pub(super) fn look_there(&mut self, wanted: &EnvelopeKey) -> Option<Status> {
         let all = self.store.all();
         let endpoint = all.endpoints.get_mut(all.progress.provider.endpoint as usize)?;
+        if receives_wait(all.progress) {
+            return None;
+        }
         if endpoint.transport.get().capabilities().completion_data >= size_of::<u64>() {
             return self.ask_transport(wanted, Look::Only).map(|header| status_of(&header));
         }
@@ -104,7 +106,11 @@ impl Engine {
     /// any tag would find it before the older ones.
     pub(super) fn pull_until(&mut self, wanted: &EnvelopeKey) -> Option<Row> {
         let oldest = EnvelopeKey { tag: ANY, ..*wanted };
-        while self.pull(&oldest) == Pulled::One {
+        while !receives_wait(self.store.progress()) && self.pull(&oldest) == Pulled::One {
+            // What was drained with it may have been deferred.
+            if receives_wait(self.store.progress()) {
+                break;
+            }
             if let Some(row) = self.store.progress().unexpected.find(wanted) {
                 return Some(row);
             }
@@ -186,6 +192,11 @@ impl Engine {
 
 fn status_of(header: &Header) -> Status {
     Status { source: Rank(header.source()), tag: Tag(header.tag()), length: header.length as usize }
+}
+
+/// Whether receives that were posted before wait, since messages are deferred. One of them may take what a probe would find.
+fn receives_wait(progress: &Progress) -> bool {
+    !progress.new_receives.is_empty()
 }
 
 #[cfg(test)]

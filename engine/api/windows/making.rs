@@ -25,7 +25,8 @@ const KEYS: u64 = 1 << 32;
 /// What a member that has no window tells the others: it has failed, or a member that it needs has.
 const FAILED: u8 = u8::MAX;
 
-/// Rows for [`Engine::comm_dup`]: for a message to and from each of a few members at a time. It waits while there are none.
+/// Rows for [`Engine::comm_dup`]: for a message to and from each of a few members at a time. They are checked and not set aside; while
+/// others have them, the call waits.
 const DUP_ROWS: usize = 16;
 
 impl Engine {
@@ -151,7 +152,7 @@ impl Engine {
         only_shared: bool,
         aside: &mut Vec<Row>,
     ) -> Result<(), WindowError> {
-        let ((row, context), name) = (self.context_of(comm), brought.memory.call());
+        let ((row, context), name) = (self.context_of(comm), brought.memory.call(only_shared));
         let Communicator { rank, size, .. } = self.store.all().communicators[row];
         let vcs = self.connect_members(row, size)?;
         let links = self.link_members(&vcs)?;

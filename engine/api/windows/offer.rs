@@ -80,9 +80,10 @@ pub(super) enum Brings {
 }
 
 impl Brings {
-    /// The call that makes a window of it.
-    pub(super) fn call(&self) -> &'static str {
+    /// The call that makes a window of it; `shared` if all members must share the memory.
+    pub(super) fn call(&self, shared: bool) -> &'static str {
         match self {
+            Brings::Allocated if shared => "win_allocate_shared",
             Brings::Allocated => "win_allocate",
             Brings::Buffer(..) | Brings::Copied(..) => "win_create",
             Brings::Attached => "win_create_dynamic",

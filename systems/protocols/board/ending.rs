@@ -3,7 +3,7 @@
 use super::operation::{Around, Failure, NumberedCall, Operation, Step};
 use crate::procs::endpoint::Endpoint;
 use crate::procs::members::{is_failed, slot_is_lost};
-use crate::procs::seats::Seats;
+use crate::procs::seats::{Seat, Seats};
 use tickwire_components::{Vc, car_flags};
 use tickwire_transports::boards::Stage;
 
@@ -61,8 +61,8 @@ pub(super) fn stuck(operation: &mut Operation, seats: &Seats, around: &mut Aroun
     let mut gone = 0;
     for (rank, seat) in (0..).zip(&seats.peers) {
         let Some(seat) = seat.as_ref().filter(|_| needed & 1 << rank != 0) else { continue };
-        let failed = is_failed(seat, around.vcs);
-        if !failed && !seat.board.is_closed() {
+        let is_left_behind = seat.board.has_left_behind(seats.rank);
+        if !is_left_behind && !is_failed(seat, around.vcs) && !seat.board.is_closed() {
             continue;
         }
         // A member that has finished this operation may leave, since its operand stays on its board. But it may have taken this member
@@ -79,10 +79,11 @@ pub(super) fn stuck(operation: &mut Operation, seats: &Seats, around: &mut Aroun
     if gone != 0 { Step::Moved } else { Step::Waits }
 }
 
-/// The failure of an operation because of a member that has failed or left.
+/// The failure of an operation because of a member that has failed or left, or has left this one behind.
 #[cold]
 fn gone_member(rank: u32, seats: &Seats, vcs: &[Vc]) -> Failure {
-    let failed = seats.peers[rank as usize].as_ref().is_some_and(|seat| is_failed(seat, vcs));
+    let is_lost = |seat: &Seat| is_failed(seat, vcs) || seat.board.has_left_behind(seats.rank);
+    let failed = seats.peers[rank as usize].as_ref().is_some_and(is_lost);
     let flags = if failed { car_flags::PEER_FAILED } else { car_flags::ABANDONED };
     Failure { flags, rank, sent: 0, expected: 0 }
 }

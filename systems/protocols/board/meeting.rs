@@ -1,7 +1,7 @@
 //! How the members of an operation on boards meet: each shows that it has begun, and looks who else has. A short operation ends when its
 //! member has met all of its sources.
 
-use super::ending::{abandoned, finish, give_up, wake};
+use super::ending::{abandoned, check_read, finish, give_up, wake};
 use super::moving;
 use super::operation::{Around, Failure, Meeting, NumberedCall, Operation};
 use crate::procs::members::is_failed;
@@ -100,8 +100,8 @@ fn begin_short(numbered: &NumberedCall, seats: &Seats) {
     seats.own.begin(number, Called { what: numbered.what(), length: call.part as u64, ..Called::default() });
 }
 
-/// Whether all other members have finished an operation. Members that have left do not count: they read
-/// nothing any more. Nor do members that have failed: they are left behind.
+/// Whether all other members have finished an operation. Members that have left do not count, since they read
+/// nothing any more. Nor do members that have failed, which are left behind.
 #[inline(always)]
 pub(super) fn has_finished(number: u64, seats: &mut Seats, vcs: &[Vc]) -> bool {
     number <= seats.finished || number <= look_who_has_finished(seats, vcs)
@@ -140,6 +140,10 @@ pub(super) fn meet(numbered: &NumberedCall, missing: &mut u32, seats: &Seats) ->
             Stage::At(_) => {}
         }
         let (called, expected) = (seat.board.called(*number), call.part as u64);
+        if called.length != expected || called.what != numbered.what() {
+            // What stands there may be of a later operation.
+            check_read(1 << rank, seats)?;
+        }
         if called.length != expected {
             let flags = if called.length < expected { car_flags::SHORT } else { car_flags::TRUNCATED };
             return Err(Failure { flags, rank, sent: called.length, expected });

@@ -114,16 +114,19 @@ fn a_message_of_another_transport_waits_until_its_receive_is_back() {
 }
 
 #[test]
-fn a_message_that_a_waiting_receive_takes_is_kept_though_its_communicator_is_being_freed() {
+fn what_a_receive_takes_is_kept_though_its_communicator_is_being_freed() {
     let (mut world, _, _, near) = world();
     let other = world.contact(3, VcState::Connected);
-    let any = world.receive(None, Some(5), &[8]);
+    let (any, behind) = (world.receive(None, Some(5), &[8]), world.receive(Some(2), Some(6), &[8]));
     world.step(post);
-    world.arrive(near, eager(2, 5, b"first"), b"first");
-    pass(&mut world);
-    // The receive waits, since a message is deferred.
-    let waits = world.receive(Some(3), Some(7), &[8]);
     world.all().communicators[0].state = CommState::Closing;
+    for (tag, bytes) in [(5, b"first"), (6, b"after"), (4, b"never")] {
+        world.arrive(near, eager(2, tag, bytes), bytes);
+    }
+    pass(&mut world);
+    assert_eq!(world.all().progress.provider.deferred.len(), 2);
+    // This one waits, since messages are deferred.
+    let waits = world.receive(Some(3), Some(7), &[8]);
     world.arrive(other, eager(3, 7, b"kept"), b"kept");
     world.arrive(other, eager(3, 8, b"gone"), b"gone");
     pass(&mut world);
@@ -132,8 +135,9 @@ fn a_message_that_a_waiting_receive_takes_is_kept_though_its_communicator_is_bei
     tell(&mut world, ArrivalState::Recalled, any, NIL, Header::default(), &[]);
     pass(&mut world);
     pass(&mut world);
-    assert_eq!((&world.bytes(any)[..5], &world.bytes(waits)[..4]), (&b"first"[..], &b"kept"[..]));
-    assert_eq!((world.finished(), world.all().progress.unexpected.count), (vec![any.car, waits.car], 0));
+    let bytes = [any, behind, waits].map(|receive| world.bytes(receive));
+    assert_eq!((&bytes[0][..5], &bytes[1][..5], &bytes[2][..4]), (&b"first"[..], &b"after"[..], &b"kept"[..]));
+    assert_eq!((world.finished(), world.all().progress.unexpected.count), (vec![any.car, behind.car, waits.car], 0));
 }
 
 #[test]

@@ -9,11 +9,11 @@ use tickwire::internals::systems::procs::ending::fail;
 use tickwire::testing::rows;
 use tickwire::{Engine, OperationError, RequestError, op};
 
-/// Rank 1 is in the midst of reading the operand of rank 0. The connection of rank 0 to it fails, and rank 0 goes on with as many operations as
-/// overwrite that operand. Rank 1 must not take what it reads then for the operand.
+/// Rank 1 is in the midst of reading the operand of rank 0. The connection of rank 0 to it fails, and rank 0 goes on with as many
+/// operations as overwrite that operand. Rank 1 must not take what it reads then for the operand.
 #[test]
 fn who_is_left_behind_while_it_reads_is_told() {
-    for count in [1, 8, 200, 3_000, 40_000] {
+    for count in [1, 8, 200, 300, 3_000, 40_000] {
         let (reads, has_gone_on) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         on_threads(2, |rank, bootstrap| {
             let mut engine = Engine::builder().build(bootstrap).unwrap();

@@ -26,8 +26,7 @@ const ALONE: u8 = 16;
 
 impl Engine {
     /// Opens the boards of a communicator. `name` is the operation that the caller runs: a member that waits in here waits for members that
-    /// have not called that operation. It takes rows that were set `aside`
-    /// ([`Engine::rows_to_open_boards`]).
+    /// have not called that operation. It takes rows that were set `aside` ([`Engine::rows_to_open_boards`]).
     ///
     /// # Errors
     /// A member has failed, or the engine is closed.
