@@ -6,7 +6,7 @@
 //!
 //! | part | bytes | what |
 //! |---|---|---|
-//! | head | 128 | how many operations its owner has finished, whether it takes part in no more, and whom it has left behind |
+//! | head | 256 | how many operations its owner has finished, whether it takes part in no more, and whom it has left behind |
 //! | 8 slots | 2048 each | one for each operation in progress: number modulo 8 |
 //! | cells | 64 KiB, or 2 MiB of a *wide* board | long operands, a chunk at a time |
 //!
@@ -52,10 +52,11 @@ pub const BOARD_BYTES_WIDE: usize = size_of::<Layout>() + BOARD_CELL_BYTES_WIDE;
 struct Layout {
     finished: AtomicU64,
     closed: AtomicU64,
-    _pad: [u64; 6],
-    /// In a line of its own, which is hardly ever written: every reader of an operand looks at it.
+    _pad: [u64; 14],
+    /// Every reader of an operand looks at this, and it is hardly ever written. So it has two lines of its own: processors fetch such a
+    /// pair together, and each write of `finished` would take it out of the readers' caches otherwise.
     left_behind: AtomicU64,
-    _pad_behind: [u64; 7],
+    _pad_behind: [u64; 15],
     slots: [Slot; BOARD_SLOTS],
 }
 
@@ -77,7 +78,7 @@ const _: () = assert!(std::mem::offset_of!(Slot, counts) == CACHE_LINE);
 #[cfg(not(all(test, tickwire_loom)))]
 const _: () = assert!(size_of::<Slot>() == SLOT_BYTES && align_of::<Layout>() <= SHARED_ALIGN);
 #[cfg(not(all(test, tickwire_loom)))]
-const _: () = assert!(size_of::<Layout>() == 128 + BOARD_SLOTS * SLOT_BYTES);
+const _: () = assert!(size_of::<Layout>() == 256 + BOARD_SLOTS * SLOT_BYTES);
 
 /// Where a board is, and what keeps its memory.
 #[derive(Clone)]
