@@ -10,7 +10,7 @@ use crate::steps::dismiss::dismiss;
 use crate::steps::finish::{abort, finish_car};
 use crate::steps::offer::{Offered, body_of, offer};
 use crate::steps::place::put;
-use crate::steps::posted::key;
+use crate::steps::posted::{first_match, key};
 use crate::steps::signatures::compare;
 use crate::steps::streams::{begin, take_over};
 use crate::steps::supply::pool::{self, give_buffer};
@@ -133,17 +133,8 @@ pub(crate) fn find_place(
 /// message waits for its receive behind others.
 fn is_awaited(progress: &Progress, cars: &[Car], header: &Header) -> bool {
     let message = EnvelopeKey { context: header.context(), source: header.source(), tag: header.tag() };
-    if progress.indexed() && progress.posted.find(&message).is_some() {
-        return true;
-    }
-    let mut row = progress.new_receives.head;
-    while let Some(car) = cars.get(row as usize) {
-        if key(car).takes(&message) {
-            return true;
-        }
-        row = car.next;
-    }
-    false
+    progress.indexed() && progress.posted.find(&message).is_some()
+        || first_match(&progress.new_receives, cars, &message, &mut 0).is_some()
 }
 
 /// Drops a message of a communicator that is no more: its credit goes back, and bytes that are still to come go nowhere.
